@@ -95,7 +95,7 @@ impl Engine {
             return Admission::Granted;
         }
         if bytes >= HUGE_BYTES_MIN {
-            self.look_at_memory();
+            self.sample_memory();
         }
         self.admit_slow(worker_memory, now)
     }
@@ -128,9 +128,9 @@ impl Engine {
     /// Background work at the memory limit: asks the allocator, and evicts a slice when memory is over the limit.
     /// Call it from one thread, again after the returned number of microseconds.
     pub fn watch_memory(&self, now: Now) -> u64 {
-        self.look_at_memory();
-        self.pace_clients(now);
-        let pause_us = match self.evict_clients() || self.headroom.is_near() {
+        self.sample_memory();
+        self.slow_clients(now);
+        let pause_us = match self.evict_clients() || self.headroom.is_low() {
             true => PAUSE_NEAR_US,
             false => PAUSE_FAR_US,
         };
@@ -191,12 +191,12 @@ impl Engine {
         self.worker_memories.iter().for_each(|worker_memory| worker_memory.spare_bytes.store(0, Relaxed));
     }
     /// Asks the allocator for the bytes that it has given out.
-    pub(crate) fn look_at_memory(&self) {
+    pub(crate) fn sample_memory(&self) {
         // The data's size is read first: bytes written between the two readings count twice. In the other order they
         // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
         let garbage_bytes = self.garbage_bytes();
-        self.memory.look(self.host.allocated_bytes(), data_bytes, garbage_bytes);
+        self.memory.record_sample(self.host.allocated_bytes(), data_bytes, garbage_bytes);
     }
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {
@@ -224,9 +224,9 @@ impl Engine {
         }
     }
     /// Records the memory in use when the server is ready, before it has data.
-    pub fn is_ready(&self) {
+    pub fn record_startup_memory(&self) {
         let kept_ready = self.host.memory().thread_caches_bytes;
-        self.memory.is_ready(self.host.allocated_bytes().saturating_sub(kept_ready));
+        self.memory.record_startup(self.host.allocated_bytes().saturating_sub(kept_ready));
     }
     /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
@@ -248,7 +248,7 @@ impl Engine {
                 self.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes(),
             ),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs) + services.requests_bytes),
-            (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.kept().1 as u64),
+            (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.size().1 as u64),
             (Purpose::Caches, strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),
             (Purpose::Journal, self.persist.aof.pending_bytes(self.keyspace.journal().tail())),

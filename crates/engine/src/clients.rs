@@ -31,11 +31,11 @@ pub(crate) struct Client {
     /// Messages for the client.
     pub(crate) inbox: Inbox,
     /// True while the client is in MONITOR.
-    pub(crate) watches: AtomicBool,
+    pub(crate) is_monitor: AtomicBool,
     /// The client's tracking of keys (CLIENT TRACKING).
     pub(crate) tracked: Tracked,
     /// The rate at which the client may make memory grow.
-    pub(crate) pace: GrowthLimit,
+    pub(crate) growth_limit: GrowthLimit,
 }
 
 /// The texts that describe a client in CLIENT LIST.
@@ -102,13 +102,13 @@ impl Client {
             ticket: Mutex::default(),
             unread_bytes: Arc::default(),
             inbox: Inbox::default(),
-            watches: false.into(),
+            is_monitor: false.into(),
             tracked: Tracked::default(),
-            pace: GrowthLimit::default(),
+            growth_limit: GrowthLimit::default(),
         }
     }
     /// A client without a connection, for the commands of a file. Its id is 0, and no lookup finds it.
-    pub(crate) fn of_a_file(now: Now) -> Client {
+    pub(crate) fn for_file(now: Now) -> Client {
         struct Nobody;
         impl Wake for Nobody {
             fn wake(&self) {}
@@ -117,7 +117,7 @@ impl Client {
         let peer = PeerInfo { addr, laddr, fd: -1, worker: 0, local: true, framing: Framing::Resp };
         Client::new(0, peer, Arc::new(Nobody), now)
     }
-    pub(crate) fn publish(&self, s: Snapshot) {
+    pub(crate) fn update(&self, s: Snapshot) {
         let m = &self.turn_fields;
         m.last_us.store(s.last_us, Relaxed);
         m.command.store(s.command, Relaxed);
@@ -134,7 +134,7 @@ impl Client {
     }
     /// Publishes the sizes for the current command: bytes of the request and the input after it, and bytes of its
     /// arguments.
-    pub(crate) fn publish_request(&self, input_bytes: usize, args_bytes: usize) {
+    pub(crate) fn update_request(&self, input_bytes: usize, args_bytes: usize) {
         self.turn_fields.input_bytes.store(input_bytes as u64, Relaxed);
         self.turn_fields.args_bytes.store(args_bytes as u64, Relaxed);
     }
@@ -149,7 +149,7 @@ impl Client {
         &self.wake
     }
     /// Sends a push message to the client.
-    pub(crate) fn post(&self, frame: Frame) {
+    pub(crate) fn push_frame(&self, frame: Frame) {
         if self.inbox.put(frame, self.output_bytes()) {
             self.wake.wake();
         }
@@ -206,7 +206,7 @@ impl Client {
         let queued = m.queued.load(Relaxed);
         let mode = self.tracked.mode();
         for (set, letter) in [
-            (self.watches.load(Relaxed), 'O'),
+            (self.is_monitor.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
             (m.dirty.load(Relaxed), 'd'),
@@ -265,30 +265,30 @@ pub(crate) struct Clients {
     last_id: AtomicU64,
     open: AtomicU64,
     /// Number of disconnected clients with a command that has not begun.
-    left: AtomicU64,
+    orphaned_commands: AtomicU64,
     /// Clients in a blocking command, and those of them with a timeout.
     blocked: AtomicU64,
-    timed: AtomicU64,
+    blocked_with_timeout: AtomicU64,
 }
 
 impl Clients {
     /// Counts a client that starts to wait.
-    pub(crate) fn blocked(&self, timed: bool) {
+    pub(crate) fn count_blocked(&self, has_timeout: bool) {
         self.blocked.fetch_add(1, Relaxed);
-        self.timed.fetch_add(u64::from(timed), Relaxed);
+        self.blocked_with_timeout.fetch_add(u64::from(has_timeout), Relaxed);
     }
     /// Counts a client that stops waiting.
-    pub(crate) fn unblocked(&self, timed: bool) {
+    pub(crate) fn uncount_blocked(&self, has_timeout: bool) {
         self.blocked.fetch_sub(1, Relaxed);
-        self.timed.fetch_sub(u64::from(timed), Relaxed);
+        self.blocked_with_timeout.fetch_sub(u64::from(has_timeout), Relaxed);
     }
     /// Number of waiting clients.
     pub(crate) fn blocked_len(&self) -> u64 {
         self.blocked.load(Relaxed)
     }
     /// Number of waiting clients with a timeout.
-    pub(crate) fn timed_len(&self) -> u64 {
-        self.timed.load(Relaxed)
+    pub(crate) fn blocked_with_timeout_len(&self) -> u64 {
+        self.blocked_with_timeout.load(Relaxed)
     }
     /// Registers a client. `None` when `max` clients are registered.
     pub(crate) fn add(
@@ -299,7 +299,7 @@ impl Clients {
         now: Now,
     ) -> Option<Arc<Client>> {
         let mut by_id = self.by_id.lock();
-        if by_id.len() + self.left.load(Relaxed) as usize >= max {
+        if by_id.len() + self.orphaned_commands.load(Relaxed) as usize >= max {
             return None;
         }
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
@@ -315,12 +315,12 @@ impl Clients {
     }
     /// Counts a client that disconnects and leaves a command that has not begun. The client still counts against
     /// `maxclients`.
-    pub(crate) fn left_behind(&self) {
-        self.left.fetch_add(1, Relaxed);
+    pub(crate) fn count_orphaned_command(&self) {
+        self.orphaned_commands.fetch_add(1, Relaxed);
     }
     /// Call this when the command that a disconnected client has left begins.
-    pub(crate) fn left_for_good(&self) {
-        self.left.fetch_sub(1, Relaxed);
+    pub(crate) fn uncount_orphaned_command(&self) {
+        self.orphaned_commands.fetch_sub(1, Relaxed);
     }
     /// Number of open clients.
     pub(crate) fn len(&self) -> usize {

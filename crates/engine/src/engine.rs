@@ -68,7 +68,7 @@ pub struct Engine {
     /// Locked by a CONFIG SET of `tls-*` options on a helper thread, so that its trial and rollback do not mix with
     /// another one.
     pub(crate) tls_change: Mutex<()>,
-    /// Locked by [`Engine::look_who_listens`].
+    /// Locked by [`Engine::update_key_listeners`].
     listening: Mutex<()>,
     /// A reference to this engine, for threads that outlive a call.
     me: Weak<Engine>,
@@ -125,8 +125,8 @@ impl Engine {
         });
         engine.keyspace.set_listener(engine.notices.clone());
         engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
-        let much_waits = engine.persist.aof.much_waits.clone();
-        engine.keyspace.journal().set_wake(Box::new(move || much_waits.tell()));
+        let backlog_signal = engine.persist.aof.backlog_signal.clone();
+        engine.keyspace.journal().set_wake(Box::new(move || backlog_signal.notify()));
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
         engine
@@ -223,10 +223,10 @@ impl Engine {
         if self.cron_paused.load(Relaxed) {
             return;
         }
-        self.look_for_stuck_workers(now);
+        self.report_stuck_workers(now);
         self.expire(now);
-        self.look_at_save_points(now);
-        self.look_at_aof_growth(now);
+        self.check_save_points(now);
+        self.check_aof_growth(now);
         self.reclaim();
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
@@ -250,7 +250,7 @@ impl Engine {
         more
     }
     /// Makes the keyspace report changes of keys while a listener exists. Call it when the listeners have changed.
-    pub(crate) fn look_who_listens(&self) {
+    pub(crate) fn update_key_listeners(&self) {
         // Let one call run at a time, so that the last call sees every change.
         let _looking = self.listening.lock();
         let listener = if self.notices.listens() { LISTENER } else { 0 };
@@ -284,10 +284,10 @@ impl Engine {
         self.stats.events.set_threshold_ms(number(Opt::LatencyMonitorThreshold));
         self.notices.set_letters(&config.text(Opt::NotifyKeyspaceEvents));
         self.tracking.set_keys_max(config.number(Opt::TrackingTableMaxKeys) as usize);
-        self.look_who_listens();
+        self.update_key_listeners();
         self.memory.set_limit(number(Opt::MaxMemory));
-        self.look_at_memory();
+        self.sample_memory();
         self.forget_spare();
-        self.look_at_save_errors();
+        self.update_save_alerts();
     }
 }

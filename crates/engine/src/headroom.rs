@@ -24,13 +24,13 @@ const WORK_WAIT_US: u64 = 30_000_000;
 /// Time between two requests of waiting work.
 const WORK_RETRY_US: u64 = 20_000;
 
-/// Clients are slowed from the time when less than this percentage is free until [`CALM_PERCENT`] is free.
-const NEAR_PERCENT: u64 = 10;
-const CALM_PERCENT: u64 = 12;
+/// Clients are slowed from the time when less than this percentage is free until [`RECOVERED_PERCENT`] is free.
+const LOW_PERCENT: u64 = 10;
+const RECOVERED_PERCENT: u64 = 12;
 /// A client that added less than this since the last check is not slowed.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 /// Time between two checks of the growth.
-const LOOK_US: u64 = 100_000;
+const CHECK_EVERY_US: u64 = 100_000;
 /// Slowed clients together need at least this many seconds to fill the free memory.
 const HORIZON_S: u64 = 20;
 /// A slowed client may write at least this many bytes per second, so no client is stopped.
@@ -50,8 +50,8 @@ pub(crate) struct Headroom {
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
     /// True while clients are slowed or checked.
-    is_near: AtomicBool,
-    looked_us: AtomicU64,
+    is_low: AtomicBool,
+    checked_us: AtomicU64,
 }
 
 /// Memory reserved for work until this is dropped.
@@ -96,8 +96,8 @@ pub(crate) struct GrowthLimit {
 }
 
 impl GrowthLimit {
-    /// Asks for a command with `bytes` of arguments. `Some`: the earliest time for the command.
-    pub(crate) fn ask(&self, bytes: u64, now_us: u64) -> Option<u64> {
+    /// Decides about a command with `bytes` of arguments. `Some`: the command must wait until this time.
+    pub(crate) fn delay_until_us(&self, bytes: u64, now_us: u64) -> Option<u64> {
         let rate = self.bytes_per_s.load(Relaxed);
         let free_at_us = self.free_at_us.load(Relaxed);
         if rate > 0 && now_us < free_at_us {
@@ -118,7 +118,7 @@ impl GrowthLimit {
 
 impl Headroom {
     /// Records a sample. A `size_bytes` of 0 means unknown.
-    pub(crate) fn look(&self, size_bytes: u64, free_bytes: u64, allocated_bytes: u64) {
+    pub(crate) fn record_sample(&self, size_bytes: u64, free_bytes: u64, allocated_bytes: u64) {
         self.free_bytes.store(free_bytes, Relaxed);
         self.allocated_bytes.store(allocated_bytes, Relaxed);
         self.size_bytes.store(size_bytes, Relaxed);
@@ -128,14 +128,15 @@ impl Headroom {
         self.size_bytes.load(Relaxed) > 0
     }
     /// True while clients are slowed or checked.
-    pub(crate) fn is_near(&self) -> bool {
-        self.is_near.load(Relaxed)
+    pub(crate) fn is_low(&self) -> bool {
+        self.is_low.load(Relaxed)
     }
     /// The memory that is free now, when the allocator has given out `allocated_bytes`.
     fn free_now(&self, allocated_bytes: u64) -> u64 {
-        let then = self.allocated_bytes.load(Relaxed);
-        let free = self.free_bytes.load(Relaxed).saturating_add(then.saturating_sub(allocated_bytes));
-        free.saturating_sub(allocated_bytes.saturating_sub(then)).min(self.size_bytes.load(Relaxed))
+        let allocated_then = self.allocated_bytes.load(Relaxed);
+        let free =
+            self.free_bytes.load(Relaxed).saturating_add(allocated_then.saturating_sub(allocated_bytes));
+        free.saturating_sub(allocated_bytes.saturating_sub(allocated_then)).min(self.size_bytes.load(Relaxed))
     }
     /// Decides on work that needs `bytes` and has waited for `waited_us`.
     pub(crate) fn admit(
@@ -151,10 +152,10 @@ impl Headroom {
         }
         // The reservation comes before the check, so of two concurrent requests at least one sees the reservation of
         // the other.
-        let others = self.reserved_bytes.fetch_add(bytes, Relaxed);
+        let reserved = self.reserved_bytes.fetch_add(bytes, Relaxed);
         let reservation = Reservation { headroom: self.clone(), bytes };
         let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);
-        match free.saturating_sub(others) {
+        match free.saturating_sub(reserved) {
             left if bytes <= left => WorkAdmission::Now(Some(reservation)),
             _ if bytes <= free && waited_us < WORK_WAIT_US => {
                 WorkAdmission::Later { at_us: now.mono_us + WORK_RETRY_US }
@@ -172,7 +173,7 @@ pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
 
 impl Engine {
     /// Records the distance to the limits of the system. Called with every sample.
-    pub(crate) fn look_at_headroom(&self) {
+    pub(crate) fn sample_headroom(&self) {
         let newest = |name| self.diag.newest(name).map(|bytes| bytes as u64);
         let group = newest("cgroup.memory.limit").zip(newest("cgroup.memory.used"));
         let group =
@@ -183,7 +184,7 @@ impl Engine {
             .map(|free| (memory.system_bytes, free.min(memory.system_bytes)));
         // Use the limit that leaves less free memory.
         let (size, free) = group.into_iter().chain(machine).min_by_key(|(_, free)| *free).unwrap_or_default();
-        self.headroom.look(size, free, memory.used_bytes);
+        self.headroom.record_sample(size, free, memory.used_bytes);
     }
     /// Decides on work that needs `bytes`.
     pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> WorkAdmission {
@@ -194,32 +195,35 @@ impl Engine {
     }
     /// Slows the clients that make memory grow fastest while little is free. Runs in the background, about ten times
     /// per second.
-    pub(crate) fn pace_clients(&self, now: Now) {
+    pub(crate) fn slow_clients(&self, now: Now) {
         let headroom = &self.headroom;
         let size = headroom.size_bytes.load(Relaxed);
         let free = if size == 0 { 0 } else { headroom.free_now(self.host.allocated_bytes()) };
-        if !headroom.is_near() {
-            if size > 0 && free < size / 100 * NEAR_PERCENT {
+        if !headroom.is_low() {
+            if size > 0 && free < size / 100 * LOW_PERCENT {
                 // From here on the growth of each client is counted.
-                headroom.is_near.store(true, Relaxed);
-                headroom.looked_us.store(now.mono_us, Relaxed);
+                headroom.is_low.store(true, Relaxed);
+                headroom.checked_us.store(now.mono_us, Relaxed);
                 self.memory.watch(true);
-                self.clients.all().iter().for_each(|client| client.pace.grown_bytes.store(0, Relaxed));
+                self.clients
+                    .all()
+                    .iter()
+                    .for_each(|client| client.growth_limit.grown_bytes.store(0, Relaxed));
             }
             return;
         }
-        if size == 0 || free >= size / 100 * CALM_PERCENT {
-            self.stop_pacing(now);
+        if size == 0 || free >= size / 100 * RECOVERED_PERCENT {
+            self.stop_slowing(now);
             return;
         }
-        if now.mono_us < headroom.looked_us.load(Relaxed) + LOOK_US {
+        if now.mono_us < headroom.checked_us.load(Relaxed) + CHECK_EVERY_US {
             return;
         }
-        headroom.looked_us.store(now.mono_us, Relaxed);
+        headroom.checked_us.store(now.mono_us, Relaxed);
         self.choose_slowed(free, now);
     }
     fn choose_slowed(&self, free_bytes: u64, now: Now) {
-        let grown = |client: Arc<Client>| (client.pace.grown_bytes.swap(0, Relaxed), client);
+        let grown = |client: Arc<Client>| (client.growth_limit.grown_bytes.swap(0, Relaxed), client);
         let mut all: Vec<_> = self.clients.all().into_iter().map(grown).collect();
         let total: u64 = all.iter().map(|(bytes, _)| bytes).sum();
         all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -228,42 +232,42 @@ impl Engine {
             // Slow the fastest clients, until together they make up half of the growth. A slowed client stays slowed.
             let is_fast = bytes >= GROWTH_BYTES_MIN && covered * 2 < total;
             covered += bytes;
-            if is_fast || client.pace.is_slowed() {
+            if is_fast || client.growth_limit.is_slowed() {
                 slowed.push((bytes, client));
             }
         }
         let rate = (free_bytes / HORIZON_S / slowed.len().max(1) as u64).max(RATE_BYTES_MIN);
         for (bytes, client) in slowed {
-            if client.pace.bytes_per_s.swap(rate, Relaxed) == 0 {
-                let did = format!(
+            if client.growth_limit.bytes_per_s.swap(rate, Relaxed) == 0 {
+                let action = format!(
                     "client {} ({}) made memory grow by {bytes} bytes in a moment and is slowed to {rate} bytes a second",
                     client.id, client.peer.addr
                 );
-                self.host.log(&did);
-                self.diag.action_log.note(now.unix_s(), "memory-growth", did);
+                self.host.log(&action);
+                self.diag.action_log.add(now.unix_s(), "memory-growth", action);
             }
         }
     }
-    fn stop_pacing(&self, now: Now) {
+    fn stop_slowing(&self, now: Now) {
         let slowed = self.slowed_clients();
-        self.headroom.is_near.store(false, Relaxed);
+        self.headroom.is_low.store(false, Relaxed);
         self.memory.watch(false);
         for client in self.clients.all() {
-            client.pace.bytes_per_s.store(0, Relaxed);
-            client.pace.free_at_us.store(0, Relaxed);
+            client.growth_limit.bytes_per_s.store(0, Relaxed);
+            client.growth_limit.free_at_us.store(0, Relaxed);
         }
         if slowed > 0 {
-            let did = format!("memory has room again: {slowed} clients are slowed no more");
-            self.host.log(&did);
-            self.diag.action_log.note(now.unix_s(), "memory-growth", did);
+            let action = format!("memory is free again: {slowed} clients are no longer slowed");
+            self.host.log(&action);
+            self.diag.action_log.add(now.unix_s(), "memory-growth", action);
         }
     }
     /// The number of clients that are slowed now.
     pub(crate) fn slowed_clients(&self) -> usize {
-        if !self.headroom.is_near() {
+        if !self.headroom.is_low() {
             return 0;
         }
-        self.clients.all().iter().filter(|client| client.pace.is_slowed()).count()
+        self.clients.all().iter().filter(|client| client.growth_limit.is_slowed()).count()
     }
 }
 
@@ -281,7 +285,7 @@ mod tests {
     fn work_is_admitted_waits_or_is_refused() {
         let headroom = Arc::new(Headroom::default());
         assert!(matches!(headroom.admit(1 << 50, 0, 0, at(0)), WorkAdmission::Now(None)), "nothing is known");
-        headroom.look(320 * MB, 110 * MB, 50 * MB);
+        headroom.record_sample(320 * MB, 110 * MB, 50 * MB);
         assert!(matches!(headroom.admit(MB, 50 * MB, 0, at(0)), WorkAdmission::Now(None)), "it is little");
         let WorkAdmission::Now(Some(first)) = headroom.admit(60 * MB, 50 * MB, 0, at(0)) else {
             panic!("it fits")
@@ -311,15 +315,18 @@ mod tests {
 
     #[test]
     fn a_slowed_client_waits_for_what_it_wrote_and_never_for_long() {
-        let pace = GrowthLimit::default();
-        assert_eq!(pace.ask(1 << 40, 10), None, "nobody is slowed");
-        assert_eq!(pace.grown_bytes.load(Relaxed), 1 << 40);
-        pace.bytes_per_s.store(1_000_000, Relaxed);
-        assert_eq!(pace.ask(5_000, 100), None, "what was written before does not count");
-        assert_eq!((pace.ask(1, 200), pace.ask(1, 5_099)), (Some(5_100), Some(5_100)));
-        assert_eq!(pace.ask(u64::MAX >> 8, 5_100), None);
-        assert_eq!(pace.ask(1, 5_101), Some(5_100 + SLOWED_US_MAX));
-        pace.bytes_per_s.store(0, Relaxed);
-        assert_eq!(pace.ask(1, 5_102), None, "it is slowed no more");
+        let limit = GrowthLimit::default();
+        assert_eq!(limit.delay_until_us(1 << 40, 10), None, "nobody is slowed");
+        assert_eq!(limit.grown_bytes.load(Relaxed), 1 << 40);
+        limit.bytes_per_s.store(1_000_000, Relaxed);
+        assert_eq!(limit.delay_until_us(5_000, 100), None, "what was written before does not count");
+        assert_eq!(
+            (limit.delay_until_us(1, 200), limit.delay_until_us(1, 5_099)),
+            (Some(5_100), Some(5_100))
+        );
+        assert_eq!(limit.delay_until_us(u64::MAX >> 8, 5_100), None);
+        assert_eq!(limit.delay_until_us(1, 5_101), Some(5_100 + SLOWED_US_MAX));
+        limit.bytes_per_s.store(0, Relaxed);
+        assert_eq!(limit.delay_until_us(1, 5_102), None, "the client is no longer slowed");
     }
 }

@@ -31,7 +31,7 @@ impl Now {
 /// The request of DIAG PROFILE. `folded` selects text with one line per stack; otherwise the profile has pprof's
 /// format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProfileAsk {
+pub enum ProfileRequest {
     /// Memory in use, by the place that allocated it.
     Heap {
         /// True: folded text. False: pprof.
@@ -49,7 +49,7 @@ pub enum ProfileAsk {
     },
     /// Stops the sampling. The answer is the profile.
     CpuStop {
-        /// The number from [`ProfileAsk::CpuStart`].
+        /// The number from [`ProfileRequest::CpuStart`].
         id: u64,
         /// True: folded text. False: pprof.
         folded: bool,
@@ -275,7 +275,7 @@ pub trait HostFigures {
     ///
     /// # Errors
     /// When no profile can be taken.
-    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
+    fn profile(&self, ask: ProfileRequest) -> Result<Vec<u8>, NoProfile> {
         let _ = ask;
         Err(NoProfile("ERR this host takes no profiles".into()))
     }
@@ -408,5 +408,5 @@ pub trait Signal: Send + Sync {
     /// Waits until there are more than `seen` changes, at most `at_most_us`. False after a timeout.
     fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool;
     /// Reports a change.
-    fn tell(&self);
+    fn notify(&self);
 }

@@ -41,7 +41,8 @@ pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts, Now,
-    OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory, ShutdownRequest, Signal, Wake, WriteFile,
+    OpenedFile, PeerInfo, ProfileRequest, ServerFacts, ServiceMemory, ShutdownRequest, Signal, Wake,
+    WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use session::{

@@ -18,10 +18,10 @@ use strand_commands::call;
 
 /// A long lock waits at most this long for the sessions that waited for the previous long lock. It waits that long only
 /// if a worker is blocked.
-const TURN_US_MAX: u64 = 20_000;
+const WAITERS_US_MAX: u64 = 20_000;
 
 /// Interval at which a job that waits for a script checks whether a client still waits for the job's reply.
-const LOOK_EVERY_US: u64 = 50_000;
+const CHECK_EVERY_US: u64 = 50_000;
 
 /// The long locks of one server.
 pub(crate) struct LongLocks {
@@ -35,7 +35,7 @@ pub(crate) struct LongLocks {
 #[derive(Default)]
 struct State {
     next: u64,
-    held: BTreeMap<u64, Shards>,
+    announced: BTreeMap<u64, Shards>,
     /// The names of the holders by the id of the long lock, where the names are known.
     holders: BTreeMap<u64, Arc<str>>,
     /// Long locks of long-running scripts by id. True: the script is a function.
@@ -49,7 +49,7 @@ struct State {
 /// A waiting client, and the first long lock that it met.
 struct Waiting {
     wake: Arc<dyn Wake>,
-    hold: u64,
+    lock_id: u64,
 }
 
 /// Announces long locks under a name.
@@ -71,7 +71,7 @@ impl<N: Fn() -> String> call::LongLocks for LongLocksOf<'_, N> {
 struct Shards(Option<Vec<usize>>);
 
 impl Shards {
-    fn meets(&self, others: Option<&[usize]>) -> bool {
+    fn overlap(&self, others: Option<&[usize]>) -> bool {
         match (&self.0, others) {
             (Some(held), Some(others)) => others.iter().any(|s| held.binary_search(s).is_ok()),
             _ => true,
@@ -112,25 +112,25 @@ impl LongLocks {
         }
         let mut state = self.state.lock();
         loop {
-            let at_most_us = match state.held.values().any(|held| held.meets(shards.as_deref())) {
+            let at_most_us = match state.announced.values().any(|held| held.overlap(shards.as_deref())) {
                 true => None,
                 false if state.woken.is_empty() => break,
-                false => Some(TURN_US_MAX),
+                false => Some(WAITERS_US_MAX),
             };
             let seen = self.changed.changes();
             drop(state);
-            let is_told = self.changed.wait(seen, at_most_us);
+            let has_changed = self.changed.wait(seen, at_most_us);
             state = self.state.lock();
-            if !is_told {
+            if !has_changed {
                 state.woken.clear();
             }
         }
         let id = state.next;
         state.next += 1;
-        state.held.insert(id, Shards(shards));
-        self.count.store(state.held.len(), Relaxed);
+        state.announced.insert(id, Shards(shards));
+        self.count.store(state.announced.len(), Relaxed);
         drop(state);
-        // A thread that finds a shard locked by this caller also finds the long lock: see `meets`.
+        // A thread that finds a shard locked by this caller also finds the long lock: see `overlap`.
         fence(Ordering::SeqCst);
         LongLock { long_locks: self, id }
     }
@@ -138,48 +138,52 @@ impl LongLocks {
     /// The check and the entry are one step, so no end is missed.
     pub(crate) fn wait(&self, shards: Option<&[usize]>, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut state = self.state.lock();
-        let met = state.held.iter().find(|(_, held)| held.meets(shards)).map(|(id, _)| *id);
-        if let Some(hold) = met {
-            state.waiting.insert(client, Waiting { wake: wake.clone(), hold });
+        let met = state.announced.iter().find(|(_, held)| held.overlap(shards)).map(|(id, _)| *id);
+        if let Some(lock_id) = met {
+            state.waiting.insert(client, Waiting { wake: wake.clone(), lock_id });
         }
         met.is_some()
     }
     /// The name of the holder that `client` waits for, where known.
     pub(crate) fn holder_for(&self, client: u64) -> Option<Arc<str>> {
         let state = self.state.lock();
-        state.holders.get(&state.waiting.get(&client)?.hold).cloned()
+        state.holders.get(&state.waiting.get(&client)?.lock_id).cloned()
     }
     /// Marks the long lock on exactly these shards (`None`: on all) as that of a long-running script. Clients that
     /// wait for it get BUSY from now on.
-    pub(crate) fn call_busy(&self, shards: Option<&[usize]>, is_function: bool) {
+    pub(crate) fn mark_busy(&self, shards: Option<&[usize]>, is_function: bool) {
         let mut state = self.state.lock();
-        let is_it = |held: &&u64| match (&state.held[*held].0, shards) {
+        let is_this_lock = |held: &&u64| match (&state.announced[*held].0, shards) {
             (Some(held), Some(shards)) => held == shards,
             // A long lock on all shards is the only long lock.
             _ => true,
         };
-        let Some(id) = state.held.keys().find(is_it).copied() else { return };
+        let Some(id) = state.announced.keys().find(is_this_lock).copied() else { return };
         state.busy.insert(id, is_function);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.values().for_each(|waiting| waiting.wake.wake());
-        self.changed.tell();
+        self.changed.notify();
     }
     /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Returns early for a long-running
-    /// script, and tells whether that script is a function. Calls `goes_on` at intervals.
-    pub(crate) fn await_or_busy(&self, shards: Option<&[usize]>, goes_on: impl Fn() -> bool) -> Option<bool> {
+    /// script, and tells whether that script is a function. Calls `may_wait` at intervals.
+    pub(crate) fn wait_or_find_busy(
+        &self,
+        shards: Option<&[usize]>,
+        may_wait: impl Fn() -> bool,
+    ) -> Option<bool> {
         let mut state = self.state.lock();
         loop {
-            let meets = |id: &u64| state.held[id].meets(shards);
-            if let Some((_, is_function)) = state.busy.iter().find(|(id, _)| meets(id)) {
+            let overlaps = |id: &u64| state.announced[id].overlap(shards);
+            if let Some((_, is_function)) = state.busy.iter().find(|(id, _)| overlaps(id)) {
                 return Some(*is_function);
             }
-            if !state.held.keys().any(meets) || !goes_on() {
+            if !state.announced.keys().any(overlaps) || !may_wait() {
                 return None;
             }
             let seen = self.changed.changes();
             drop(state);
-            self.changed.wait(seen, Some(LOOK_EVERY_US));
+            self.changed.wait(seen, Some(CHECK_EVERY_US));
             state = self.state.lock();
         }
     }
@@ -187,40 +191,44 @@ impl LongLocks {
     /// function.
     pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {
         let state = self.state.lock();
-        state.busy.iter().find(|(id, _)| state.held[*id].meets(shards)).map(|(_, is_function)| *is_function)
+        state
+            .busy
+            .iter()
+            .find(|(id, _)| state.announced[*id].overlap(shards))
+            .map(|(_, is_function)| *is_function)
     }
     /// [`LongLocks::wait`] for a client that found one of `shards` locked.
     #[cold]
-    pub(crate) fn wait_for_taken(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
+    pub(crate) fn wait_for_locked(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
         fence(Ordering::SeqCst);
         self.any() && self.wait(Some(shards), client, wake)
     }
     /// Call this when a woken client has run, waits again, or has gone.
-    pub(crate) fn has_run(&self, client: u64) {
+    pub(crate) fn client_has_run(&self, client: u64) {
         let mut state = self.state.lock();
         if state.woken.remove(&client) && state.woken.is_empty() {
-            self.changed.tell();
+            self.changed.notify();
         }
     }
     /// Call this when a client has gone.
     pub(crate) fn forget(&self, client: u64) {
         self.state.lock().waiting.remove(&client);
-        self.has_run(client);
+        self.client_has_run(client);
     }
 }
 
 impl Drop for LongLock<'_> {
     fn drop(&mut self) {
         let mut state = self.long_locks.state.lock();
-        state.held.remove(&self.id);
+        state.announced.remove(&self.id);
         state.busy.remove(&self.id);
         state.holders.remove(&self.id);
-        self.long_locks.count.store(state.held.len(), Relaxed);
+        self.long_locks.count.store(state.announced.len(), Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
         state.woken.extend(waiting.keys());
         drop(state);
         waiting.values().for_each(|waiting| waiting.wake.wake());
-        self.long_locks.changed.tell();
+        self.long_locks.changed.notify();
     }
 }
 
@@ -250,7 +258,7 @@ mod tests {
             self.1.wait_while_for(&mut count, |count| *count == seen, at_most);
             *count != seen || at_most_us.is_none()
         }
-        fn tell(&self) {
+        fn notify(&self) {
             *self.0.lock() += 1;
             self.1.notify_all();
         }
@@ -288,7 +296,7 @@ mod tests {
         let wake: Arc<dyn Wake> = count.clone();
         let (script, _other) = (long_locks.announce(Some(vec![1, 2])), long_locks.announce(Some(vec![7])));
         assert!(long_locks.wait(Some(&[2]), 1, &wake) && long_locks.is_busy(Some(&[2])).is_none());
-        long_locks.call_busy(Some(&[1, 2]), true);
+        long_locks.mark_busy(Some(&[1, 2]), true);
         assert_eq!((count.0.load(Relaxed), long_locks.is_busy(Some(&[2]))), (1, Some(true)));
         assert_eq!((long_locks.is_busy(Some(&[7])), long_locks.is_busy(None)), (None, Some(true)));
         drop(script);
@@ -337,7 +345,7 @@ mod tests {
                 !long_locks.wait(Some(&[0]), 7, &wake),
                 "the second is not announced before the two have run"
             );
-            long_locks.has_run(7);
+            long_locks.client_has_run(7);
             assert!(!long_locks.wait(Some(&[1]), 8, &wake));
             order.lock().push("run");
             long_locks.forget(8);

@@ -1,10 +1,10 @@
 //! Memory accounting: the memory of each [`Purpose`], and the limit `maxmemory`.
 //!
-//! As in Redis, the limit applies to the bytes that the allocator has given out. Reading that number costs about 25
-//! us with the arenas of two cores, and more with more cores. So only [`Memory::look`] reads it, on a background
-//! thread, every few milliseconds when the limit is near. Between two looks the sum of the data tells the growth:
-//! `used = allocated then + (data now - data then)`. So a write compares two numbers. Memory outside that sum
-//! (buffers, indexes) counts at the next look.
+//! As in Redis, the limit applies to the bytes that the allocator has given out. Reading that number costs about 25 us
+//! with the arenas of two cores, and more with more cores. So only [`Memory::record_sample`] reads it, on a background
+//! thread, every few milliseconds when the limit is near. Between two samples the sum of the data tells the growth:
+//! `used = allocated then + (data now - data then)`. So a write compares two numbers. Memory outside that sum (buffers,
+//! indexes) counts at the next sample.
 
 use crate::MemoryFacts;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Ledger {
 /// Bytes by purpose.
 pub(crate) type Shares = [u64; PURPOSES];
 
-/// The limit, and the figures of the last look.
+/// The limit, and the figures of the last sample.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// The effective limit: the lesser of the next two. 0: no limit.
@@ -144,7 +144,7 @@ pub(crate) struct Memory {
     /// The limit while the system is about to run out of memory, else 0.
     ceiling_bytes: AtomicU64,
     /// True while clients are slowed or checked, see [`crate::headroom`].
-    is_paced: AtomicBool,
+    has_slowed_clients: AtomicBool,
     /// True while a limit is set, or clients are slowed.
     is_watched: AtomicBool,
     /// The data size at which the limit is reached. Negative: the server would be over the limit without any data.
@@ -169,7 +169,7 @@ impl Memory {
             limit_bytes: 0.into(),
             configured_bytes: 0.into(),
             ceiling_bytes: 0.into(),
-            is_paced: false.into(),
+            has_slowed_clients: false.into(),
             is_watched: false.into(),
             data_bytes_max: i64::MAX.into(),
             used_bytes: startup_bytes.into(),
@@ -194,7 +194,7 @@ impl Memory {
     }
     /// Starts or stops the slowing and checking of clients.
     pub(crate) fn watch(&self, on: bool) {
-        self.is_paced.store(on, Relaxed);
+        self.has_slowed_clients.store(on, Relaxed);
         self.choose_limit();
     }
     /// `maxmemory` or the ceiling, the lesser. 0: no limit.
@@ -209,12 +209,12 @@ impl Memory {
     pub(crate) fn ceiling_bytes(&self) -> u64 {
         self.ceiling_bytes.load(Relaxed)
     }
-    /// Sets `maxmemory`. Call [`Memory::look`] afterwards.
+    /// Sets `maxmemory`. Call [`Memory::record_sample`] afterwards.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.configured_bytes.store(bytes, Relaxed);
         self.choose_limit();
     }
-    /// Sets or removes the ceiling. Call [`Memory::look`] afterwards.
+    /// Sets or removes the ceiling. Call [`Memory::record_sample`] afterwards.
     pub(crate) fn set_ceiling(&self, bytes: u64) {
         self.ceiling_bytes.store(bytes, Relaxed);
         self.choose_limit();
@@ -223,7 +223,7 @@ impl Memory {
         let limits = [self.configured_bytes(), self.ceiling_bytes()];
         let least = limits.into_iter().filter(|bytes| *bytes > 0).min();
         self.limit_bytes.store(least.unwrap_or(0), Relaxed);
-        self.is_watched.store(least.is_some() || self.is_paced.load(Relaxed), Relaxed);
+        self.is_watched.store(least.is_some() || self.has_slowed_clients.load(Relaxed), Relaxed);
     }
     /// Bytes over the limit when the data has `data_bytes`.
     #[inline]
@@ -236,7 +236,7 @@ impl Memory {
     }
     /// Records the bytes that the allocator had given out when the data had `data_bytes`. `garbage_bytes` of them are
     /// being freed.
-    pub(crate) fn look(&self, allocated_bytes: u64, data_bytes: u64, garbage_bytes: u64) {
+    pub(crate) fn record_sample(&self, allocated_bytes: u64, data_bytes: u64, garbage_bytes: u64) {
         self.used_bytes.store(allocated_bytes, Relaxed);
         self.peak_bytes.fetch_max(allocated_bytes, Relaxed);
         let max = match self.limit_bytes() {
@@ -278,7 +278,7 @@ impl Memory {
     pub(crate) fn lazily_freed(&self) -> (u64, u64) {
         (self.pending_values.load(Relaxed), self.freed_values.load(Relaxed))
     }
-    /// Bytes given out by the allocator at the last look.
+    /// Bytes given out by the allocator at the last sample.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
@@ -287,7 +287,7 @@ impl Memory {
         self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
     /// Records the memory of the ready process before it has data, without what the allocator keeps ready.
-    pub(crate) fn is_ready(&self, bytes: u64) {
+    pub(crate) fn record_startup(&self, bytes: u64) {
         self.startup_bytes.store(bytes, Relaxed);
     }
     /// Bytes given out when the server started.
@@ -337,31 +337,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_two_looks_the_data_tells_what_was_added() {
+    fn between_two_samples_the_data_size_shows_the_growth() {
         let memory = Memory::new(100);
-        memory.look(1 << 40, 5, 0);
+        memory.record_sample(1 << 40, 5, 0);
         assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes(0)), (0, 1 << 40), "no limit");
         memory.set_limit(1000);
-        memory.look(900, 500, 0);
+        memory.record_sample(900, 500, 0);
         assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);
         // Other memory grew, so less is left for the data.
-        memory.look(1200, 550, 0);
+        memory.record_sample(1200, 550, 0);
         assert_eq!([300, 350, 550].map(|data| memory.over_bytes(data)), [0, 0, 200]);
         // Freeing all data would not be enough.
-        memory.look(5000, 550, 0);
+        memory.record_sample(5000, 550, 0);
         assert_eq!([0, 550].map(|data| memory.over_bytes(data)), [3450, 4000]);
         memory.set_limit(u64::MAX);
-        memory.look(5000, 550, 0);
+        memory.record_sample(5000, 550, 0);
         assert_eq!(memory.over_bytes(1 << 40), 0);
     }
 
     #[test]
-    fn garbage_is_as_good_as_free() {
+    fn garbage_counts_as_free_memory() {
         let memory = Arc::new(Memory::new(0));
         memory.set_limit(1000);
-        memory.look(1500, 800, 600);
+        memory.record_sample(1500, 800, 600);
         assert_eq!(memory.over_bytes(800), 0);
-        memory.look(1500, 800, 0);
+        memory.record_sample(1500, 800, 0);
         assert_eq!(memory.over_bytes(800), 500);
         let charge = Charge::garbage(&memory, 600, 2);
         assert_eq!((memory.charged(Purpose::Garbage), memory.lazily_freed()), (600, (2, 0)));

@@ -58,7 +58,7 @@ pub(crate) enum Caller<'a> {
 impl Engine {
     /// Sends a called command to the clients in MONITOR.
     #[cold]
-    pub(crate) fn tell_monitors(
+    pub(crate) fn send_to_monitors(
         &self,
         spec: &CommandSpec,
         args: Args<'_>,
@@ -77,7 +77,7 @@ impl Engine {
             Caller::Script => "lua",
         };
         let frame = Frame::line(&line(unix_us, db, who, args));
-        self.monitors.watching.lock().iter().for_each(|client| client.post(frame.clone()));
+        self.monitors.watching.lock().iter().for_each(|client| client.push_frame(frame.clone()));
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) const ARG_BYTES_MAX: usize = 128;
 const WAITED_MAX: usize = 128;
 
 /// Number of the newest entries that are searched for one whose replies are not sent yet.
-const FLUSHING_LOOKED_AT: usize = 64;
+const FLUSHING_SEARCHED_MAX: usize = 64;
 
 /// An entry of the slow log: one slow command.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl SlowLog {
     /// the socket was full.
     pub(crate) fn note_flushing(&self, client: u64, took_us: u64) {
         let entries = self.entries.lock();
-        let newest = entries.0.iter().take(FLUSHING_LOOKED_AT).find(|entry| entry.client == client);
+        let newest = entries.0.iter().take(FLUSHING_SEARCHED_MAX).find(|entry| entry.client == client);
         if let Some(entry) = newest {
             entry.flushing_us.fetch_add(took_us, Relaxed);
         }

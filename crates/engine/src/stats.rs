@@ -160,15 +160,15 @@ impl Stats {
     pub(crate) fn get(&self, stat: Stat) -> u64 {
         self.counters.get(stat as usize)
     }
-    pub(crate) fn command(&self, slot: usize, id: u32, what: PerCommand, n: u64) {
-        self.commands.add(slot, id as usize * PER_COMMAND + what as usize, n);
+    pub(crate) fn count(&self, slot: usize, id: u32, counter: PerCommand, n: u64) {
+        self.commands.add(slot, id as usize * PER_COMMAND + counter as usize, n);
     }
     /// Records `n` consecutive calls of command `id` that took `ns` nanoseconds together and ended at `unix_s`.
-    pub(crate) fn took(&self, slot: usize, id: u32, n: u64, ns: u64, unix_s: i64) {
+    pub(crate) fn record_calls(&self, slot: usize, id: u32, n: u64, ns: u64, unix_s: i64) {
         if n == 0 {
             return;
         }
-        self.command(slot, id, PerCommand::Ns, ns);
+        self.count(slot, id, PerCommand::Ns, ns);
         if self.tracks.load(Relaxed) {
             self.histograms.add(slot, id, ns / n, n);
         }
@@ -176,13 +176,13 @@ impl Stats {
         self.events.note(if is_fast { Event::FastCommand } else { Event::Command }, ns / 1000, unix_s);
     }
     /// Counts a command that was parked.
-    pub(crate) fn note_cause(&self, on: ParkReason, us: u64) {
-        self.causes.add(0, 2 * on as usize, 1);
-        self.causes.add(0, 2 * on as usize + 1, us);
+    pub(crate) fn record_park_reason(&self, reason: ParkReason, us: u64) {
+        self.causes.add(0, 2 * reason as usize, 1);
+        self.causes.add(0, 2 * reason as usize + 1, us);
     }
     /// For each cause: the number of parked commands, and their microseconds.
     pub(crate) fn causes(&self) -> [(ParkReason, [u64; 2]); CAUSES] {
-        ParkReason::ALL.map(|on| (on, [0, 1].map(|i| self.causes.get(2 * on as usize + i))))
+        ParkReason::ALL.map(|reason| (reason, [0, 1].map(|i| self.causes.get(2 * reason as usize + i))))
     }
     /// Sets `latency-tracking`. Recorded values stay.
     pub(crate) fn set_tracking(&self, tracks: bool) {
@@ -251,7 +251,7 @@ impl Tally {
         self.calls += 1;
         let place = &mut self.places[id as usize % TALLY_PLACES];
         if place.0 != id && place.1 > 0 {
-            stats.command(slot, place.0, PerCommand::Calls, u64::from(place.1));
+            stats.count(slot, place.0, PerCommand::Calls, u64::from(place.1));
             place.1 = 0;
         }
         *place = (id, place.1 + 1);
@@ -260,7 +260,7 @@ impl Tally {
     pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
         for (id, n) in &mut self.places {
             if *n > 0 {
-                stats.command(slot, *id, PerCommand::Calls, u64::from(*n));
+                stats.count(slot, *id, PerCommand::Calls, u64::from(*n));
                 *n = 0;
             }
         }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(tally.fold(3, &stats), 1000);
         assert_eq!(tally.fold(3, &stats), 0);
         assert_eq!(stats.commands().iter().map(|(_, n)| n[0]).sum::<u64>(), 1000);
-        stats.took(3, 0, 2, 7, 0);
+        stats.record_calls(3, 0, 2, 7, 0);
         assert_eq!(stats.commands()[0].1[3], 7);
         assert_eq!(stats.histograms.of(0).map(|spread| spread.total()), Some(2));
         stats.reset();

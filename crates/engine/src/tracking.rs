@@ -278,12 +278,12 @@ impl Tracking {
             return;
         }
         match client.tracked.redirect() {
-            0 => client.post(frame.clone()),
+            0 => client.push_frame(frame.clone()),
             to => match self.clients.get(to) {
-                Some(target) => target.post(frame.clone().redirected()),
+                Some(target) => target.push_frame(frame.clone().redirected()),
                 None => {
                     client.tracked.mode.fetch_or(Mode::BROKEN.0, Relaxed);
-                    client.post(Frame::broken_redirect(to));
+                    client.push_frame(Frame::broken_redirect(to));
                 }
             },
         }

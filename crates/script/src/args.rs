@@ -42,10 +42,8 @@ impl<'l> Args<'l> {
     /// Argument `n` as a number. A string that spells a number counts.
     pub(crate) fn number(&self, n: usize) -> Result<f64> {
         let number = match self.get(n) {
-            Some(Value::Integer(number)) => Some(*number as f64),
-            Some(Value::Number(number)) => Some(*number),
             Some(text @ Value::String(_)) => self.lua.coerce_number(text.clone())?,
-            _ => None,
+            value => value.and_then(number_of),
         };
         number.ok_or_else(|| self.wrong_type(n, "number"))
     }
@@ -73,6 +71,15 @@ impl<'l> Args<'l> {
     pub(crate) fn wrong_type(&self, n: usize, expected: &str) -> mlua::Error {
         let got = self.get(n).map_or("no value", type_name);
         self.bad(n, &format!("{expected} expected, got {got}"))
+    }
+}
+
+/// The number in a value. `None` when the value is not a number.
+pub(crate) fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 
 /// 2^52 + 2^51. When this is added to a double, the low bits of the sum are the number modulo 2^32, rounded to
 /// nearest.
-const MAGIC: f64 = 6_755_399_441_055_744.0;
+const TO_LOW_WORD: f64 = 6_755_399_441_055_744.0;
 
 /// Creates the table `bit`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
@@ -32,20 +32,20 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 }
 
 fn word(args: &Args<'_>, n: usize) -> Result<u32> {
-    Ok((args.number(n)? + MAGIC).to_bits() as u32)
+    Ok((args.number(n)? + TO_LOW_WORD).to_bits() as u32)
 }
 
 fn number(word: u32) -> f64 {
     f64::from(word as i32)
 }
 
-fn fold(args: &Args<'_>, of: fn(u32, u32) -> u32) -> Result<f64> {
+fn fold(args: &Args<'_>, operation: fn(u32, u32) -> u32) -> Result<f64> {
     let first = word(args, 1)?;
-    (2..=args.len()).try_fold(first, |all, n| Ok(of(all, word(args, n)?))).map(number)
+    (2..=args.len()).try_fold(first, |all, n| Ok(operation(all, word(args, n)?))).map(number)
 }
 
-fn shift(args: &Args<'_>, of: fn(u32, u32) -> u32) -> Result<f64> {
-    Ok(number(of(word(args, 1)?, word(args, 2)? & 31)))
+fn shift(args: &Args<'_>, operation: fn(u32, u32) -> u32) -> Result<f64> {
+    Ok(number(operation(word(args, 1)?, word(args, 2)? & 31)))
 }
 
 fn to_hex(args: &Args<'_>) -> Result<Value> {

@@ -8,7 +8,7 @@ mod decode;
 mod encode;
 
 use crate::args::Args;
-pub(crate) use encode::general;
+pub(crate) use encode::format_general;
 use mlua::{LightUserData, Lua, MultiValue, Result, Table, Value};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -75,31 +75,35 @@ fn library_with(lua: &Lua, settings: Arc<Settings>) -> Result<Table> {
     }
     function!("encode", encode::encode);
     function!("decode", decode::decode);
-    function!("encode_max_depth", |args: &Args<'_>, s: &Settings| whole(
+    function!("encode_max_depth", |args: &Args<'_>, s: &Settings| integer_setting(
         args,
         &s.encode_max_depth,
         1,
         i64::from(i32::MAX)
     ));
-    function!("decode_max_depth", |args: &Args<'_>, s: &Settings| whole(
+    function!("decode_max_depth", |args: &Args<'_>, s: &Settings| integer_setting(
         args,
         &s.decode_max_depth,
         1,
         i64::from(i32::MAX)
     ));
-    function!("encode_number_precision", |args: &Args<'_>, s: &Settings| whole(
+    function!("encode_number_precision", |args: &Args<'_>, s: &Settings| integer_setting(
         args,
         &s.precision,
         1,
         PRECISION_MAX
     ));
-    function!("encode_keep_buffer", |args: &Args<'_>, s: &Settings| choice(args, &s.keep_buffer, false));
-    function!("encode_invalid_numbers", |args: &Args<'_>, s: &Settings| choice(
+    function!("encode_keep_buffer", |args: &Args<'_>, s: &Settings| switch_setting(
+        args,
+        &s.keep_buffer,
+        false
+    ));
+    function!("encode_invalid_numbers", |args: &Args<'_>, s: &Settings| switch_setting(
         args,
         &s.encode_invalid_numbers,
         true
     ));
-    function!("decode_invalid_numbers", |args: &Args<'_>, s: &Settings| choice(
+    function!("decode_invalid_numbers", |args: &Args<'_>, s: &Settings| switch_setting(
         args,
         &s.decode_invalid_numbers,
         false
@@ -121,7 +125,7 @@ fn one_argument(args: &Args<'_>) -> Result<()> {
 }
 
 /// Reads a setting that is an integer, and sets it if the script gives a value.
-fn whole(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Value> {
+fn integer_setting(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Value> {
     one_argument(args)?;
     if !args.is_none(1) {
         let number = args.int(1)?;
@@ -134,23 +138,23 @@ fn whole(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Val
 }
 
 /// Reads a setting that is off, on or `null`, and sets it if the script gives a value.
-fn choice(args: &Args<'_>, setting: &AtomicI64, or_null: bool) -> Result<Value> {
+fn switch_setting(args: &Args<'_>, setting: &AtomicI64, allows_null: bool) -> Result<Value> {
     one_argument(args)?;
-    set_choice(args, setting, or_null)?;
+    set_switch(args, setting, allows_null)?;
     Ok(match setting.load(Relaxed) {
         2 => Value::String(args.lua.create_string("null")?),
         on => Value::Boolean(on == 1),
     })
 }
 
-fn set_choice(args: &Args<'_>, setting: &AtomicI64, or_null: bool) -> Result<()> {
+fn set_switch(args: &Args<'_>, setting: &AtomicI64, allows_null: bool) -> Result<()> {
     let found = match args.get(1) {
         None | Some(Value::Nil) => return Ok(()),
         Some(Value::Boolean(on)) => i64::from(*on),
         Some(_) => match &*args.string(1)?.as_bytes() {
             b"off" => 0,
             b"on" => 1,
-            b"null" if or_null => 2,
+            b"null" if allows_null => 2,
             other => {
                 let text = String::from_utf8_lossy(other);
                 return Err(args.bad(1, &format!("invalid option '{text}'")));
@@ -165,7 +169,7 @@ fn sparse_array(args: &Args<'_>, s: &Settings) -> Result<(bool, f64, f64)> {
     if args.len() > 3 {
         return Err(args.bad(4, "found too many arguments"));
     }
-    set_choice(args, &s.sparse_convert, false)?;
+    set_switch(args, &s.sparse_convert, false)?;
     for (n, setting) in [(2, &s.sparse_ratio), (3, &s.sparse_safe)] {
         if !args.is_none(n) {
             let number = args.int(n)?;

@@ -1,6 +1,6 @@
 //! `cmsgpack`: lua-cmsgpack 0.4.0, as in redis-server.
 
-use crate::args::Args;
+use crate::args::{Args, number_of};
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
@@ -167,11 +167,7 @@ fn array_len(table: &Table) -> Result<Option<usize>> {
     for pair in table.pairs::<Value, Value>() {
         let (key, _) = pair?;
         state::charge(1)?;
-        let number = match key {
-            Value::Integer(number) => number as f64,
-            Value::Number(number) => number,
-            _ => return Ok(None),
-        };
+        let Some(number) = number_of(&key) else { return Ok(None) };
         if !(number > 0.0 && number.floor() == number && number < 1e15) {
             return Ok(None);
         }

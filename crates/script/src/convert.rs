@@ -172,7 +172,7 @@ fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> 
     match value {
         Value::String(text) => reply.bulk(&text.as_bytes()),
         Value::Integer(number) => reply.int(*number),
-        Value::Number(number) => reply.int(whole(*number)),
+        Value::Number(number) => reply.int(to_c_integer(*number)),
         Value::Boolean(yes) => write_bool(reply, *yes, resp3),
         Value::Table(_) if depth == DEPTH_MAX => reply.error(TOO_DEEP),
         Value::Table(table) => write_table(reply, table, resp3, depth)?,
@@ -189,7 +189,7 @@ pub(crate) fn write_plain(reply: &mut Reply<'_>, value: Plain<'_>, resp3: bool) 
     if may_write(reply, 0)? {
         match value {
             Plain::Text(text) => reply.bulk(text),
-            Plain::Number(number) => reply.int(whole(number)),
+            Plain::Number(number) => reply.int(to_c_integer(number)),
             Plain::Bool(yes) => write_bool(reply, yes, resp3),
             Plain::Nil => reply.null(),
         }
@@ -215,7 +215,7 @@ fn write_bool(reply: &mut Reply<'_>, yes: bool, resp3: bool) {
 }
 
 /// Converts a number as C does on x86-64: a number out of range becomes the smallest integer.
-fn whole(number: f64) -> i64 {
+fn to_c_integer(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }
 

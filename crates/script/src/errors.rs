@@ -36,7 +36,7 @@ impl From<Thrown> for Error {
 
 /// An error that starts with the position of the caller, as from `luaL_error`.
 pub(crate) fn error(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
-    Thrown::Text([where_is(lua, 1).as_bytes(), text.as_ref()].concat()).into()
+    Thrown::Text([caller_position(lua, 1).as_bytes(), text.as_ref()].concat()).into()
 }
 
 /// An error for argument `n`, as from `luaL_argerror`. Its text names the function as the caller does, and starts
@@ -61,7 +61,7 @@ pub(crate) fn reply(text: &str) -> Error {
 }
 
 /// The position `user_script:1: ` of the function `level` levels up. Empty for a function that is not written in Lua.
-pub(crate) fn where_is(lua: &Lua, level: usize) -> String {
+pub(crate) fn caller_position(lua: &Lua, level: usize) -> String {
     let found = lua.inspect_stack(level, |debug| {
         let source = debug.source();
         debug.current_line().map(|line| format!("{}:{line}: ", source.short_src.unwrap_or_default()))
@@ -89,7 +89,7 @@ pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
         Some(Thrown::Text(text)) => Ok(Value::String(lua.create_string(text)?)),
         Some(Thrown::Reply { text, counted }) => Ok(Value::Table(table(lua, text, *counted)?)),
         Some(Thrown::Stop) => Err(Thrown::Stop.into()),
-        None => Ok(Value::String(lua.create_string(plain(error))?)),
+        None => Ok(Value::String(lua.create_string(message_of(error))?)),
     }
 }
 
@@ -104,9 +104,9 @@ pub(crate) fn table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table
 }
 
 /// The text of an error that is not [`Thrown`], without the traceback.
-fn plain(error: &Error) -> String {
+fn message_of(error: &Error) -> String {
     match error {
-        Error::CallbackError { cause, .. } => plain(cause),
+        Error::CallbackError { cause, .. } => message_of(cause),
         Error::MemoryError(_) => "not enough memory".into(),
         Error::RuntimeError(text) => text.lines().next().unwrap_or_default().into(),
         other => other.to_string().lines().next().unwrap_or_default().into(),

@@ -30,4 +30,4 @@ mod vm;
 
 pub use shebang::{ScriptFlags, library_name};
 pub use state::{CallOutcome, Host};
-pub use vm::{Ended, FunctionInfo, Input, Library, Limits, Script, VM_BYTES_MAX, Vm, compile_error, sha_of};
+pub use vm::{FunctionInfo, Input, Library, Limits, RunEnd, Script, VM_BYTES_MAX, Vm, compile_error, sha_of};

@@ -33,7 +33,7 @@ pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<RegisteredFunction>, 
 pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     let values: Vec<Value> = values.into_iter().collect();
     let registered = match &values[..] {
-        [Value::Table(named)] => by_name(lua, named)?,
+        [Value::Table(named)] => from_named_arguments(lua, named)?,
         [_] => {
             return Err(errors::reply(
                 "calling redis.register_function with a single argument is only applicable to Lua table \
@@ -79,7 +79,7 @@ fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-fn by_name(lua: &Lua, named: &Table) -> Result<RegisteredFunction> {
+fn from_named_arguments(lua: &Lua, named: &Table) -> Result<RegisteredFunction> {
     let (mut name, mut function, mut description) = (None, None, None);
     let mut flags = ScriptFlags::default();
     for pair in named.pairs::<Value, Value>() {

@@ -9,7 +9,7 @@ pub const CAPTURES_MAX: usize = 32;
 /// Maximum recursion of the matcher: nested quantifiers and captures.
 const DEPTH_MAX: usize = 200;
 /// Number of steps between two checks of the budget.
-const STEPS_PER_LOOK: u32 = 1024;
+const STEPS_PER_CHECK: u32 = 1024;
 
 const ESCAPE: u8 = b'%';
 
@@ -17,15 +17,15 @@ const ESCAPE: u8 = b'%';
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The pattern is malformed. Holds Lua's text.
-    Broken(String),
+    Malformed(String),
     /// The budget of the match is used up.
     Budget,
 }
 
-type Found<T> = Result<T, Stop>;
+type MatchResult<T> = Result<T, Stop>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Len {
+enum CaptureLen {
     Open,
     Position,
     Bytes(usize),
@@ -44,7 +44,7 @@ pub enum Capture<'s> {
 pub struct Matcher<'s, 'b> {
     subject: &'s [u8],
     pattern: &'s [u8],
-    captures: [(usize, Len); CAPTURES_MAX],
+    captures: [(usize, CaptureLen); CAPTURES_MAX],
     level: usize,
     depth: usize,
     steps: u32,
@@ -59,21 +59,21 @@ impl<'s, 'b> Matcher<'s, 'b> {
         pattern: &'s [u8],
         budget: &'b mut dyn FnMut(u32) -> bool,
     ) -> Matcher<'s, 'b> {
-        let captures = [(0, Len::Open); CAPTURES_MAX];
+        let captures = [(0, CaptureLen::Open); CAPTURES_MAX];
         Matcher { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
     /// Matches the pattern at offset `at`. Returns the end of the match.
     ///
     /// # Errors
     /// When the pattern is malformed, or the budget is used up.
-    pub fn match_at(&mut self, at: usize) -> Found<Option<usize>> {
+    pub fn match_at(&mut self, at: usize) -> MatchResult<Option<usize>> {
         self.level = 0;
         self.depth = 0;
         self.step()?;
         self.run(at, 0)
     }
-    /// Steps since the budget was asked last. The caller counts them when it is done with this matcher: a script may
-    /// make a new one for each short match.
+    /// Number of steps since the last call of the budget. The caller counts them when it is done with this matcher: a
+    /// script may make a new one for each short match.
     pub fn uncounted_steps(&self) -> usize {
         self.steps as usize
     }
@@ -85,56 +85,56 @@ impl<'s, 'b> Matcher<'s, 'b> {
     ///
     /// # Errors
     /// When there is no such capture.
-    pub fn capture(&self, i: usize, start: usize, end: usize) -> Found<Capture<'s>> {
+    pub fn capture(&self, i: usize, start: usize, end: usize) -> MatchResult<Capture<'s>> {
         if i >= self.level {
             return match i {
                 0 => Ok(Capture::Text(&self.subject[start..end])),
-                _ => Err(broken("invalid capture index")),
+                _ => Err(malformed("invalid capture index")),
             };
         }
         match self.captures[i] {
-            (_, Len::Open) => Err(broken("unfinished capture")),
-            (at, Len::Position) => Ok(Capture::Position(at + 1)),
-            (at, Len::Bytes(n)) => Ok(Capture::Text(&self.subject[at..at + n])),
+            (_, CaptureLen::Open) => Err(malformed("unfinished capture")),
+            (at, CaptureLen::Position) => Ok(Capture::Position(at + 1)),
+            (at, CaptureLen::Bytes(n)) => Ok(Capture::Text(&self.subject[at..at + n])),
         }
     }
 
-    fn step(&mut self) -> Found<()> {
+    fn step(&mut self) -> MatchResult<()> {
         self.steps += 1;
-        if self.steps < STEPS_PER_LOOK {
+        if self.steps < STEPS_PER_CHECK {
             return Ok(());
         }
         let steps = std::mem::take(&mut self.steps);
         if (self.budget)(steps) { Ok(()) } else { Err(Stop::Budget) }
     }
-    fn run(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
+    fn run(&mut self, s: usize, p: usize) -> MatchResult<Option<usize>> {
         if self.depth == DEPTH_MAX {
-            return Err(broken("pattern too complex"));
+            return Err(malformed("pattern too complex"));
         }
         self.depth += 1;
-        let found = self.run_here(s, p);
+        let found = self.run_items(s, p);
         self.depth -= 1;
         found
     }
-    fn run_here(&mut self, mut s: usize, mut p: usize) -> Found<Option<usize>> {
+    fn run_items(&mut self, mut s: usize, mut p: usize) -> MatchResult<Option<usize>> {
         loop {
             self.step()?;
             let Some(&c) = self.pattern.get(p) else { return Ok(Some(s)) };
             match c {
                 b'(' if self.pattern.get(p + 1) == Some(&b')') => {
-                    return self.start_capture(s, p + 2, Len::Position);
+                    return self.start_capture(s, p + 2, CaptureLen::Position);
                 }
-                b'(' => return self.start_capture(s, p + 1, Len::Open),
+                b'(' => return self.start_capture(s, p + 1, CaptureLen::Open),
                 b')' => return self.end_capture(s, p + 1),
                 b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
-                ESCAPE if self.pattern.get(p + 1) == Some(&b'b') => match self.balance(s, p + 2)? {
+                ESCAPE if self.pattern.get(p + 1) == Some(&b'b') => match self.match_balanced(s, p + 2)? {
                     Some(end) => (s, p) = (end, p + 4),
                     None => return Ok(None),
                 },
                 ESCAPE if self.pattern.get(p + 1) == Some(&b'f') => {
                     p += 2;
                     if self.pattern.get(p) != Some(&b'[') {
-                        return Err(broken("missing '[' after '%f' in pattern"));
+                        return Err(malformed("missing '[' after '%f' in pattern"));
                     }
                     let end = self.class_end(p)?;
                     let before = if s == 0 { 0 } else { self.subject[s - 1] };
@@ -152,18 +152,18 @@ impl<'s, 'b> Matcher<'s, 'b> {
                 }
                 _ => {
                     let end = self.class_end(p)?;
-                    let fits = self.fits(s, p, end);
+                    let is_match = self.matches_item(s, p, end);
                     match self.pattern.get(end) {
                         Some(b'?') => {
-                            if fits && let Some(found) = self.run(s + 1, end + 1)? {
+                            if is_match && let Some(found) = self.run(s + 1, end + 1)? {
                                 return Ok(Some(found));
                             }
                             p = end + 1;
                         }
-                        Some(b'*') => return self.most(s, p, end, 0),
-                        Some(b'+') => return self.most(s, p, end, 1),
-                        Some(b'-') => return self.least(s, p, end),
-                        _ if fits => (s, p) = (s + 1, end),
+                        Some(b'*') => return self.match_greedy(s, p, end, 0),
+                        Some(b'+') => return self.match_greedy(s, p, end, 1),
+                        Some(b'-') => return self.match_lazy(s, p, end),
+                        _ if is_match => (s, p) = (s + 1, end),
                         _ => return Ok(None),
                     }
                 }
@@ -171,9 +171,9 @@ impl<'s, 'b> Matcher<'s, 'b> {
         }
     }
     /// Tries the item as often as possible, then less and less often, but at least `min` times.
-    fn most(&mut self, s: usize, p: usize, end: usize, min: usize) -> Found<Option<usize>> {
+    fn match_greedy(&mut self, s: usize, p: usize, end: usize, min: usize) -> MatchResult<Option<usize>> {
         let mut n = 0;
-        while self.fits(s + n, p, end) {
+        while self.matches_item(s + n, p, end) {
             self.step()?;
             n += 1;
         }
@@ -190,20 +190,21 @@ impl<'s, 'b> Matcher<'s, 'b> {
             n -= 1;
         }
     }
-    fn least(&mut self, mut s: usize, p: usize, end: usize) -> Found<Option<usize>> {
+    /// Tries the item as rarely as possible, then more and more often.
+    fn match_lazy(&mut self, mut s: usize, p: usize, end: usize) -> MatchResult<Option<usize>> {
         loop {
             if let Some(found) = self.run(s, end + 1)? {
                 return Ok(Some(found));
             }
-            if !self.fits(s, p, end) {
+            if !self.matches_item(s, p, end) {
                 return Ok(None);
             }
             s += 1;
         }
     }
-    fn start_capture(&mut self, s: usize, p: usize, len: Len) -> Found<Option<usize>> {
+    fn start_capture(&mut self, s: usize, p: usize, len: CaptureLen) -> MatchResult<Option<usize>> {
         if self.level == CAPTURES_MAX {
-            return Err(broken("too many captures"));
+            return Err(malformed("too many captures"));
         }
         self.captures[self.level] = (s, len);
         self.level += 1;
@@ -213,19 +214,19 @@ impl<'s, 'b> Matcher<'s, 'b> {
         }
         Ok(found)
     }
-    fn end_capture(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
-        let open = (0..self.level).rev().find(|i| self.captures[*i].1 == Len::Open);
-        let Some(i) = open else { return Err(broken("invalid pattern capture")) };
-        self.captures[i].1 = Len::Bytes(s - self.captures[i].0);
+    fn end_capture(&mut self, s: usize, p: usize) -> MatchResult<Option<usize>> {
+        let open = (0..self.level).rev().find(|i| self.captures[*i].1 == CaptureLen::Open);
+        let Some(i) = open else { return Err(malformed("invalid pattern capture")) };
+        self.captures[i].1 = CaptureLen::Bytes(s - self.captures[i].0);
         let found = self.run(s, p)?;
         if found.is_none() {
-            self.captures[i].1 = Len::Open;
+            self.captures[i].1 = CaptureLen::Open;
         }
         Ok(found)
     }
-    fn balance(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
+    fn match_balanced(&mut self, s: usize, p: usize) -> MatchResult<Option<usize>> {
         let (Some(&open), Some(&close)) = (self.pattern.get(p), self.pattern.get(p + 1)) else {
-            return Err(broken("unbalanced pattern"));
+            return Err(malformed("unbalanced pattern"));
         };
         if self.subject.get(s) != Some(&open) {
             return Ok(None);
@@ -245,19 +246,19 @@ impl<'s, 'b> Matcher<'s, 'b> {
         }
         Ok(None)
     }
-    fn back_reference(&mut self, s: usize, digit: u8) -> Found<Option<usize>> {
+    fn back_reference(&mut self, s: usize, digit: u8) -> MatchResult<Option<usize>> {
         let i = usize::from(digit).checked_sub(usize::from(b'1'));
-        let Some((at, Len::Bytes(n))) = i.filter(|i| *i < self.level).map(|i| self.captures[i]) else {
-            return Err(broken("invalid capture index"));
+        let Some((at, CaptureLen::Bytes(n))) = i.filter(|i| *i < self.level).map(|i| self.captures[i]) else {
+            return Err(malformed("invalid capture index"));
         };
         let text = &self.subject[at..at + n];
         Ok(self.subject[s..].starts_with(text).then_some(s + n))
     }
     /// The end of the single-character class that starts at offset `p` of the pattern.
-    fn class_end(&self, p: usize) -> Found<usize> {
+    fn class_end(&self, p: usize) -> MatchResult<usize> {
         let end = p + 1;
         match self.pattern[p] {
-            ESCAPE if end == self.pattern.len() => Err(broken("malformed pattern (ends with '%')")),
+            ESCAPE if end == self.pattern.len() => Err(malformed("malformed pattern (ends with '%')")),
             ESCAPE => Ok(end + 1),
             b'[' => {
                 let mut p = end;
@@ -267,7 +268,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
                 // A `]` at the start of a set is a member of the set.
                 loop {
                     match self.pattern.get(p) {
-                        None => return Err(broken("malformed pattern (missing ']')")),
+                        None => return Err(malformed("malformed pattern (missing ']')")),
                         Some(&ESCAPE) => p += 2,
                         Some(_) => p += 1,
                     }
@@ -279,7 +280,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
             _ => Ok(end),
         }
     }
-    fn fits(&self, s: usize, p: usize, end: usize) -> bool {
+    fn matches_item(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&c) = self.subject.get(s) else { return false };
         match self.pattern[p] {
             b'.' => true,
@@ -334,8 +335,8 @@ fn in_class(c: u8, class: u8) -> bool {
     is != class.is_ascii_uppercase()
 }
 
-fn broken(text: &str) -> Stop {
-    Stop::Broken(text.into())
+fn malformed(text: &str) -> Stop {
+    Stop::Malformed(text.into())
 }
 
 #[cfg(test)]
@@ -365,7 +366,7 @@ mod tests {
         let (subject, pattern) = ("a".repeat(400), "a*a*a*a*b");
         let mut left = 100i64;
         let mut budget = |steps: u32| {
-            left -= i64::from(steps / STEPS_PER_LOOK);
+            left -= i64::from(steps / STEPS_PER_CHECK);
             left > 0
         };
         let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &mut budget);
@@ -373,6 +374,6 @@ mod tests {
         let pattern = "a-".repeat(10_000);
         let mut budget = |_| true;
         let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &mut budget);
-        assert_eq!(matcher.match_at(0), Err(broken("pattern too complex")));
+        assert_eq!(matcher.match_at(0), Err(malformed("pattern too complex")));
     }
 }

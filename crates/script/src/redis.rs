@@ -1,7 +1,7 @@
 //! The table `redis`: `call`, `pcall`, `error_reply`, `log` and so on.
 
 use crate::args::Args;
-use crate::cjson::general;
+use crate::cjson::format_general;
 use crate::errors::{self, Thrown};
 use crate::state::{self, CallOutcome};
 use crate::{convert, load};
@@ -40,7 +40,7 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     }
     api.set("call", quick::<Call>(lua, |lua, values| call(lua, values, true))?)?;
     api.set("pcall", quick::<Call>(lua, |lua, values| call(lua, values, false))?)?;
-    api.set("acl_check_cmd", lua.create_function(may)?)?;
+    api.set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
     api.set("error_reply", lua.create_function(|lua, values| single_reply(lua, values, "err"))?)?;
     api.set("status_reply", lua.create_function(|lua, values| single_reply(lua, values, "ok"))?)?;
     api.set("sha1hex", lua.create_function(sha1hex)?)?;
@@ -54,11 +54,11 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
 }
 
 /// A command that has run: its result and its reply.
-type Ran = Result<(CallOutcome, Chain)>;
+type CommandResult = Result<(CallOutcome, Chain)>;
 
 thread_local! {
     /// A command that [`Call`] has run, and whose reply [`call`] must convert.
-    static RAN: Cell<Option<Ran>> = const { Cell::new(None) };
+    static COMMAND_RESULT: Cell<Option<CommandResult>> = const { Cell::new(None) };
     /// Buffers of [`Call`]: the arguments and the reply.
     static BUFFERS: RefCell<(Argv, Chain)> = RefCell::default();
 }
@@ -69,7 +69,7 @@ struct Call;
 
 impl Quick for Call {
     fn answer(values: &Values<'_>, text: &mut Short) -> Answer {
-        RAN.set(None);
+        COMMAND_RESULT.set(None);
         BUFFERS.with_borrow_mut(|(argv, out)| {
             argv.clear();
             out.rewind();
@@ -83,14 +83,14 @@ impl Quick for Call {
             if argv.is_empty() {
                 return Answer::Slow;
             }
-            let done = run(argv, out);
+            let done = run_on_host(argv, out);
             if matches!(done, Ok(CallOutcome::Replied))
                 && let Some(answer) = convert::plain_reply(out, text)
-                && state::goes_on(out.len() as u32)
+                && state::count_steps(out.len() as u32)
             {
                 return answer;
             }
-            RAN.set(Some(done.map(|called| (called, std::mem::take(out)))));
+            COMMAND_RESULT.set(Some(done.map(|called| (called, std::mem::take(out)))));
             Answer::Finish
         })
     }
@@ -100,7 +100,7 @@ impl Quick for Call {
 ///
 /// # Errors
 /// When the run must stop.
-fn run(argv: &Argv, out: &mut Chain) -> Result<CallOutcome> {
+fn run_on_host(argv: &Argv, out: &mut Chain) -> Result<CallOutcome> {
     // Charge a command as much as some instructions.
     state::charge(32)?;
     let resp3 = state::resp3();
@@ -110,7 +110,7 @@ fn run(argv: &Argv, out: &mut Chain) -> Result<CallOutcome> {
 /// Appends a number as C's `%.17g` prints it.
 fn push_number(argv: &mut Argv, number: f64) {
     match number.is_nan() {
-        true => argv.push(general(number, DIGITS).as_bytes()),
+        true => argv.push(format_general(number, DIGITS).as_bytes()),
         false => argv.push(Digits::double(number).as_slice()),
     }
 }
@@ -134,39 +134,39 @@ fn argv(values: &MultiValue) -> Result<Argv> {
 /// The part of `redis.call` and `redis.pcall` that makes tables and errors. `values` is empty when [`Call`] has run the
 /// command.
 fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
-    let refused = |error: mlua::Error| match (raises, error.downcast_ref::<Thrown>()) {
+    let raise_or_return = |error: mlua::Error| match (raises, error.downcast_ref::<Thrown>()) {
         (false, Some(Thrown::Reply { text, counted })) => {
             Ok(Value::Table(errors::table(lua, text, *counted)?))
         }
         _ => Err(error),
     };
-    let (called, out) = match RAN.take() {
-        Some(ran) => ran?,
+    let (called, out) = match COMMAND_RESULT.take() {
+        Some(result) => result?,
         None => {
             let mut out = Chain::new();
             match argv(&values) {
-                Ok(argv) => (run(&argv, &mut out)?, out),
-                Err(error) => return refused(error),
+                Ok(argv) => (run_on_host(&argv, &mut out)?, out),
+                Err(error) => return raise_or_return(error),
             }
         }
     };
     match called {
         CallOutcome::Replied => {}
         CallOutcome::Refused(text) => {
-            return refused(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
+            return raise_or_return(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
         }
         CallOutcome::Stop => return Err(state::stop()),
     }
     match convert::reply_value(lua, &out)? {
         Ok(value) => Ok(value),
-        Err(text) => refused(Thrown::Reply { text, counted: true }.into()),
+        Err(text) => raise_or_return(Thrown::Reply { text, counted: true }.into()),
     }
 }
 
-fn may(_: &Lua, values: MultiValue) -> Result<bool> {
+fn acl_check_cmd(_: &Lua, values: MultiValue) -> Result<bool> {
     let argv = argv(&values)?;
-    let may = state::with_host(|host| host.may(&argv))?;
-    may.ok_or_else(|| errors::reply("Invalid command passed to redis.acl_check_cmd()"))
+    let is_permitted = state::with_host(|host| host.is_permitted(&argv))?;
+    is_permitted.ok_or_else(|| errors::reply("Invalid command passed to redis.acl_check_cmd()"))
 }
 
 /// Creates the table `{err = TEXT}` or `{ok = TEXT}`.

@@ -249,7 +249,9 @@ fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) ->
                 }
             }
             let (key, value) = (args.get(2).cloned(), args.get(3).cloned());
-            table.raw_set(key.unwrap_or(Value::Nil), value.unwrap_or(Value::Nil)).map_err(plain)?;
+            table
+                .raw_set(key.unwrap_or(Value::Nil), value.unwrap_or(Value::Nil))
+                .map_err(without_position)?;
             Ok(table)
         })?,
     )?;
@@ -288,7 +290,7 @@ fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) ->
 }
 
 /// An error of Lua, unchanged and without a position.
-fn plain(error: mlua::Error) -> mlua::Error {
+fn without_position(error: mlua::Error) -> mlua::Error {
     match error {
         mlua::Error::RuntimeError(text) => {
             Thrown::Text(text.lines().next().unwrap_or_default().as_bytes().to_vec()).into()
@@ -343,7 +345,7 @@ impl Loader {
                 if args.is_none(2) { b"=(load)".to_vec() } else { args.string(2)?.as_bytes().to_vec() };
             let mut text = Vec::new();
             loop {
-                match state::deeper(lua, || pieces.call::<Value>(()))? {
+                match state::call_nested(lua, || pieces.call::<Value>(()))? {
                     Value::Nil => break,
                     Value::String(piece) if piece.as_bytes().is_empty() => break,
                     Value::String(piece) => text.extend_from_slice(&piece.as_bytes()),
@@ -388,7 +390,7 @@ pub(crate) fn compile(
     globals: &Table,
 ) -> Result<std::result::Result<Function, Vec<u8>>> {
     if text.first() == Some(&BYTECODE) {
-        let shown = [&shown_name(name)[..], b":1: unexpected symbol near 'char(27)'"].concat();
+        let shown = [&displayed_name(name)[..], b":1: unexpected symbol near 'char(27)'"].concat();
         return Ok(Err(shown));
     }
     let until_nul = name.split(|c| *c == 0).next().unwrap_or_default();
@@ -403,7 +405,7 @@ pub(crate) fn compile(
 }
 
 /// The name of a chunk as Lua shows it in errors.
-fn shown_name(name: &[u8]) -> Vec<u8> {
+fn displayed_name(name: &[u8]) -> Vec<u8> {
     match name.first() {
         Some(b'@' | b'=') => name[1..].to_vec(),
         _ => [b"[string \"", name.split(|c| *c == b'\n').next().unwrap_or_default(), b"\"]"].concat(),

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 
-/// Number of steps between two questions to the host. A step is a Lua instruction, a character that a pattern
+/// Number of steps between two calls of [`Host::may_continue`]. A step is a Lua instruction, a character that a pattern
 /// examines, or a produced byte.
 pub(crate) const STEPS_PER_TICK: u32 = 10_000;
 /// A reply, or all arguments together, of at most this many bytes takes little memory as Lua values.
@@ -22,13 +22,13 @@ const DEPTH_MAX: u32 = 16;
 pub trait Host {
     /// Runs a command and appends its reply to `out`, in RESP3 if `resp3`.
     fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome;
-    /// Whether the script's user may run this command. `None` when the command, or its number of arguments, is
+    /// Checks whether the script's user may run this command. `None` when the command, or its number of arguments, is
     /// wrong.
-    fn may(&mut self, argv: &Argv) -> Option<bool>;
+    fn is_permitted(&mut self, argv: &Argv) -> Option<bool>;
     /// Runs `redis.log`. The level is 0 (debug) to 3 (warning).
     fn log(&mut self, level: i64, text: &[u8]);
     /// Notes that the script has done about `steps` more steps. Returns false when it must stop.
-    fn goes_on(&mut self, steps: u64) -> bool;
+    fn may_continue(&mut self, steps: u64) -> bool;
 }
 
 /// Result of a command that a script calls.
@@ -91,11 +91,11 @@ pub(crate) fn run<R>(
 ///
 /// # Errors
 /// When there is none: a library that is being loaded again must not call it.
-pub(crate) fn with_host<R>(ask: impl FnOnce(&mut dyn Host) -> R) -> mlua::Result<R> {
+pub(crate) fn with_host<R>(work: impl FnOnce(&mut dyn Host) -> R) -> mlua::Result<R> {
     if !HOST.is_set() {
         return Err(Thrown::Stop.into());
     }
-    Ok(HOST.with(|host| ask(host)))
+    Ok(HOST.with(|host| work(host)))
 }
 
 /// Sets the memory limit of the interpreter and the maximum nesting of tables, for the next run.
@@ -114,14 +114,14 @@ pub(crate) fn check_level(level: usize) -> mlua::Result<()> {
 pub(crate) fn set_stopped_at(place: Option<String>) {
     STOPPED_AT.set(place);
 }
-pub(crate) fn has_place() -> bool {
+pub(crate) fn has_stop_place() -> bool {
     STOPPED_AT.with_borrow(Option::is_some)
 }
 pub(crate) fn stopped_at() -> Option<String> {
     STOPPED_AT.take()
 }
 /// True when this number of bytes is within the memory limit of the run.
-pub(crate) fn is_within(used_bytes: usize) -> bool {
+pub(crate) fn is_within_memory_limit(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn set_resp3(resp3: bool) {
 }
 
 /// Counts steps. Returns false when the run must stop.
-pub(crate) fn goes_on(steps: u32) -> bool {
+pub(crate) fn count_steps(steps: u32) -> bool {
     if STOPPED.get() {
         return false;
     }
@@ -165,11 +165,11 @@ pub(crate) fn goes_on(steps: u32) -> bool {
     }
     STEPS_LEFT.set(STEPS_PER_TICK);
     let done = u64::from(STEPS_PER_TICK - left.min(STEPS_PER_TICK)) + u64::from(steps);
-    let goes_on = HOST.is_set() && HOST.with(|host| host.goes_on(done));
-    if !goes_on {
+    let may_continue = HOST.is_set() && HOST.with(|host| host.may_continue(done));
+    if !may_continue {
         STOPPED.set(true);
     }
-    goes_on
+    may_continue
 }
 
 /// Counts steps, or produced bytes.
@@ -177,7 +177,7 @@ pub(crate) fn goes_on(steps: u32) -> bool {
 /// # Errors
 /// When the run must stop.
 pub(crate) fn charge(steps: usize) -> mlua::Result<()> {
-    if goes_on(steps.min(u32::MAX as usize) as u32) { Ok(()) } else { Err(stop()) }
+    if count_steps(steps.min(u32::MAX as usize) as u32) { Ok(()) } else { Err(stop()) }
 }
 
 /// Checks the size of a buffer outside the interpreter that is about to have `bytes` bytes.
@@ -195,7 +195,7 @@ pub(crate) fn check_bytes(bytes: usize) -> mlua::Result<()> {
 ///
 /// # Errors
 /// When the nesting is too deep.
-pub(crate) fn deeper<R>(lua: &mlua::Lua, call: impl FnOnce() -> mlua::Result<R>) -> mlua::Result<R> {
+pub(crate) fn call_nested<R>(lua: &mlua::Lua, call: impl FnOnce() -> mlua::Result<R>) -> mlua::Result<R> {
     let depth = DEPTH.get();
     if depth == DEPTH_MAX {
         return Err(crate::errors::error(lua, "C stack overflow"));

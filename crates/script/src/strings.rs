@@ -14,8 +14,8 @@ const SPECIALS: &[u8] = b"^$*+?.([%-";
 /// Replaces the functions of the string table that may take long.
 pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
     let format: Function = string.get("format")?;
-    string.set("find", lua.create_function(|lua, args| find(lua, args, true))?)?;
-    string.set("match", lua.create_function(|lua, args| find(lua, args, false))?)?;
+    string.set("find", lua.create_function(|lua, args| find_or_match(lua, args, true))?)?;
+    string.set("match", lua.create_function(|lua, args| find_or_match(lua, args, false))?)?;
     let gmatch = lua.create_function(gmatch)?;
     string.set("gfind", gmatch.clone())?;
     string.set("gmatch", gmatch)?;
@@ -32,14 +32,14 @@ pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
     Ok(())
 }
 
-fn raised(args: &Args<'_>, stop: Stop) -> mlua::Error {
+fn stop_error(args: &Args<'_>, stop: Stop) -> mlua::Error {
     match stop {
-        Stop::Broken(text) => args.error(text),
+        Stop::Malformed(text) => args.error(text),
         Stop::Budget => state::stop(),
     }
 }
 
-fn value(lua: &Lua, capture: Capture<'_>) -> Result<Value> {
+fn capture_value(lua: &Lua, capture: Capture<'_>) -> Result<Value> {
     Ok(match capture {
         Capture::Text(text) => Value::String(lua.create_string(text)?),
         Capture::Position(at) => Value::Number(at as f64),
@@ -55,31 +55,32 @@ fn captures(
     whole: bool,
 ) -> Result<Vec<Value>> {
     let n = if m.captures() == 0 && whole { 1 } else { m.captures() };
-    let capture = |i| m.capture(i, start, end).map_err(|stop| raised(args, stop));
-    (0..n).map(|i| value(args.lua, capture(i)?)).collect()
+    let capture = |i| m.capture(i, start, end).map_err(|stop| stop_error(args, stop));
+    (0..n).map(|i| capture_value(args.lua, capture(i)?)).collect()
 }
 
-fn find(lua: &Lua, values: MultiValue, find: bool) -> Result<MultiValue> {
+/// Runs `string.find` (`with_positions`) or `string.match`.
+fn find_or_match(lua: &Lua, values: MultiValue, with_positions: bool) -> Result<MultiValue> {
     let args = Args::new(lua, values);
     let (subject, pattern) = (args.string(1)?, args.string(2)?);
     let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
     let init = start_index(args.int_or(3, 1)?, s.len());
     let plain = args.get(4).is_some_and(|v| !matches!(v, Value::Nil | Value::Boolean(false)));
-    if find && (plain || !p.iter().any(|c| SPECIALS.contains(c))) {
+    if with_positions && (plain || !p.iter().any(|c| SPECIALS.contains(c))) {
         state::charge(s.len() - init)?;
         let Some(at) = find_plain(&s[init..], p) else { return Ok(nil()) };
         let start = init + at + 1;
         return Ok([start, start + p.len() - 1].map(|n| Value::Number(n as f64)).into_iter().collect());
     }
     let (anchored, rest) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
-    let mut budget = state::goes_on;
+    let mut budget = state::count_steps;
     let mut m = Matcher::new(s, rest, &mut budget);
     for at in init..=s.len() {
-        if let Some(end) = m.match_at(at).map_err(|stop| raised(&args, stop))? {
+        if let Some(end) = m.match_at(at).map_err(|stop| stop_error(&args, stop))? {
             state::charge(m.uncounted_steps())?;
-            let found = captures(&args, &m, at, end, !find)?;
-            let ends = if find { vec![at + 1, end] } else { Vec::new() };
-            return Ok(ends.into_iter().map(|n| Value::Number(n as f64)).chain(found).collect());
+            let found = captures(&args, &m, at, end, !with_positions)?;
+            let positions = if with_positions { vec![at + 1, end] } else { Vec::new() };
+            return Ok(positions.into_iter().map(|n| Value::Number(n as f64)).chain(found).collect());
         }
         if anchored {
             break;
@@ -99,11 +100,11 @@ fn start_index(init: i64, len: usize) -> usize {
     (init.max(0) as u64).min(len as u64) as usize
 }
 
-fn find_plain(text: &[u8], what: &[u8]) -> Option<usize> {
-    if what.is_empty() {
+fn find_plain(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    if wanted.is_empty() {
         return Some(0);
     }
-    memchr::memmem::find(text, what)
+    memchr::memmem::find(text, wanted)
 }
 
 fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
@@ -113,11 +114,11 @@ fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
     lua.create_function_mut(move |lua, _: MultiValue| {
         let args = Args::new(lua, MultiValue::new());
         let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
-        let mut budget = state::goes_on;
+        let mut budget = state::count_steps;
         let mut m = Matcher::new(s, p, &mut budget);
         while at <= s.len() {
             let start = at;
-            if let Some(end) = m.match_at(start).map_err(|stop| raised(&args, stop))? {
+            if let Some(end) = m.match_at(start).map_err(|stop| stop_error(&args, stop))? {
                 at = if end == start { end + 1 } else { end };
                 state::charge(m.uncounted_steps())?;
                 return Ok(captures(&args, &m, start, end, true)?.into_iter().collect());
@@ -148,11 +149,11 @@ fn gsub(lua: &Lua, values: MultiValue) -> Result<(LuaString, f64)> {
     };
     let times = if args.is_none(4) { s.len() as i64 + 1 } else { args.int(4)? };
     let (anchored, rest) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
-    let mut budget = state::goes_on;
+    let mut budget = state::count_steps;
     let mut m = Matcher::new(s, rest, &mut budget);
     let (mut out, mut at, mut n) = (Vec::new(), 0, 0);
     while n < times {
-        let found = m.match_at(at).map_err(|stop| raised(&args, stop))?;
+        let found = m.match_at(at).map_err(|stop| stop_error(&args, stop))?;
         if let Some(end) = found {
             n += 1;
             replace(&args, &m, &replacement, s, at, end, &mut out)?;
@@ -194,7 +195,7 @@ fn replace(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let lua = args.lua;
-    let capture = |i| m.capture(i, start, end).map_err(|stop| raised(args, stop));
+    let capture = |i| m.capture(i, start, end).map_err(|stop| stop_error(args, stop));
     let new = match replacement {
         Replacement::Text(text) => {
             let text = &*text.as_bytes();
@@ -217,10 +218,10 @@ fn replace(
             }
             return Ok(());
         }
-        Replacement::Table(table) => table.get::<Value>(value(lua, capture(0)?)?)?,
+        Replacement::Table(table) => table.get::<Value>(capture_value(lua, capture(0)?)?)?,
         Replacement::Function(function) => {
             let values: MultiValue = captures(args, m, start, end, true)?.into_iter().collect();
-            state::deeper(lua, || function.call::<Value>(values))?
+            state::call_nested(lua, || function.call::<Value>(values))?
         }
     };
     match new {

@@ -22,9 +22,9 @@ const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
 /// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
 /// them.
 const COMPILED_MAX: usize = 1000;
-/// The collector begins a cycle when memory has grown to this percentage of what was alive after its last cycle. A short
-/// script leaves some hundred bytes in an interpreter of some hundred kilobytes, so each cycle marks much and frees
-/// little: with Lua's 200 % a GET in a script paid 1,000 instructions for this.
+/// The collector begins a cycle when memory has grown to this percentage of what was alive after its last cycle. A
+/// short script leaves some hundred bytes in an interpreter of some hundred kilobytes, so each cycle marks much and
+/// frees little: with Lua's 200 % a GET in a script paid 1,000 instructions for this.
 const PAUSE_PERCENT: i32 = 500;
 /// The same percentage, from [`LARGE_BYTES`] on.
 const LARGE_PAUSE_PERCENT: i32 = 200;
@@ -96,7 +96,7 @@ pub struct FunctionInfo {
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// The script has ended, and its reply is written.
     Done,
     /// The host stopped the run at this place (`@user_script:1`). No reply was written.
@@ -132,7 +132,7 @@ pub struct Vm {
     /// Compiled scripts by their digests. Clients send digests, but this map has only digests of scripts that were
     /// kept.
     scripts: HashMap<String, Function, ahash::RandomState>,
-    libraries: HashMap<Vec<u8>, Loaded, ahash::RandomState>,
+    libraries: HashMap<Vec<u8>, LoadedLibrary, ahash::RandomState>,
     /// Memory that a new interpreter takes, in bytes.
     base_bytes: usize,
 }
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Vm {
     }
 }
 
-struct Loaded {
+struct LoadedLibrary {
     library: Arc<Library>,
     functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
     reaches_tables: bool,
@@ -208,20 +208,20 @@ impl Vm {
         input: Input<impl Iterator<Item = &'a [u8]>, impl Iterator<Item = &'a [u8]>>,
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-    ) -> Ended {
+    ) -> RunEnd {
         let Input { keys, args, limits } = input;
         let function = match self.scripts.get(&script.sha) {
             Some(function) => function,
             None => {
                 if let Err(text) = self.compile(script) {
                     reply.error_bytes(&compile_error(&text));
-                    return Ended::Done;
+                    return RunEnd::Done;
                 }
                 &self.scripts[&script.sha]
             }
         };
-        let run = Run { kind: Kind::Script, limits, sweeps: script.reaches_tables };
-        self.guarded(run, function, &script.sha, [keys.collect(), args.collect()], host, reply)
+        let run = Run { kind: Kind::Script, limits, needs_sweep: script.reaches_tables };
+        self.run_and_reply(run, function, &script.sha, [keys.collect(), args.collect()], host, reply)
     }
     /// Calls a function of a library.
     pub fn call<'a>(
@@ -231,34 +231,34 @@ impl Vm {
         input: Input<impl Iterator<Item = &'a [u8]>, impl Iterator<Item = &'a [u8]>>,
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-    ) -> Ended {
+    ) -> RunEnd {
         let Input { keys, args, limits } = input;
         let loaded = self.libraries.get(&library.name).filter(|l| Arc::ptr_eq(&l.library, library));
         if loaded.is_none() {
             // Load the library here, because its functions were registered in another interpreter.
-            match self.load(&library.code, limits, host) {
+            match self.run_library(&library.code, limits, host) {
                 Ok((_, registered)) => {
                     let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
                     let reaches_tables = reaches_tables(&library.code);
-                    let loaded = Loaded { library: library.clone(), functions, reaches_tables };
+                    let loaded = LoadedLibrary { library: library.clone(), functions, reaches_tables };
                     self.libraries.insert(library.name.clone(), loaded);
                 }
-                Err(LoadError::Stopped) => return Ended::Stopped(None),
+                Err(LoadError::Stopped) => return RunEnd::Stopped(None),
                 Err(LoadError::Text(text)) => {
                     reply.error_bytes(&[b"ERR ", &text[..]].concat());
-                    return Ended::Done;
+                    return RunEnd::Done;
                 }
             }
         }
         let loaded = self.libraries.get(&library.name);
-        let sweeps = loaded.is_some_and(|loaded| loaded.reaches_tables);
+        let needs_sweep = loaded.is_some_and(|loaded| loaded.reaches_tables);
         let Some(function) = loaded.and_then(|loaded| loaded.functions.get(name)) else {
             reply.error("ERR Function not found");
-            return Ended::Done;
+            return RunEnd::Done;
         };
-        let run = Run { kind: Kind::Function, limits, sweeps };
+        let run = Run { kind: Kind::Function, limits, needs_sweep };
         let shown = String::from_utf8_lossy(name);
-        self.guarded(run, function, &shown, [keys.collect(), args.collect()], host, reply)
+        self.run_and_reply(run, function, &shown, [keys.collect(), args.collect()], host, reply)
     }
     /// Reads a library and runs its chunk once.
     ///
@@ -270,7 +270,7 @@ impl Vm {
         limits: Limits,
         host: &mut dyn Host,
     ) -> std::result::Result<Library, Vec<u8>> {
-        let (name, registered) = self.load(code, limits, host).map_err(|error| match error {
+        let (name, registered) = self.run_library(code, limits, host).map_err(|error| match error {
             LoadError::Text(text) => text,
             LoadError::Stopped => b"Error registering functions: ERR FUNCTION LOAD timeout".to_vec(),
         })?;
@@ -282,7 +282,7 @@ impl Vm {
         let functions = registered.into_iter().map(info).collect();
         Ok(Library { name, code: code.to_vec(), functions })
     }
-    fn load(
+    fn run_library(
         &mut self,
         code: &[u8],
         limits: Limits,
@@ -296,8 +296,8 @@ impl Vm {
             compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
         self.sandbox.set_loading(true).map_err(failed)?;
         let run = || self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
-        let as_function = Run { kind: Kind::Function, limits, sweeps: true };
-        let (registered, (done, stopped)) = load::collect(|| self.in_run(host, as_function, run));
+        let as_function = Run { kind: Kind::Function, limits, needs_sweep: true };
+        let (registered, (done, stopped)) = load::collect(|| self.with_run_state(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
         if stopped {
             return Err(LoadError::Stopped);
@@ -311,7 +311,7 @@ impl Vm {
         }
     }
     /// Calls a function for `host`, writes its result or its error, and restores the interpreter.
-    fn guarded(
+    fn run_and_reply(
         &self,
         run: Run,
         function: &Function,
@@ -319,10 +319,10 @@ impl Vm {
         [keys, args]: [Texts<'_>; 2],
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-    ) -> Ended {
+    ) -> RunEnd {
         let passed = if run.kind == Kind::Script { Passed::Globals } else { Passed::Arguments };
-        let (written, stopped) = self.in_run(host, run, || {
-            self.sandbox.runner.run(function, passed, &keys, &args, |ended| match ended {
+        let (written, stopped) = self.with_run_state(host, run, || {
+            self.sandbox.runner.run(function, passed, &keys, &args, |result| match result {
                 _ if state::is_stopped() => Ok(()),
                 strand_lua::Ended::Plain(value) => convert::write_plain(reply, value, state::resp3()),
                 strand_lua::Ended::Value(value) => convert::write(reply, &value, state::resp3()),
@@ -333,19 +333,19 @@ impl Vm {
             })?
         });
         if stopped {
-            return Ended::Stopped(state::stopped_at());
+            return RunEnd::Stopped(state::stopped_at());
         }
         if let Err(error) = written {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             reply.error(&format!("ERR Error running script {name}, {first}"));
         }
-        Ended::Done
+        RunEnd::Done
     }
-    fn in_run<R>(
+    fn with_run_state<R>(
         &self,
         host: &mut dyn Host,
-        Run { kind, limits, sweeps }: Run,
+        Run { kind, limits, needs_sweep }: Run,
         work: impl FnOnce() -> R,
     ) -> (R, bool) {
         let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes);
@@ -356,7 +356,7 @@ impl Vm {
             // The hook was set to run at every instruction, so set it back.
             let _ = self.set_hook(HOOK_INSTRUCTIONS);
         }
-        if sweeps {
+        if needs_sweep {
             let _ = self.sandbox.sweep.call::<()>(());
         }
         if state::set_large(false) {
@@ -373,12 +373,12 @@ impl Vm {
 /// Keys or arguments.
 type Texts<'t> = SmallVec<[&'t [u8]; 8]>;
 
-/// What [`Vm::in_run`] needs to know of a run.
+/// What [`Vm::with_run_state`] needs to know of a run.
 struct Run {
     kind: Kind,
     limits: Limits,
     /// True when the run may have left something in a proxy.
-    sweeps: bool,
+    needs_sweep: bool,
 }
 
 /// Lifts the interpreter's memory limit while something small is created. With a limit each allocation is a
@@ -423,10 +423,10 @@ fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
         // The next cycle begins now: the last one may have allowed more than the interpreter can have.
         lua.gc_restart();
     }
-    if !state::is_stopped() && state::is_within(used_bytes) && state::goes_on(instructions) {
+    if !state::is_stopped() && state::is_within_memory_limit(used_bytes) && state::count_steps(instructions) {
         return Ok(VmState::Continue);
     }
-    if !state::has_place() {
+    if !state::has_stop_place() {
         let place = crate::errors::source_and_line(lua, 0);
         state::set_stopped_at(place.map(|(_, source, line)| format!("{source}:{line}")));
     }

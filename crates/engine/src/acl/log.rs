@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 /// A denial joins a similar entry when the entry's last denial is at most this old, in milliseconds.
-const TOGETHER_MS: i64 = 60_000;
+const MERGE_MS: i64 = 60_000;
 /// Number of newest entries that are searched for a similar one.
-const LOOKED_THROUGH: usize = 10;
+const SEARCHED_MAX: usize = 10;
 /// Names are cut to this many bytes, because a key may have half a gigabyte.
 const NAME_BYTES_MAX: usize = 4096;
 
@@ -69,11 +69,11 @@ impl AclLog {
         let alike = |e: &Entry| {
             let last = &e.last;
             last.reason == denial.reason
-                && last.at_ms.abs_diff(denial.at_ms) <= TOGETHER_MS as u64
+                && last.at_ms.abs_diff(denial.at_ms) <= MERGE_MS as u64
                 && last.object == denial.object
                 && last.username == denial.username
         };
-        let known = self.entries.iter().take(LOOKED_THROUGH).position(alike);
+        let known = self.entries.iter().take(SEARCHED_MAX).position(alike);
         if let Some(known) = known.and_then(|at| self.entries.remove(at)) {
             self.entries.push_front(Entry { last: denial, count: known.count + 1 });
             return;
@@ -113,7 +113,7 @@ mod tests {
         let want = [("a", 1), ("c", 1), ("a", 2)].map(|(o, n)| (o.to_string(), n));
         assert_eq!(shown(&log), want);
         assert_eq!(log.newest(1)[0].last.client, "at 120001");
-        for i in 0..LOOKED_THROUGH {
+        for i in 0..SEARCHED_MAX {
             log.add(denial(&i.to_string(), 120_002), 100);
         }
         log.add(denial("a", 120_003), 100);

@@ -14,7 +14,7 @@ const WAIT_STEP_US: u64 = 250_000;
 /// Maximum wait before a login, in microseconds.
 pub(crate) const WAIT_US_MAX: u64 = 5_000_000;
 /// Time after which one failure is forgotten.
-const FORGOTTEN_US: u64 = 1_000_000;
+const FORGET_EVERY_US: u64 = 1_000_000;
 /// Maximum number of failures that are counted for an address. With more, logins from the address would wait for hours
 /// after the last failure.
 const FAILURES_MAX: u64 = 1_000;
@@ -36,9 +36,9 @@ struct Failures {
 
 impl Failures {
     fn at(self, now_us: u64) -> Failures {
-        let forgotten = now_us.saturating_sub(self.since_us) / FORGOTTEN_US;
+        let forgotten = now_us.saturating_sub(self.since_us) / FORGET_EVERY_US;
         let count = self.count.saturating_sub(forgotten);
-        let since_us = if count == 0 { now_us } else { self.since_us + forgotten * FORGOTTEN_US };
+        let since_us = if count == 0 { now_us } else { self.since_us + forgotten * FORGET_EVERY_US };
         Failures { count, since_us }
     }
 }
@@ -97,12 +97,12 @@ mod tests {
         assert_eq!(logins.wait_us(HERE, 3, 0), WAIT_STEP_US);
         assert_eq!(logins.wait_us("10.0.0.2:5", 3, 0), 0);
         assert_eq!(logins.wait_us(HERE, 0, 0), 0, "switched off");
-        assert_eq!(logins.wait_us(HERE, 3, FORGOTTEN_US), 0);
+        assert_eq!(logins.wait_us(HERE, 3, FORGET_EVERY_US), 0);
         for _ in 0..2 * FAILURES_MAX {
-            logins.failed(HERE, FORGOTTEN_US);
+            logins.failed(HERE, FORGET_EVERY_US);
         }
-        assert_eq!(logins.wait_us(HERE, 3, FORGOTTEN_US), WAIT_US_MAX);
-        assert_eq!(logins.wait_us(HERE, 3, (FAILURES_MAX - 1) * FORGOTTEN_US), 0);
+        assert_eq!(logins.wait_us(HERE, 3, FORGET_EVERY_US), WAIT_US_MAX);
+        assert_eq!(logins.wait_us(HERE, 3, (FAILURES_MAX - 1) * FORGET_EVERY_US), 0);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) struct Acl {
 impl Acl {
     /// Creates the registry with the default user only, who may do everything without a password.
     pub(crate) fn new() -> Acl {
-        let default = Arc::new(User::all_powerful(DEFAULT_USER, 0));
+        let default = Arc::new(User::unrestricted(DEFAULT_USER, 0));
         Acl {
             users: RwLock::new(BTreeMap::from([(DEFAULT_USER.to_vec(), default)])),
             changing: Mutex::new(()),
@@ -69,7 +69,7 @@ impl Acl {
     }
     /// A user with all rights, who is not among the users. Commands from a file run as this user.
     pub(crate) fn unlimited() -> Arc<User> {
-        Arc::new(User::all_powerful(DEFAULT_USER, 0))
+        Arc::new(User::unrestricted(DEFAULT_USER, 0))
     }
     /// The default user. It cannot be removed.
     pub(crate) fn default_user(&self) -> Arc<User> {
@@ -88,7 +88,7 @@ impl Acl {
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.get(name);
         let digest = password::Digest::of(password);
-        user.filter(|user| user.takes_password(digest.as_ref()))
+        user.filter(|user| user.accepts_password(digest.as_ref()))
     }
     /// Applies all of `rules` or none to the user called `name`. Creates a missing user; `all_channels` says whether
     /// a new user gets all channels (`acl-pubsub-default`).
@@ -135,7 +135,7 @@ impl Acl {
         let _changing = self.changing.lock();
         let mut fresh: Users = BTreeMap::from([(
             DEFAULT_USER.to_vec(),
-            Arc::new(User::all_powerful(DEFAULT_USER, self.default_user().id())),
+            Arc::new(User::unrestricted(DEFAULT_USER, self.default_user().id())),
         )]);
         for user in users {
             let id = if user.name() == DEFAULT_USER { self.default_user().id() } else { self.next_id() };

@@ -63,18 +63,18 @@ impl MatchCost {
 
 /// Elements that matching one pattern costs beside the pattern's own elements.
 const COMPARISON_STEPS: usize = 8;
-/// Elements between two calls of `go_on`: about 100 us.
-pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
+/// Elements between two calls of `may_continue`: about 100 us.
+pub(super) const STEPS_PER_CHECK: usize = 32 * 1024;
 
 /// Asks at intervals whether to continue a check.
 pub(super) struct PacedCheck<'a> {
     left: usize,
-    go_on: &'a mut dyn FnMut() -> bool,
+    may_continue: &'a mut dyn FnMut() -> bool,
 }
 
 impl<'a> PacedCheck<'a> {
-    pub(super) fn new(go_on: &'a mut dyn FnMut() -> bool) -> PacedCheck<'a> {
-        PacedCheck { left: STEPS_PER_LOOK, go_on }
+    pub(super) fn new(may_continue: &'a mut dyn FnMut() -> bool) -> PacedCheck<'a> {
+        PacedCheck { left: STEPS_PER_CHECK, may_continue }
     }
     #[inline]
     fn spend(&mut self, steps: usize) -> bool {
@@ -84,8 +84,8 @@ impl<'a> PacedCheck<'a> {
                 true
             }
             None => {
-                self.left = STEPS_PER_LOOK;
-                (self.go_on)()
+                self.left = STEPS_PER_CHECK;
+                (self.may_continue)()
             }
         }
     }
@@ -106,14 +106,14 @@ impl Selector {
         }
     }
     /// A selector that allows everything.
-    pub(super) fn all_powerful() -> Selector {
+    pub(super) fn unrestricted() -> Selector {
         let mut all = Selector::new(true);
         all.set_all_commands(true);
         all.all_keys = true;
         all
     }
     /// True when the selector allows everything.
-    pub(super) fn is_all_powerful(&self) -> bool {
+    pub(super) fn is_unrestricted(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels
     }
 

@@ -154,14 +154,14 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
     set(&acl, "u", &format!("clearselectors {} ~y", many.join(" "))).unwrap();
     let user = acl.get(b"u").unwrap();
     let mut asked = 0;
-    let mut check = |go_on: bool| {
+    let mut check = |may_continue: bool| {
         user.check(spec("mget"), argv.args(), &mut || {
             asked += 1;
-            go_on
+            may_continue
         })
     };
     assert_eq!((check(true), check(false)), (Ok(()), Err(Denied::Unfinished)));
-    let looks = 200 * 1001 * 9 / selector::STEPS_PER_LOOK;
+    let looks = 200 * 1001 * 9 / selector::STEPS_PER_CHECK;
     assert!((looks..looks + 3).contains(&asked), "{asked}");
 }
 
@@ -178,7 +178,7 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
     assert_eq!(steps(&["get", "k"]), start + 5 * 4, "all arguments are few");
     assert_eq!(steps(&["get", &long]), start + 5 * (1 << 20));
     assert_eq!(steps(&["set", "k", &long]), start + 5, "a value is no key");
-    // A check of a long key also calls `go_on`.
+    // A check of a long key also calls `may_continue`.
     let argv = Argv::from_slices(&["get", &":ca".repeat(1 << 18)]);
     let mut asked = 0;
     let denied = user.check(crate::TABLE.lookup(b"get").unwrap(), argv.args(), &mut || {

@@ -63,8 +63,8 @@ impl User {
         }
     }
     /// A user with all rights and without a password.
-    pub(super) fn all_powerful(name: &[u8], id: u64) -> User {
-        let selectors = vec![Selector::all_powerful()];
+    pub(super) fn unrestricted(name: &[u8], id: u64) -> User {
+        let selectors = vec![Selector::unrestricted()];
         User { on: true, no_password: true, selectors, ..User::new(name, id, true) }
     }
     pub(super) fn with_id(self, id: u64) -> User {
@@ -85,11 +85,11 @@ impl User {
         self.no_password
     }
     /// True when the user has all rights. Checks can then be skipped.
-    pub(crate) fn is_all_powerful(&self) -> bool {
-        self.selectors.iter().any(Selector::is_all_powerful)
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.selectors.iter().any(Selector::is_unrestricted)
     }
     /// True when the user may log in with this password. `None`: the password is too long.
-    pub(super) fn takes_password(&self, given: Option<&Digest>) -> bool {
+    pub(super) fn accepts_password(&self, given: Option<&Digest>) -> bool {
         self.on && (self.no_password || given.is_some_and(|d| d.is_one_of(&self.passwords)))
     }
 
@@ -198,7 +198,7 @@ impl User {
         let id = TABLE.id(spec);
         spec.flags.has(Flags::NO_AUTH) || self.selectors.iter().any(|s| s.allows_command(id, args))
     }
-    /// Checks a command. Calls `go_on` now and then to ask whether the client still waits.
+    /// Checks a command. Calls `may_continue` now and then to ask whether the client still waits.
     ///
     /// # Errors
     /// As in redis-server: the command when no selector allows it, else the last denied channel or key.
@@ -206,10 +206,10 @@ impl User {
         &self,
         spec: &'static CommandSpec,
         args: Args<'_>,
-        go_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), Denied> {
         let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
-        let mut pace = PacedCheck::new(go_on);
+        let mut pace = PacedCheck::new(may_continue);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
         let mut why = Denied::Command;
         for selector in &self.selectors {
@@ -284,7 +284,7 @@ pub(crate) struct Rights {
 impl Rights {
     /// The rights of `user` in this call of a command. `None`: all rights.
     pub(crate) fn of(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
-        if user.is_all_powerful() {
+        if user.is_unrestricted() {
             return None;
         }
         let id = TABLE.id(spec);

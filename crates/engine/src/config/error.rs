@@ -90,7 +90,7 @@ pub enum ValueError {
 
 impl ValueError {
     /// True when the text says which words the option takes.
-    pub(super) fn says_what_is_taken(&self) -> bool {
+    pub(super) fn lists_accepted_values(&self) -> bool {
         matches!(self, ValueError::NotBool | ValueError::NotOneOf(_))
     }
 }

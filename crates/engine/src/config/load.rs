@@ -149,16 +149,16 @@ impl Config {
     }
     /// Applies one line, split into words.
     fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
-        let Some(option) = find(name) else { return self.take_directive(name, rest, place) };
+        let Some(option) = find(name) else { return self.apply_directive(name, rest, place) };
         let spec = option.spec();
         let wrong = |error| explain(spec, name, rest, error);
-        if rest.is_empty() && !spec.takes_words() {
+        if rest.is_empty() && !spec.is_word_list() {
             return Err(wrong(ValueError::WordCount));
         }
         let mut values = self.values.write();
         // The first line of an option whose lines add up replaces the option's default.
         let was_given = self.given[option as usize].swap(true, Relaxed);
-        let before = (was_given || !spec.adds_up()).then_some(&values[option as usize]);
+        let before = (was_given || !spec.is_cumulative()).then_some(&values[option as usize]);
         let value = Value::parse(spec, rest, before).map_err(wrong)?;
         self.put(&mut values, option, value);
         drop(values);
@@ -168,7 +168,7 @@ impl Config {
         Ok(())
     }
     /// Applies a line that does not begin with an option.
-    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
+    fn apply_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
         let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
         let without_effect = |why| {
             self.note(Note { place, name: shown(name), why, is_default: false });
@@ -214,7 +214,7 @@ fn explain(spec: &OptionSpec, name: &[u8], rest: &[&[u8]], error: ValueError) ->
         true => shown(name),
         false => shown(&[&[name], rest].concat().join(&b' ')),
     };
-    let takes = (!error.says_what_is_taken()).then(|| spec.takes());
+    let takes = (!error.lists_accepted_values()).then(|| spec.takes());
     ConfigLineError::Value { line, error, takes }
 }
 

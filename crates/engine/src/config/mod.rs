@@ -89,10 +89,10 @@ impl Config {
             // As in redis-server, CONFIG SET knows no quotes, and two spaces enclose an empty word.
             let words: Vec<&[u8]> = match spec.kind {
                 Kind::OutputLimits if text.is_empty() => Vec::new(),
-                _ if spec.takes_words() => text.split(|b| *b == b' ').collect(),
+                _ if spec.is_word_list() => text.split(|b| *b == b' ').collect(),
                 _ => vec![*text],
             };
-            let before = (!spec.adds_up()).then_some(&values[*option as usize]);
+            let before = (!spec.is_cumulative()).then_some(&values[*option as usize]);
             parsed.push(Value::parse(spec, &words, before).map_err(|error| refused(name, error.into()))?);
         }
         for (option, value) in options.iter().zip(parsed) {
@@ -318,7 +318,7 @@ impl Config {
 pub const HZ_MAX: i64 = 500;
 
 fn default_value(spec: &OptionSpec) -> Value {
-    let words: Vec<&[u8]> = match spec.takes_words() {
+    let words: Vec<&[u8]> = match spec.is_word_list() {
         true => spec.default.split_ascii_whitespace().map(str::as_bytes).collect(),
         false => vec![spec.default.as_bytes()],
     };

@@ -88,12 +88,12 @@ impl OptionSpec {
         SECRET.contains(&self.name)
     }
     /// True when the value is several words.
-    pub fn takes_words(&self) -> bool {
+    pub fn is_word_list(&self) -> bool {
         use Kind::*;
         matches!(self.kind, Words | Flags(_) | OutputLimits | SavePoints | Percentiles | OomScores | Primary)
     }
     /// True when each line of a file adds to the earlier ones.
-    pub fn adds_up(&self) -> bool {
+    pub fn is_cumulative(&self) -> bool {
         self.kind == Kind::SavePoints
     }
     /// The accepted values, as text after "it takes".

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Space is low when the free share of the disk is below this number and fewer than [`LOW_BYTES`] are free.
 const LOW_SHARE: f64 = 0.05;
 const LOW_BYTES: u64 = 1 << 30;
-/// Space is almost gone when the free share of the disk is below this number and fewer than [`LAST_BYTES`] are free.
-const LAST_SHARE: f64 = 0.01;
-const LAST_BYTES: u64 = 128 << 20;
+/// Space is almost gone when the free share of the disk is below this number and fewer than [`NEARLY_FULL_BYTES`] are
+/// free.
+const NEARLY_FULL_SHARE: f64 = 0.01;
+const NEARLY_FULL_BYTES: u64 = 128 << 20;
 
 /// The disk's free space at the last sample.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct DiskSpace {
     /// Free bytes of the disk. `u64::MAX`: unknown.
     free_bytes: AtomicU64,
     is_low: AtomicBool,
-    is_last: AtomicBool,
+    is_nearly_full: AtomicBool,
 }
 
 /// The error when the disk has too little free space for a file.
@@ -39,7 +40,7 @@ fn megabytes(bytes: u64) -> u64 {
 
 impl Default for DiskSpace {
     fn default() -> DiskSpace {
-        DiskSpace { free_bytes: u64::MAX.into(), is_low: false.into(), is_last: false.into() }
+        DiskSpace { free_bytes: u64::MAX.into(), is_low: false.into(), is_nearly_full: false.into() }
     }
 }
 
@@ -49,14 +50,14 @@ impl Diag {
         self.disk.is_low.load(Relaxed)
     }
     /// True while space is almost gone.
-    pub(super) fn is_disk_last(&self) -> bool {
-        self.disk.is_last.load(Relaxed)
+    pub(super) fn is_disk_nearly_full(&self) -> bool {
+        self.disk.is_nearly_full.load(Relaxed)
     }
 }
 
 impl Engine {
     /// Records the free space and acts when its level changes. Called with every sample.
-    pub(super) fn look_at_disk(&self, now: Now) {
+    pub(super) fn check_disk_space(&self, now: Now) {
         let newest = |name| self.diag.newest(name).map(f64::from);
         let Some((free, size)) = newest("disk.free").zip(newest("disk.size")).filter(|(_, size)| *size > 0.0)
         else {
@@ -65,26 +66,26 @@ impl Engine {
         let disk = &self.diag.disk;
         disk.free_bytes.store(free as u64, Relaxed);
         let is_below = |share: f64, bytes: u64| free < size * share && free < bytes as f64;
-        disk.is_last.store(is_below(LAST_SHARE, LAST_BYTES), Relaxed);
+        disk.is_nearly_full.store(is_below(NEARLY_FULL_SHARE, NEARLY_FULL_BYTES), Relaxed);
         let is_low = is_below(LOW_SHARE, LOW_BYTES);
         if disk.is_low.swap(is_low, Relaxed) == is_low {
             return;
         }
-        let did = match is_low {
+        let action = match is_low {
             true => format!("{free:.0} of {size:.0} bytes are free on the disk: the history stays in memory"),
-            false => "the disk has room again: the history is written there".into(),
+            false => "the disk has enough free space again: the history is written to it".into(),
         };
         if let Some(store) = &mut *self.diag.store.lock() {
-            store.stand_aside();
+            store.suspend();
         }
-        self.host.log(&did);
-        self.diag.action_log.note(now.unix_s(), "disk-pressure", did);
+        self.host.log(&action);
+        self.diag.action_log.add(now.unix_s(), "disk-pressure", action);
     }
     /// Checks that the disk has room for another file of about `bytes`.
     ///
     /// # Errors
     /// When the disk has less free space than that.
-    pub(crate) fn disk_has(&self, bytes: u64) -> Result<(), DiskTooFull> {
+    pub(crate) fn check_disk_room(&self, bytes: u64) -> Result<(), DiskTooFull> {
         let free = self.diag.disk.free_bytes.load(Relaxed);
         match bytes.checked_sub(free).filter(|missing| *missing > 0) {
             None => Ok(()),

@@ -42,9 +42,9 @@ pub(crate) struct Finding {
     pub(crate) rule: &'static str,
     pub(crate) level: Level,
     /// What the problem is.
-    pub(crate) what: String,
+    pub(crate) problem: String,
     /// What the operator should do about the problem.
-    pub(crate) todo: String,
+    pub(crate) advice: String,
 }
 
 /// Something that the server did by itself.
@@ -52,7 +52,7 @@ pub(crate) struct Finding {
 pub(crate) struct Action {
     pub(crate) unix_s: i64,
     pub(crate) rule: &'static str,
-    pub(crate) did: String,
+    pub(crate) text: String,
 }
 
 /// The server's newest actions, and what the decision about the next action needs.
@@ -65,10 +65,10 @@ pub(crate) struct ActionLog {
 struct State {
     actions: VecDeque<Action>,
     /// Consecutive samples with memory pressure.
-    pressed: u32,
+    pressed_samples: u32,
     purged_s: u64,
-    /// Consecutive samples in which the control group's memory was almost used up ([`LAST_SHARE`]).
-    full: u32,
+    /// Consecutive samples in which the control group's memory was almost used up ([`CEILING_SHARE`]).
+    full_samples: u32,
 }
 
 /// Maximum number of actions that are kept.
@@ -78,16 +78,17 @@ const NOW_S: u64 = 10;
 /// Share of time in which a thread waits for memory. The first constant is the share for a finding, the second the
 /// share for an action.
 const PRESSURE_MIN: f32 = 0.02;
-const PRESSURE_ACTS: f32 = 0.10;
+const PRESSURE_FOR_ACTION: f32 = 0.10;
 /// Number of consecutive samples with memory pressure before an action.
 const PRESSED_SAMPLES: u32 = 3;
 /// Minimum number of seconds between two of these actions.
-const PURGE_AGAIN_S: u64 = 30;
+const PURGE_INTERVAL_S: u64 = 30;
 /// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
-/// With this share of a control group in use, the server takes no more memory until only [`ROOMY_SHARE`] is in use.
-const LAST_SHARE: f32 = 0.97;
-const ROOMY_SHARE: f32 = 0.90;
+/// With this share of a control group in use, the server takes no more memory until only [`CEILING_END_SHARE`] is in
+/// use.
+const CEILING_SHARE: f32 = 0.97;
+const CEILING_END_SHARE: f32 = 0.90;
 /// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
@@ -104,9 +105,9 @@ impl ActionLog {
     pub(crate) fn all(&self) -> Vec<Action> {
         self.state.lock().actions.iter().cloned().collect()
     }
-    pub(crate) fn note(&self, unix_s: i64, rule: &'static str, did: String) {
+    pub(crate) fn add(&self, unix_s: i64, rule: &'static str, text: String) {
         let mut state = self.state.lock();
-        state.actions.push_front(Action { unix_s, rule, did });
+        state.actions.push_front(Action { unix_s, rule, text });
         state.actions.truncate(ACTIONS_MAX);
     }
 }
@@ -139,19 +140,19 @@ impl Diag {
 
 impl Engine {
     /// Takes the server's own actions. Called with every sample.
-    pub(super) fn act(&self, now: Now) {
-        self.look_at_headroom();
-        self.keep_within_group(now);
-        self.look_at_disk(now);
+    pub(super) fn take_actions(&self, now: Now) {
+        self.sample_headroom();
+        self.limit_memory_to_group(now);
+        self.check_disk_space(now);
         let diag = &self.diag;
-        let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_ACTS);
-        let full = self.group_is_full().is_some();
+        let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_FOR_ACTION);
+        let full = self.full_group_share().is_some();
         let mono_s = now.mono_us / 1_000_000;
         {
             let mut state = diag.action_log.state.lock();
-            state.pressed = if pressed || full { state.pressed + 1 } else { 0 };
-            let is_due = state.purged_s == 0 || mono_s >= state.purged_s + PURGE_AGAIN_S;
-            if state.pressed < PRESSED_SAMPLES || !is_due {
+            state.pressed_samples = if pressed || full { state.pressed_samples + 1 } else { 0 };
+            let is_due = state.purged_s == 0 || mono_s >= state.purged_s + PURGE_INTERVAL_S;
+            if state.pressed_samples < PRESSED_SAMPLES || !is_due {
                 return;
             }
             state.purged_s = mono_s;
@@ -163,41 +164,44 @@ impl Engine {
         self.host.purge_memory();
         let freed = before.saturating_sub(self.host.memory().resident_bytes);
         let why = if full { "the control group is nearly full" } else { "the machine waits for memory" };
-        let did = format!(
+        let action = format!(
             "{why}: dropped the caches of patterns and spare blocks, and gave {freed} bytes of free pages back to the \
              system at once"
         );
-        self.host.log(&did);
-        diag.action_log.note(now.unix_s(), "memory-pressure", did);
+        self.host.log(&action);
+        diag.action_log.add(now.unix_s(), "memory-pressure", action);
     }
     /// Limits memory before the kernel kills the process. When the control group's memory is almost used up, the memory
     /// in use becomes the limit. Keys are then evicted by `maxmemory-policy`, or commands that need memory are refused
     /// with OOM, as with `maxmemory`.
-    fn keep_within_group(&self, now: Now) {
+    fn limit_memory_to_group(&self, now: Now) {
         let share = self.group_share();
         let is_limited = self.memory.ceiling_bytes() > 0;
-        let is_last = {
+        let is_almost_used_up = {
             let mut state = self.diag.action_log.state.lock();
-            state.full = if share.is_some_and(|share| share >= LAST_SHARE) { state.full + 1 } else { 0 };
-            state.full > PRESSED_SAMPLES
+            state.full_samples =
+                if share.is_some_and(|share| share >= CEILING_SHARE) { state.full_samples + 1 } else { 0 };
+            state.full_samples > PRESSED_SAMPLES
         };
-        let did = if is_last && !is_limited {
+        let action = if is_almost_used_up && !is_limited {
             let used = self.host.allocated_bytes();
             self.memory.set_ceiling(used.max(1));
-            format!("the control group is at its end: no more than the {used} bytes of now are used")
-        } else if is_limited && share.is_none_or(|share| share < ROOMY_SHARE) {
+            format!(
+                "the control group's memory is almost used up: memory is limited to the {used} bytes that are used now"
+            )
+        } else if is_limited && share.is_none_or(|share| share < CEILING_END_SHARE) {
             self.memory.set_ceiling(0);
-            "the control group has room again: maxmemory alone is the limit".into()
+            "the control group has free memory again: the only limit is maxmemory".into()
         } else {
             return;
         };
-        self.look_at_memory();
+        self.sample_memory();
         self.forget_spare();
-        self.host.log(&did);
-        self.diag.action_log.note(now.unix_s(), "memory-ceiling", did);
+        self.host.log(&action);
+        self.diag.action_log.add(now.unix_s(), "memory-ceiling", action);
     }
     /// The used share of the control group's memory, when it is nearly full.
-    fn group_is_full(&self) -> Option<f32> {
+    fn full_group_share(&self) -> Option<f32> {
         self.group_share().filter(|share| *share >= FULL_SHARE)
     }
     /// The used share of the control group's memory, when it has a limit.
@@ -217,8 +221,8 @@ impl Engine {
             reasons
                 .push("writes are refused: a snapshot or the append-only file could not be written".into());
         }
-        if self.diag.is_disk_last() {
-            reasons.push("the disk that keeps the data is full but for a rest".into());
+        if self.diag.is_disk_nearly_full() {
+            reasons.push("the disk that holds the data is almost full".into());
         }
         reasons
     }
@@ -230,8 +234,8 @@ impl Engine {
         self.examine_machine(&mut found);
         self.examine_clients(&mut found);
         self.examine_time(&mut found, now);
-        for (rule, what, todo) in self.host.start_checks() {
-            found.push(Finding { rule, level: Level::Notice, what, todo });
+        for (rule, problem, advice) in self.host.start_checks() {
+            found.push(Finding { rule, level: Level::Notice, problem, advice });
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.level));
         found
@@ -241,8 +245,8 @@ impl Engine {
         let used = ledger.facts.used_bytes;
         let limit = self.memory.limit_bytes();
         let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
-        let mut add = |rule, level, what: String, todo: &str| {
-            found.push(Finding { rule, level, what, todo: todo.into() });
+        let mut add = |rule, level, problem: String, advice: &str| {
+            found.push(Finding { rule, level, problem, advice: advice.into() });
         };
         let ceiling = self.memory.ceiling_bytes();
         if ceiling > 0 {
@@ -250,7 +254,7 @@ impl Engine {
                 "memory-ceiling",
                 Level::Alert,
                 format!(
-                    "the control group is at its end: the server takes no more than {ceiling} bytes until it has room"
+                    "the control group's memory is almost used up: the server takes at most {ceiling} bytes until memory is free again"
                 ),
                 "Raise the group's limit, set maxmemory below it, or remove data",
             );
@@ -288,7 +292,7 @@ impl Engine {
                 "Set maxmemory below what the machine has, before the kernel ends the process",
             );
         }
-        if let Some(share) = self.group_is_full() {
+        if let Some(share) = self.full_group_share() {
             add(
                 "cgroup-memory",
                 Level::Alert,
@@ -302,9 +306,9 @@ impl Engine {
         if let Some(share) = self.diag.recent("pressure.memory").filter(|share| *share >= PRESSURE_MIN) {
             add(
                 "memory-pressure",
-                if share >= PRESSURE_ACTS { Level::Alert } else { Level::Warning },
+                if share >= PRESSURE_FOR_ACTION { Level::Alert } else { Level::Warning },
                 format!("for {:.0} % of the time something on this machine waits for memory", share * 100.0),
-                "Look for what grows (memory.* in the history, DIAG MEMORY); move other programs away",
+                "Find what grows (memory.* in the history, DIAG MEMORY); move other programs away",
             );
         }
         let slowed = self.slowed_clients();
@@ -312,7 +316,9 @@ impl Engine {
             add(
                 "memory-growth",
                 Level::Warning,
-                format!("{slowed} clients made memory grow fastest near its end, and are slowed"),
+                format!(
+                    "memory is almost used up: the {slowed} clients that made it grow fastest are slowed"
+                ),
                 "See the actions for who they are; raise the limit, set maxmemory below it, or remove data",
             );
         }
@@ -335,54 +341,55 @@ impl Engine {
         {
             found.push(Finding {
                 rule: "disk-space",
-                level: if self.diag.is_disk_last() { Level::Alert } else { Level::Warning },
-                what: format!("{free:.0} of {size:.0} bytes are free where the data is kept"),
-                todo: "Make room: snapshots and the append-only file are written beside the old ones".into(),
+                level: if self.diag.is_disk_nearly_full() { Level::Alert } else { Level::Warning },
+                problem: format!("{free:.0} of {size:.0} bytes are free where the data is kept"),
+                advice: "Make room: snapshots and the append-only file are written beside the old ones"
+                    .into(),
             });
         }
         if self.persist.alerts() & crate::persist::FAILURES != 0 {
             found.push(Finding {
                 rule: "persistence",
                 level: Level::Alert,
-                what: "a snapshot or the append-only file could not be written: writes are refused".into(),
-                todo: "See INFO persistence and the log for the reason; after it is gone, BGSAVE or BGREWRITEAOF".into(),
+                problem: "a snapshot or the append-only file could not be written: writes are refused".into(),
+                advice: "See INFO persistence and the log for the reason; after it is gone, BGSAVE or BGREWRITEAOF".into(),
             });
         }
         if let (_, Some(trouble)) = self.diag.disk_state() {
             found.push(Finding {
                 rule: "history-disk",
                 level: Level::Notice,
-                what: format!("the history cannot be written to the disk: {trouble}"),
-                todo: "Nothing is lost while the server runs; make room on the disk".into(),
+                problem: format!("the history cannot be written to the disk: {trouble}"),
+                advice: "Nothing is lost while the server runs; make room on the disk".into(),
             });
         }
     }
     fn examine_machine(&self, found: &mut Vec<Finding>) {
-        let mut over = |rule, name, least: f32, what: &str, todo: &str| {
-            if let Some(value) = self.diag.recent(name).filter(|value| *value >= least) {
+        let mut check_min = |rule, name, min: f32, problem: &str, advice: &str| {
+            if let Some(value) = self.diag.recent(name).filter(|value| *value >= min) {
                 found.push(Finding {
                     rule,
                     level: Level::Warning,
-                    what: format!("{what} ({name} {value:.2})"),
-                    todo: todo.into(),
+                    problem: format!("{problem} ({name} {value:.2})"),
+                    advice: advice.into(),
                 });
             }
         };
-        over(
+        check_min(
             "steal",
             "host.cpu.steal",
             STEAL_CORES,
-            "other guests take processor time that this machine was to have",
+            "other guests of the host take processor time that this machine needs",
             "Move the guest, or give it cores of its own",
         );
-        over(
+        check_min(
             "throttled",
             "cgroup.cpu.throttled",
             THROTTLED_SHARE,
             "the control group's processor limit stops the server now and then",
             "Raise the limit: latency suffers first",
         );
-        over(
+        check_min(
             "major-faults",
             "faults.major",
             10.0,
@@ -396,16 +403,19 @@ impl Engine {
             found.push(Finding {
                 rule: "clients",
                 level: if clients >= max { Level::Alert } else { Level::Warning },
-                what: format!("{clients} clients are connected and maxclients is {max}"),
-                todo: "Raise maxclients (and the limit of open files), or find who connects without end: CLIENT LIST".into(),
+                problem: format!("{clients} clients are connected and maxclients is {max}"),
+                advice: "Raise maxclients (and the limit of open files), or find who connects without end: CLIENT LIST".into(),
             });
         }
         if self.diag.recent("clients.rejected").is_some_and(|n| n > 0.0) {
             found.push(Finding {
                 rule: "rejected",
                 level: Level::Alert,
-                what: format!("connections are refused; {} since the start", self.stats.get(Stat::Rejected)),
-                todo: "See maxclients and protected-mode".into(),
+                problem: format!(
+                    "connections are refused; {} since the start",
+                    self.stats.get(Stat::Rejected)
+                ),
+                advice: "See maxclients and protected-mode".into(),
             });
         }
     }
@@ -415,16 +425,17 @@ impl Engine {
             found.push(Finding {
                 rule: "clock",
                 level: Level::Warning,
-                what: format!("the wall clock has jumped {jumps} times since the start"),
-                todo: "Expiries go by the wall clock: let NTP slew it".into(),
+                problem: format!("the wall clock has jumped {jumps} times since the start"),
+                advice: "Keys expire by the wall clock: let NTP slew the clock".into(),
             });
         }
         if let Some((name, ms)) = self.diag.turn_watch.newest() {
             found.push(Finding {
                 rule: "stuck-worker",
                 level: Level::Warning,
-                what: format!("a worker did nothing else for {ms} ms: {name}"),
-                todo: "See the log for when; report it: no command should hold a worker so long".into(),
+                problem: format!("a worker did nothing else for {ms} ms: {name}"),
+                advice: "See the log for the time, and report it: no command should hold a worker this long"
+                    .into(),
             });
         }
         if self.config.number(Opt::LatencyMonitorThreshold) > 0 {
@@ -433,8 +444,8 @@ impl Engine {
                 found.push(Finding {
                     rule: "latency",
                     level: Level::Notice,
-                    what: text.lines().next().unwrap_or_default().into(),
-                    todo: "LATENCY DOCTOR says more; DIAG SLOWLOG which commands".into(),
+                    problem: text.lines().next().unwrap_or_default().into(),
+                    advice: "LATENCY DOCTOR explains the events, DIAG SLOWLOG lists the commands".into(),
                 });
             }
         }
@@ -447,11 +458,16 @@ impl Engine {
             text.push_str("Nothing is wrong.\n");
         }
         // Writing to a string does not fail.
-        for Finding { rule, level, what, todo } in found {
-            let _ = writeln!(text, "{}: {what}. [{rule}]\n  To do: {todo}.", level.name());
+        for Finding { rule, level, problem, advice } in found {
+            let _ = writeln!(
+                text,
+                "{}: {problem}. [{rule}]
+  To do: {advice}.",
+                level.name()
+            );
         }
-        for Action { unix_s, rule, did } in action_log {
-            let _ = writeln!(text, "done at {unix_s}: {did}. [{rule}]");
+        for Action { unix_s, rule, text: action } in action_log {
+            let _ = writeln!(text, "done at {unix_s}: {action}. [{rule}]");
         }
         text
     }

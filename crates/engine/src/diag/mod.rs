@@ -61,7 +61,7 @@ impl Diag {
     pub(crate) fn disk_state(&self) -> (bool, Option<String>) {
         match &*self.store.lock() {
             None => (false, None),
-            Some(store) => (store.is_well(), store.trouble().map(String::from)),
+            Some(store) => (store.is_healthy(), store.last_error().map(String::from)),
         }
     }
 }
@@ -86,10 +86,10 @@ impl Engine {
             if let Some(store) = &mut *diag.store.lock()
                 && !diag.is_disk_low()
             {
-                store.keep(recorder.history(), grown, &*self.host);
+                store.append_rows(recorder.history(), grown, &*self.host);
             }
         }
-        self.act(now);
+        self.take_actions(now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
     }
     /// Switches the sampling of allocations as `heap-profiling` says.
@@ -101,25 +101,21 @@ impl Engine {
         self.diag.turn_watch.longest_us(now.mono_us)
     }
     /// Finds workers in one turn for too long and logs them. Called ten times per second.
-    pub(crate) fn look_for_stuck_workers(&self, now: Now) {
+    pub(crate) fn report_stuck_workers(&self, now: Now) {
         let period_us = self.config.number(Opt::WatchdogPeriod).unsigned_abs() * 1000;
         if period_us == 0 {
             return;
         }
-        for found in self.diag.turn_watch.look(period_us, now.mono_us) {
-            let (ms, command) = (found.for_us / 1000, self.stats.ids.name(found.command));
+        for found in self.diag.turn_watch.take_stuck(period_us, now.mono_us) {
+            let (ms, command) = (found.duration_us / 1000, self.stats.ids.name(found.command));
             let place = self.host.worker_place(found.worker);
             let text = format!(
                 "worker {} serves client {}, last timed command {command}{place}",
                 found.worker, found.client
             );
             self.host.log(&format!("A worker is stuck for {ms} ms: {text}"));
-            self.diag.action_log.note(
-                now.unix_s(),
-                "stuck-worker",
-                format!("reported after {ms} ms: {text}"),
-            );
-            self.diag.turn_watch.note(text, ms);
+            self.diag.action_log.add(now.unix_s(), "stuck-worker", format!("reported after {ms} ms: {text}"));
+            self.diag.turn_watch.set_newest(text, ms);
         }
     }
     /// Loads the history that an earlier process left on the disk, if the configuration asks for it. Call it once,

@@ -29,8 +29,8 @@ pub(super) struct Store {
     /// Number of series whose names are in the file.
     series: usize,
     /// Length of the file after its last rewrite.
-    whole_bytes: u64,
-    trouble: Option<String>,
+    rewritten_bytes: u64,
+    last_error: Option<String>,
 }
 
 impl Store {
@@ -43,29 +43,29 @@ impl Store {
             Some((file, _)) => recorder.history_mut().load(&mut file.take(FILE_BYTES_MAX))?,
             None => Loaded::default(),
         };
-        Ok((Store { folder, file: None, series: 0, whole_bytes: 0, trouble: None }, loaded))
+        Ok((Store { folder, file: None, series: 0, rewritten_bytes: 0, last_error: None }, loaded))
     }
     /// True when the last row was written without an error.
-    pub(super) fn is_well(&self) -> bool {
-        self.trouble.is_none()
+    pub(super) fn is_healthy(&self) -> bool {
+        self.last_error.is_none()
     }
     /// The error of the last attempt to write the history.
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub(super) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
     }
     /// Stops writing because the disk is needed for other files. Rows will be missing, so only a rewritten file is
     /// complete.
-    pub(super) fn stand_aside(&mut self) {
+    pub(super) fn suspend(&mut self) {
         self.file = None;
     }
     /// Call this when levels have grown by a row. Writes the new rows.
-    pub(super) fn keep(&mut self, history: &History, grown: [bool; LEVELS], host: &dyn Host) {
+    pub(super) fn append_rows(&mut self, history: &History, grown: [bool; LEVELS], host: &dyn Host) {
         if !grown[1..].contains(&true) {
             return;
         }
-        match self.try_keep(history, grown) {
+        match self.try_append_rows(history, grown) {
             Ok(()) => {
-                if self.trouble.take().is_some() {
+                if self.last_error.take().is_some() {
                     host.log("The history is on the disk again");
                 }
             }
@@ -73,15 +73,15 @@ impl Store {
                 // A part of a row may be in the file, so only a rewritten file is complete.
                 self.file = None;
                 let text = e.to_string();
-                if self.trouble.replace(text.clone()).is_none() {
+                if self.last_error.replace(text.clone()).is_none() {
                     host.log(&format!("The history cannot be written to the disk: {text}"));
                 }
             }
         }
     }
-    fn try_keep(&mut self, history: &History, grown: [bool; LEVELS]) -> io::Result<()> {
+    fn try_append_rows(&mut self, history: &History, grown: [bool; LEVELS]) -> io::Result<()> {
         let Some(file) = &mut self.file else {
-            return self.write_anew(history);
+            return self.rewrite_file(history);
         };
         let mut bytes = Vec::new();
         if self.series != history.series().len() {
@@ -99,15 +99,15 @@ impl Store {
             }
         }
         self.series = history.series().len();
-        if file.bytes() > self.whole_bytes * 2 + GROWTH_BYTES_MIN {
+        if file.bytes() > self.rewritten_bytes * 2 + GROWTH_BYTES_MIN {
             self.file = None;
         }
         Ok(())
     }
-    fn write_anew(&mut self, history: &History) -> io::Result<()> {
+    fn rewrite_file(&mut self, history: &History) -> io::Result<()> {
         self.folder.replace(FILE, false, &mut |out| history.save(out))?;
         let file = self.folder.append_to(FILE)?;
-        self.whole_bytes = file.bytes().max(HEADER.len() as u64);
+        self.rewritten_bytes = file.bytes().max(HEADER.len() as u64);
         self.series = history.series().len();
         self.file = Some(file);
         Ok(())

@@ -40,7 +40,7 @@ impl Default for TurnWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StuckWorker {
     pub(crate) worker: usize,
-    pub(crate) for_us: u64,
+    pub(crate) duration_us: u64,
     pub(crate) client: u64,
     pub(crate) command: u32,
 }
@@ -48,30 +48,31 @@ pub(crate) struct StuckWorker {
 impl TurnWatch {
     /// Starts a turn of a client's session.
     #[inline]
-    pub(crate) fn begins(&self, worker: usize, client: u64, now_us: u64) {
+    pub(crate) fn begin_turn(&self, worker: usize, client: u64, now_us: u64) {
         let turn = &self.turns[worker % WORKERS_MAX];
         turn.client.store(client, Relaxed);
         turn.since_us.store(now_us.max(1), Relaxed);
     }
     /// Records the command of the turn that starts to be timed.
     #[inline]
-    pub(crate) fn runs(&self, worker: usize, command: u32) {
+    pub(crate) fn set_command(&self, worker: usize, command: u32) {
         self.turns[worker % WORKERS_MAX].command.store(command, Relaxed);
     }
     /// Ends the worker's turn.
     #[inline]
-    pub(crate) fn ends(&self, worker: usize) {
+    pub(crate) fn end_turn(&self, worker: usize) {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
     }
     /// Workers in a turn of `period_us` (`watchdog-period`) or more. Each turn is reported once.
-    pub(crate) fn look(&self, period_us: u64, now_us: u64) -> Vec<StuckWorker> {
+    pub(crate) fn take_stuck(&self, period_us: u64, now_us: u64) -> Vec<StuckWorker> {
         let turn_watch = |(worker, turn): (usize, &WorkerTurn)| {
             let since_us = turn.since_us.load(Relaxed);
-            let for_us = now_us.saturating_sub(since_us);
-            let is_new =
-                since_us > 0 && for_us >= period_us && turn.reported_us.swap(since_us, Relaxed) != since_us;
+            let duration_us = now_us.saturating_sub(since_us);
+            let is_new = since_us > 0
+                && duration_us >= period_us
+                && turn.reported_us.swap(since_us, Relaxed) != since_us;
             let (client, command) = (turn.client.load(Relaxed), turn.command.load(Relaxed));
-            is_new.then_some(StuckWorker { worker, for_us, client, command })
+            is_new.then_some(StuckWorker { worker, duration_us, client, command })
         };
         self.turns.iter().enumerate().filter_map(turn_watch).collect()
     }
@@ -84,7 +85,7 @@ impl TurnWatch {
     pub(crate) fn newest(&self) -> Option<(String, u64)> {
         self.newest.lock().clone()
     }
-    pub(crate) fn note(&self, text: String, ms: u64) {
+    pub(crate) fn set_newest(&self, text: String, ms: u64) {
         *self.newest.lock() = Some((text, ms));
     }
 }
@@ -96,19 +97,19 @@ mod tests {
     const PERIOD_US: u64 = 100_000;
 
     #[test]
-    fn a_turn_that_lasts_is_told_once() {
+    fn a_long_turn_is_reported_once() {
         let turn_watch = TurnWatch::default();
-        assert!(turn_watch.look(PERIOD_US, 1 << 40).is_empty());
-        turn_watch.begins(3, 77, 1_000);
-        turn_watch.runs(3, 5);
-        assert!(turn_watch.look(PERIOD_US, 1_000 + PERIOD_US - 1).is_empty());
-        let found = [StuckWorker { worker: 3, for_us: PERIOD_US, client: 77, command: 5 }];
-        assert_eq!(turn_watch.look(PERIOD_US, 1_000 + PERIOD_US), found);
-        assert!(turn_watch.look(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
+        assert!(turn_watch.take_stuck(PERIOD_US, 1 << 40).is_empty());
+        turn_watch.begin_turn(3, 77, 1_000);
+        turn_watch.set_command(3, 5);
+        assert!(turn_watch.take_stuck(PERIOD_US, 1_000 + PERIOD_US - 1).is_empty());
+        let found = [StuckWorker { worker: 3, duration_us: PERIOD_US, client: 77, command: 5 }];
+        assert_eq!(turn_watch.take_stuck(PERIOD_US, 1_000 + PERIOD_US), found);
+        assert!(turn_watch.take_stuck(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
         assert_eq!((turn_watch.longest_us(2_000), TurnWatch::default().longest_us(9)), (1_000, 0));
-        turn_watch.ends(3);
-        turn_watch.begins(3, 78, 500_000);
-        assert!(turn_watch.look(PERIOD_US, 500_100).is_empty());
-        assert_eq!(turn_watch.look(PERIOD_US, 900_000).len(), 1);
+        turn_watch.end_turn(3);
+        turn_watch.begin_turn(3, 78, 500_000);
+        assert!(turn_watch.take_stuck(PERIOD_US, 500_100).is_empty());
+        assert_eq!(turn_watch.take_stuck(PERIOD_US, 900_000).len(), 1);
     }
 }

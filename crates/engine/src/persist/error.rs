@@ -124,7 +124,7 @@ pub enum DataError {
         "cannot load the append-only file: {name} ends inside a command and is not the last file, so commands are \
          missing. Nothing is changed. `strand check aof {checked}` tells which files are whole"
     )]
-    CutBeforeLast {
+    TruncatedBeforeLast {
         /// The file's name.
         name: String,
         /// The argument for `strand check aof`.
@@ -135,7 +135,7 @@ pub enum DataError {
         "Unexpected end of file reading the append only file {name}. Make a copy of the folder, then use `strand check \
          aof --fix {checked}`, or set aof-load-truncated to yes"
     )]
-    CutAtEnd {
+    TruncatedAtEnd {
         /// The file's name.
         name: String,
         /// The argument for `strand check aof`.
@@ -143,7 +143,7 @@ pub enum DataError {
     },
     /// The last file cannot be cut to its whole commands.
     #[error("cannot cut the append-only file {name} to its {good_bytes} good bytes: {why}")]
-    Cut {
+    Truncate {
         /// The file's name.
         name: String,
         /// Number of bytes up to the end of the last whole command.

@@ -31,7 +31,7 @@ pub(crate) fn info(engine: &Engine, now: Now, out: &mut String) {
     line("rdb_bgsave_in_progress", &u8::from(background.is_some()));
     line("rdb_last_save_time", &state.last_save_s);
     line("rdb_last_bgsave_status", &if state.last_ok { "ok" } else { "err" });
-    line("rdb_last_bgsave_time_sec", &state.last_took_s);
+    line("rdb_last_bgsave_time_sec", &state.last_duration_s);
     line("rdb_current_bgsave_time_sec", &background.map_or(-1, |b| now.unix_s() - b.began.unix_s()));
     line("rdb_saves", &state.saves);
     line("rdb_last_cow_size", &state.last_kept_bytes);

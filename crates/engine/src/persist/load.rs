@@ -21,7 +21,7 @@ use strand_wire::reply::{Protocol, Reply};
 /// Time between two log lines about the progress.
 const LOGGED_US: u64 = 5_000_000;
 /// Keys between two readings of the clock.
-const KEYS_PER_LOOK: u64 = 1024;
+const KEYS_PER_CLOCK_READ: u64 = 1024;
 /// Maximum number of bytes of a damaged field that are logged.
 const SHOWN_BYTES_MAX: usize = 60;
 
@@ -86,7 +86,7 @@ impl Engine {
         self.await_rewrite();
         let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
-            self.save_held(now)?;
+            self.save_under_lock(now)?;
         }
         // The append-only file has the data already, except for what the options change, and the next base has
         // everything. So the journal is off during the reload.
@@ -94,14 +94,14 @@ impl Engine {
         if is_recorded {
             self.keyspace.switch_journal(false);
         }
-        let done = self.reload_held(reload, now);
+        let done = self.reload_under_lock(reload, now);
         if is_recorded {
             self.keyspace.switch_journal(true);
             self.schedule_bgrewriteaof();
         }
         done
     }
-    fn reload_held(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
+    fn reload_under_lock(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
         if !reload.no_flush {
             (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
         }
@@ -155,7 +155,7 @@ impl Engine {
                     self.host.nap_us((keys - delayed_keys) * delay_us);
                 }
                 delayed_keys = keys;
-                if keys < looked_keys + KEYS_PER_LOOK {
+                if keys < looked_keys + KEYS_PER_CLOCK_READ {
                     return;
                 }
                 looked_keys = keys;

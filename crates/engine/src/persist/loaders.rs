@@ -15,7 +15,7 @@ use strand_keyspace::Keyspace;
 /// Maximum number of threads besides the reading thread.
 const THREADS_MAX: usize = 8;
 /// Maximum number of waiting batches per thread. A batch has up to 1 MiB of the file.
-const WAITING_FOR_EACH: usize = 1;
+const WAITING_PER_THREAD: usize = 1;
 
 /// The threads. See the module. Dropping this value ends the threads.
 pub(super) struct Loaders {
@@ -30,12 +30,12 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Batch>,
+    batches: VecDeque<Batch>,
     /// Number of batches that are being put into the keyspace.
-    at_work: usize,
+    active: usize,
     is_closed: bool,
     /// The first error of a batch.
-    failed: Option<NotLoaded>,
+    first_error: Option<NotLoaded>,
     has_panicked: bool,
 }
 
@@ -44,12 +44,12 @@ impl Loaders {
     pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: engine.host.signal() });
         let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);
-        let begun = (0..wanted).take_while(|at| {
+        let spawned = (0..wanted).take_while(|at| {
             let (shared, keyspace) = (shared.clone(), engine.keyspace.clone());
-            engine.host.spawn(&format!("load-{at}"), Box::new(move || shared.work(&keyspace))).is_ok()
+            engine.host.spawn(&format!("load-{at}"), Box::new(move || shared.run_loader(&keyspace))).is_ok()
         });
-        let threads = begun.count();
-        (threads > 0).then(|| Loaders { shared, waiting_max: threads * WAITING_FOR_EACH })
+        let threads = spawned.count();
+        (threads > 0).then(|| Loaders { shared, waiting_max: threads * WAITING_PER_THREAD })
     }
     /// Hands over a batch.
     ///
@@ -57,13 +57,13 @@ impl Loaders {
     /// The error of an earlier batch.
     pub(super) fn put(&self, batch: Batch, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut state = self.shared.state.lock();
-        if let Some(error) = state.failed.take() {
+        if let Some(error) = state.first_error.take() {
             return Err(error);
         }
-        if state.waiting.len() < self.waiting_max {
-            state.waiting.push_back(batch);
+        if state.batches.len() < self.waiting_max {
+            state.batches.push_back(batch);
             drop(state);
-            self.shared.changed.tell();
+            self.shared.changed.notify();
             return Ok(());
         }
         drop(state);
@@ -79,11 +79,11 @@ impl Loaders {
     pub(super) fn finish(self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         while self.shared.put_one(keyspace) {}
         let mut state = self.shared.state.lock();
-        while state.at_work > 0 {
+        while state.active > 0 {
             state = self.shared.wait(state);
         }
         assert!(!state.has_panicked, "a thread that puts keys into the keyspace has panicked");
-        state.failed.take().map_or(Ok(()), Err)
+        state.first_error.take().map_or(Ok(()), Err)
     }
 }
 
@@ -91,9 +91,9 @@ impl Drop for Loaders {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.is_closed = true;
-        state.waiting.clear();
+        state.batches.clear();
         drop(state);
-        self.shared.changed.tell();
+        self.shared.changed.notify();
     }
 }
 
@@ -105,13 +105,13 @@ impl Shared {
         self.changed.wait(seen, None);
         self.state.lock()
     }
-    fn work(&self, keyspace: &Keyspace) {
+    fn run_loader(&self, keyspace: &Keyspace) {
         loop {
             if self.put_one(keyspace) {
                 continue;
             }
             let mut state = self.state.lock();
-            while state.waiting.is_empty() {
+            while state.batches.is_empty() {
                 if state.is_closed {
                     return;
                 }
@@ -122,23 +122,23 @@ impl Shared {
     /// Puts one batch. False when none waits.
     fn put_one(&self, keyspace: &Keyspace) -> bool {
         let mut state = self.state.lock();
-        let Some(batch) = state.waiting.pop_front() else { return false };
-        state.at_work += 1;
+        let Some(batch) = state.batches.pop_front() else { return false };
+        state.active += 1;
         drop(state);
         let done = catch_unwind(AssertUnwindSafe(|| batch.put(keyspace)));
         let mut state = self.state.lock();
-        state.at_work -= 1;
+        state.active -= 1;
         match done {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                state.failed.get_or_insert(error);
+                state.first_error.get_or_insert(error);
             }
             Err(_) => state.has_panicked = true,
         }
-        let is_idle = state.at_work == 0;
+        let is_idle = state.active == 0;
         drop(state);
         if is_idle {
-            self.changed.tell();
+            self.changed.notify();
         }
         true
     }

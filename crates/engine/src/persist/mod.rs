@@ -38,13 +38,13 @@ const LOADING: u8 = 2;
 /// Writes are refused: the append-only file cannot be written.
 const AOF_FAILED: u8 = 64;
 /// Writes are refused: the last save in the background failed (`stop-writes-on-bgsave-error`).
-const DENIED: u8 = 4;
+const SAVE_FAILED: u8 = 4;
 /// Writes are refused because something could not be written.
-pub(crate) const FAILURES: u8 = AOF_FAILED | DENIED;
+pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
 /// The last save has begun: writes wait for it.
-const FINAL: u8 = 8;
+const LAST_SAVE_RUNNING: u8 = 8;
 /// The last save is done: a writing command ends its session.
-const ENDED: u8 = 16;
+const LAST_SAVE_DONE: u8 = 16;
 
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
@@ -52,13 +52,13 @@ const RETRY_US: u64 = 1_000;
 /// Whether a command may run while data is saved or loaded.
 pub(crate) enum Verdict {
     /// The command may run.
-    Runs,
+    Run,
     /// The command gets this error.
-    Refused(Cow<'static, str>),
+    Refuse(Cow<'static, str>),
     /// The command is retried at this time, on the clock of [`Now::mono_us`].
-    Waits(u64),
+    RetryAt(u64),
     /// The session ends, without a reply to the command.
-    Ends,
+    EndSession,
 }
 
 const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
@@ -88,7 +88,7 @@ struct State {
     /// True when the last background save succeeded.
     last_ok: bool,
     /// Duration of the last background save. -1: none was made.
-    last_took_s: i64,
+    last_duration_s: i64,
     last_kept_bytes: usize,
     /// Length of the last snapshot file. 0: no file was written.
     last_bytes: u64,
@@ -130,7 +130,7 @@ impl Persist {
                 last_save_s: now.unix_s(),
                 last_try_s: 0,
                 last_ok: true,
-                last_took_s: -1,
+                last_duration_s: -1,
                 last_kept_bytes: 0,
                 last_bytes: 0,
                 saves: 0,
@@ -162,23 +162,23 @@ impl Persist {
     pub(crate) fn verdict(&self, flags: Flags, all_flags: Flags, is_ping: bool, now: Now) -> Verdict {
         let alerts = self.alerts();
         if alerts & LOADING != 0 && !flags.has(Flags::LOADING) {
-            return Verdict::Refused(IS_LOADING.into());
+            return Verdict::Refuse(IS_LOADING.into());
         }
-        if alerts & DENIED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
-            return Verdict::Refused(CANNOT_SAVE.into());
+        if alerts & SAVE_FAILED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
+            return Verdict::Refuse(CANNOT_SAVE.into());
         }
         if alerts & AOF_FAILED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
-            return Verdict::Refused(self.aof.refusal().into());
+            return Verdict::Refuse(self.aof.refusal().into());
         }
         if !all_flags.has(Flags::WRITE) {
-            return Verdict::Runs;
+            return Verdict::Run;
         }
         match alerts {
-            _ if alerts & ENDED != 0 => Verdict::Ends,
-            _ if alerts & (FINAL | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => {
-                Verdict::Waits(now.mono_us + RETRY_US)
+            _ if alerts & LAST_SAVE_DONE != 0 => Verdict::EndSession,
+            _ if alerts & (LAST_SAVE_RUNNING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => {
+                Verdict::RetryAt(now.mono_us + RETRY_US)
             }
-            _ => Verdict::Runs,
+            _ => Verdict::Run,
         }
     }
     fn set(&self, alert: u8, on: bool) {
@@ -208,10 +208,10 @@ impl Persist {
 impl Engine {
     /// Call this when a save has ended, and when the options changed that decide whether writes continue after a
     /// failed save.
-    pub(crate) fn look_at_save_errors(&self) {
+    pub(crate) fn update_save_alerts(&self) {
         let stops =
             self.config.number(Opt::StopWritesOnBgsaveError) != 0 && !self.config.save_points().is_empty();
         let state = self.persist.state.lock();
-        self.persist.set(DENIED, stops && !state.last_ok);
+        self.persist.set(SAVE_FAILED, stops && !state.last_ok);
     }
 }

@@ -1,6 +1,6 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
-use super::{ENDED, FINAL, Running};
+use super::{LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
 use crate::session::REDIS_VERSION;
 use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
@@ -98,7 +98,7 @@ impl Engine {
         self.run_save(running, SnapshotLock::Announced, now).reply()
     }
     /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
-    pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
+    pub(super) fn save_under_lock(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, SnapshotLock::Held, now).reply()
     }
@@ -113,7 +113,7 @@ impl Engine {
         if let Err(why) = self.host.spawn("bgsave", work) {
             let why = system_text(&why);
             self.host.log(&format!("Can't save in background: {why}"));
-            self.save_ended(now, true, &SaveOutcome::Failed(why));
+            self.record_save_outcome(now, true, &SaveOutcome::Failed(why));
             return Err(NO_SAVE);
         }
         Ok(())
@@ -138,8 +138,8 @@ impl Engine {
         }
     }
     /// Starts a background save when one is scheduled or a `save` point is reached. Called with every tick.
-    pub(crate) fn look_at_save_points(self: &Arc<Self>, now: Now) {
-        if self.persist.alerts() & (super::LOADING | FINAL) != 0 {
+    pub(crate) fn check_save_points(self: &Arc<Self>, now: Now) {
+        if self.persist.alerts() & (super::LOADING | LAST_SAVE_RUNNING) != 0 {
             return;
         }
         let points = self.config.save_points();
@@ -194,7 +194,7 @@ impl Engine {
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
         let saves = self.saves_at_end(request);
         if saves {
-            self.persist.set(FINAL, true);
+            self.persist.set(LAST_SAVE_RUNNING, true);
         }
         self.persist.aof.cancel_rewrite();
         let background = self.persist.state.lock().running.clone();
@@ -204,11 +204,11 @@ impl Engine {
         let ended = if saves { self.last_save(now) } else { Ok(()) };
         match ended {
             Err(why) if !request.force => {
-                self.persist.set(FINAL, false);
+                self.persist.set(LAST_SAVE_RUNNING, false);
                 Err(SaveError(why))
             }
             _ => {
-                self.persist.set(ENDED, saves);
+                self.persist.set(LAST_SAVE_DONE, saves);
                 Ok(())
             }
         }
@@ -250,26 +250,26 @@ impl Engine {
         Some(running)
     }
     /// Writes the snapshot.
-    fn run_save(&self, running: Running, moment: SnapshotLock, now: Now) -> SaveOutcome {
+    fn run_save(&self, running: Running, lock: SnapshotLock, now: Now) -> SaveOutcome {
         let name = self.config.dbfilename();
         let ended = match name.is_empty() {
             // As in redis-server, saving to an empty name fails.
             true => SaveOutcome::Failed("dbfilename is empty".into()),
             false => {
                 if running.background
-                    && let Err(error) = self.disk_has(self.persist.snapshot_bytes())
+                    && let Err(error) = self.check_disk_room(self.persist.snapshot_bytes())
                 {
                     // The last free blocks of the disk are left to the append-only file.
-                    return self.end_run(&name, SaveOutcome::Failed(error.to_string()), &running, now);
+                    return self.finish_save(&name, SaveOutcome::Failed(error.to_string()), &running, now);
                 }
-                let write = || self.write_snapshot(&name, &running, moment);
+                let write = || self.write_snapshot(&name, &running, lock);
                 catch_unwind(AssertUnwindSafe(write))
                     .unwrap_or_else(|_| SaveOutcome::Failed("it panicked".into()))
             }
         };
-        self.end_run(&name, ended, &running, now)
+        self.finish_save(&name, ended, &running, now)
     }
-    fn end_run(&self, name: &str, ended: SaveOutcome, running: &Running, now: Now) -> SaveOutcome {
+    fn finish_save(&self, name: &str, ended: SaveOutcome, running: &Running, now: Now) -> SaveOutcome {
         let text = match (&ended, running.background) {
             (SaveOutcome::Done { keys, .. }, true) => {
                 format!("Background saving terminated with success: {keys} keys in {name}")
@@ -282,10 +282,10 @@ impl Engine {
         self.host.log(&text);
         let took_us = self.host.mono_us().saturating_sub(now.mono_us);
         let end = Now { unix_us: now.unix_us + took_us as i64, mono_us: now.mono_us + took_us };
-        self.save_ended(end, running.background, &ended);
+        self.record_save_outcome(end, running.background, &ended);
         ended
     }
-    fn write_snapshot(&self, name: &str, running: &Running, moment: SnapshotLock) -> SaveOutcome {
+    fn write_snapshot(&self, name: &str, running: &Running, lock: SnapshotLock) -> SaveOutcome {
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
@@ -294,7 +294,7 @@ impl Engine {
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
-                let _long_lock = (moment == SnapshotLock::Announced).then(|| self.long_locks.announce(None));
+                let _long_lock = (lock == SnapshotLock::Announced).then(|| self.long_locks.announce(None));
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };
@@ -327,38 +327,38 @@ impl Engine {
     }
     /// Counts keys, waits for `rdb-key-save-delay`, and stops a cancelled save.
     fn save_progress(&self, running: &Running) -> impl Fn(u64) -> io::Result<()> {
-        let goes_on = self.paced(&running.cancel);
+        let delay = self.delay_or_cancel(&running.cancel);
         move |keys| {
             running.keys_done.store(keys, Relaxed);
-            goes_on(keys)
+            delay(keys)
         }
     }
     /// Returns a function that takes the number of keys so far. The function waits for `rdb-key-save-delay`, and
     /// fails after a cancel.
-    pub(super) fn paced(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
-        let before = Cell::new(0);
+    pub(super) fn delay_or_cancel(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
+        let previous_keys = Cell::new(0);
         move |keys| {
             let delay_us = self.config.number(Opt::RdbKeySaveDelay).max(0) as u64;
             if delay_us > 0 {
-                (before.get()..keys).take_while(|_| !cancel.load(Relaxed)).for_each(|_| {
+                (previous_keys.get()..keys).take_while(|_| !cancel.load(Relaxed)).for_each(|_| {
                     self.host.nap_us(delay_us);
                 });
             }
-            before.set(keys);
+            previous_keys.set(keys);
             match cancel.load(Relaxed) {
                 true => Err(io::ErrorKind::Interrupted.into()),
                 false => Ok(()),
             }
         }
     }
-    fn save_ended(&self, now: Now, background: bool, ended: &SaveOutcome) {
+    fn record_save_outcome(&self, now: Now, background: bool, outcome: &SaveOutcome) {
         let mut state = self.persist.state.lock();
         let Some(running) = state.running.take() else { return };
         state.last_kept_bytes = running.load.map_or(0, |load| load.peak_bytes());
         if background {
-            state.last_took_s = now.unix_s() - running.began.unix_s();
+            state.last_duration_s = now.unix_s() - running.began.unix_s();
         }
-        match ended {
+        match outcome {
             SaveOutcome::Done { changes, bytes, .. } => {
                 state.last_bytes = *bytes;
                 (state.saved_changes, state.last_save_s, state.last_ok) = (*changes, now.unix_s(), true);
@@ -367,6 +367,6 @@ impl Engine {
             SaveOutcome::Failed(_) | SaveOutcome::Cancelled => {}
         }
         drop(state);
-        self.look_at_save_errors();
+        self.update_save_alerts();
     }
 }

@@ -1,4 +1,4 @@
-//! [`Congestion`]: offices with a full queue, and the publishers that wait for them.
+//! [`Congestion`]: dispatchers with a full queue, and the publishers that wait for them.
 
 use crate::Wake;
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// The number of offices with a full queue, and the handles to wake when one of them has caught up.
+/// The number of dispatchers with a full queue, and the handles to wake when one of them has caught up.
 #[derive(Default)]
 pub(super) struct Congestion {
     full: AtomicUsize,
@@ -15,24 +15,24 @@ pub(super) struct Congestion {
 
 impl Congestion {
     #[inline]
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_congested(&self) -> bool {
         self.full.load(SeqCst) > 0
     }
-    /// Records that an office's queue is full.
-    pub(super) fn begins(&self) {
+    /// Records that a dispatcher's queue is full.
+    pub(super) fn begin(&self) {
         self.full.fetch_add(1, SeqCst);
     }
-    /// Records that an office has caught up. The caller must hold none of the office's locks.
-    pub(super) fn ends(&self) {
+    /// Records that a dispatcher has caught up. The caller must hold none of the dispatcher's locks.
+    pub(super) fn end(&self) {
         self.full.fetch_sub(1, SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.values().for_each(|wake| wake.wake());
     }
-    /// Calls `wake` when the next office catches up. False when no queue is full.
+    /// Calls `wake` when the next dispatcher catches up. False when no queue is full.
     pub(super) fn wait(&self, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut waiting = self.waiting.lock();
-        // Check under the lock, so that an office that catches up later finds the entry.
-        if !self.is_there() {
+        // Check under the lock, so that a dispatcher that catches up later finds the entry.
+        if !self.is_congested() {
             return false;
         }
         waiting.insert(client, wake.clone());

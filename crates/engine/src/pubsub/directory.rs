@@ -1,4 +1,4 @@
-//! The directory: the number of subscribers of each channel and pattern at each office.
+//! The directory: the number of subscribers of each channel and pattern at each dispatcher.
 
 use ahash::RandomState;
 use parking_lot::RwLock;
@@ -14,20 +14,20 @@ const PARTS: usize = 16;
 /// Minimum number of elements that matching a pattern counts as.
 const PATTERN_STEPS: usize = 8;
 
-/// Numbers of subscribers, each with its office.
+/// Numbers of subscribers, each with its dispatcher.
 #[derive(Debug, Default)]
 pub(super) struct Counts(SmallVec<[(u32, u32); 2]>);
 
 impl Counts {
-    pub(super) fn add(&mut self, office: usize) {
-        match self.0.iter_mut().find(|(at, _)| *at == office as u32) {
+    pub(super) fn add(&mut self, dispatcher: usize) {
+        match self.0.iter_mut().find(|(at, _)| *at == dispatcher as u32) {
             Some((_, n)) => *n += 1,
-            None => self.0.push((office as u32, 1)),
+            None => self.0.push((dispatcher as u32, 1)),
         }
     }
     /// Removes a subscriber. True when none is left.
-    pub(super) fn remove(&mut self, office: usize) -> bool {
-        if let Some(i) = self.0.iter().position(|(at, _)| *at == office as u32) {
+    pub(super) fn remove(&mut self, dispatcher: usize) -> bool {
+        if let Some(i) = self.0.iter().position(|(at, _)| *at == dispatcher as u32) {
             self.0[i].1 -= 1;
             if self.0[i].1 == 0 {
                 self.0.swap_remove(i);
@@ -45,16 +45,16 @@ impl Counts {
 pub(super) struct Recipients {
     /// Number of subscriptions that the message reaches.
     pub(super) receivers: usize,
-    /// The offices that have subscribers for the message.
-    pub(super) offices: SmallVec<[usize; 8]>,
+    /// The dispatchers that have subscribers for the message.
+    pub(super) dispatchers: SmallVec<[usize; 8]>,
 }
 
 impl Recipients {
     pub(super) fn add(&mut self, counts: &Counts) {
         self.receivers += counts.total();
-        for (office, _) in &counts.0 {
-            if !self.offices.contains(&(*office as usize)) {
-                self.offices.push(*office as usize);
+        for (dispatcher, _) in &counts.0 {
+            if !self.dispatchers.contains(&(*dispatcher as usize)) {
+                self.dispatchers.push(*dispatcher as usize);
             }
         }
     }
@@ -100,17 +100,17 @@ impl Patterns {
     pub(super) fn len(&self) -> usize {
         self.by_pattern.len()
     }
-    pub(super) fn add(&mut self, pattern: &Arc<[u8]>, office: usize) {
+    pub(super) fn add(&mut self, pattern: &Arc<[u8]>, dispatcher: usize) {
         if !self.by_pattern.contains_key(pattern) {
             let (whole, each) = glob::effort(pattern);
             self.effort = (self.effort.0 + whole + PATTERN_STEPS, self.effort.1 + each);
         }
-        self.by_pattern.entry(pattern.clone()).or_default().add(office);
-        self.all.add(office);
+        self.by_pattern.entry(pattern.clone()).or_default().add(dispatcher);
+        self.all.add(dispatcher);
     }
-    pub(super) fn remove(&mut self, pattern: &[u8], office: usize) {
-        self.all.remove(office);
-        if self.by_pattern.get_mut(pattern).is_some_and(|counts| counts.remove(office)) {
+    pub(super) fn remove(&mut self, pattern: &[u8], dispatcher: usize) {
+        self.all.remove(dispatcher);
+        if self.by_pattern.get_mut(pattern).is_some_and(|counts| counts.remove(dispatcher)) {
             self.by_pattern.remove(pattern);
             let (whole, each) = glob::effort(pattern);
             self.effort = (self.effort.0 - whole - PATTERN_STEPS, self.effort.1 - each);

@@ -13,11 +13,11 @@ pub(crate) struct OutputLimitExceeded;
 pub(crate) struct Inbox {
     /// True when the inbox has frames. Checked once per turn.
     filled: AtomicBool,
-    held: Mutex<InboxContents>,
+    contents: Mutex<InboxContents>,
     bytes: AtomicU64,
     /// The hard limit of `client-output-buffer-limit pubsub`.
     bytes_max: AtomicU64,
-    /// [`super::PubSub::catch_up`] has delivered its office's messages up to this number.
+    /// [`super::PubSub::catch_up`] has delivered its dispatcher's messages up to this number.
     caught_up: AtomicU64,
     /// Numbers of subscriptions to channels, patterns and shard channels.
     subscriptions: [AtomicU64; 3],
@@ -31,7 +31,7 @@ struct InboxContents {
     /// The number of frames taken out so far.
     taken: u64,
     bytes: u64,
-    over: bool,
+    is_over_limit: bool,
 }
 
 /// Memory of a frame besides its shared bytes.
@@ -41,7 +41,7 @@ impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
             filled: false.into(),
-            held: Mutex::default(),
+            contents: Mutex::default(),
             bytes: 0.into(),
             bytes_max: u64::MAX.into(),
             caught_up: 0.into(),
@@ -54,19 +54,19 @@ impl Default for Inbox {
 impl Inbox {
     /// Puts a frame in, for a client with `unwritten` bytes of other output. True when its session must be woken.
     pub(crate) fn put(&self, frame: Frame, unwritten: u64) -> bool {
-        let mut held = self.held.lock();
-        if held.over {
+        let mut contents = self.contents.lock();
+        if contents.is_over_limit {
             return false;
         }
-        let was_empty = held.frames.is_empty();
-        held.bytes += frame.len() as u64 + FRAME_BYTES;
-        held.frames.push(frame);
-        if held.bytes + unwritten > self.bytes_max.load(Relaxed) {
-            *held = InboxContents { over: true, ..InboxContents::default() };
+        let was_empty = contents.frames.is_empty();
+        contents.bytes += frame.len() as u64 + FRAME_BYTES;
+        contents.frames.push(frame);
+        if contents.bytes + unwritten > self.bytes_max.load(Relaxed) {
+            *contents = InboxContents { is_over_limit: true, ..InboxContents::default() };
         }
-        self.bytes.store(held.bytes, Relaxed);
+        self.bytes.store(contents.bytes, Relaxed);
         self.filled.store(true, Relaxed);
-        was_empty || held.over
+        was_empty || contents.is_over_limit
     }
     /// True when the inbox has frames.
     #[inline]
@@ -78,29 +78,29 @@ impl Inbox {
     /// # Errors
     /// When the frames exceeded the limit.
     pub(crate) fn take(&self) -> Result<Vec<Frame>, OutputLimitExceeded> {
-        let mut held = self.held.lock();
+        let mut contents = self.contents.lock();
         self.filled.store(false, Relaxed);
         self.bytes.store(0, Relaxed);
-        if held.over {
+        if contents.is_over_limit {
             return Err(OutputLimitExceeded);
         }
-        held.bytes = 0;
-        held.taken += held.frames.len() as u64;
-        Ok(std::mem::take(&mut held.frames))
+        contents.bytes = 0;
+        contents.taken += contents.frames.len() as u64;
+        Ok(std::mem::take(&mut contents.frames))
     }
     /// The number of frames put in so far.
     pub(crate) fn number(&self) -> u64 {
-        let held = self.held.lock();
-        held.taken + held.frames.len() as u64
+        let contents = self.contents.lock();
+        contents.taken + contents.frames.len() as u64
     }
     /// Takes out those of the first `number` frames that are still in the inbox. The session takes the other frames
     /// soon, so it is not woken.
     pub(crate) fn take_until(&self, number: u64) -> Vec<Frame> {
-        let mut held = self.held.lock();
-        let n = number.saturating_sub(held.taken).min(held.frames.len() as u64);
-        held.taken += n;
-        let frames: Vec<Frame> = held.frames.drain(..n as usize).collect();
-        held.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
+        let mut contents = self.contents.lock();
+        let n = number.saturating_sub(contents.taken).min(contents.frames.len() as u64);
+        contents.taken += n;
+        let frames: Vec<Frame> = contents.frames.drain(..n as usize).collect();
+        contents.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
         frames
     }
     /// Bytes of the inbox's frames and of the client's subscriptions.
@@ -119,8 +119,8 @@ impl Inbox {
     pub(super) fn caught_up(&self) -> u64 {
         self.caught_up.load(Relaxed)
     }
-    pub(super) fn set_caught_up(&self, post: u64) {
-        self.caught_up.store(post, Relaxed);
+    pub(super) fn set_caught_up(&self, number: u64) {
+        self.caught_up.store(number, Relaxed);
     }
     /// Publishes the numbers of subscriptions to channels, patterns and shard channels, and their bytes.
     pub(crate) fn set_subscriptions(&self, lens: [usize; 3], bytes: usize) {

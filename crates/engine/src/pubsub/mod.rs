@@ -1,32 +1,32 @@
 //! Publish and subscribe: the way of a message from the publisher to all subscribers.
 //!
-//! Each worker has an [`Office`] with the subscriptions of its clients. The *directory* ([`Topics`], [`Patterns`])
-//! has the number of subscribers of each channel and pattern at each office. A publisher reads the number of
-//! receivers there. It encodes the message once and puts it into the queue of each office with receivers: one message
-//! per worker, however many subscribers there are. Each office hands the message to its clients on its own worker, in
-//! bounded steps ([`Engine::deliver`]). The message goes into the client's [`Inbox`], and the session takes it from
-//! there between two commands.
+//! Each worker has a [`Dispatcher`] with the subscriptions of its clients. The *directory* ([`Topics`], [`Patterns`])
+//! has the number of subscribers of each channel and pattern at each dispatcher. A publisher reads the number of
+//! receivers there. It encodes the message once and puts it into the queue of each dispatcher with receivers: one
+//! message per worker, however many subscribers there are. Each dispatcher hands the message to its clients on its own
+//! worker, in bounded steps ([`Engine::deliver`]). The message goes into the client's [`Inbox`], and the session takes
+//! it from there between two commands.
 //!
 //! Guarantees, and how they are kept:
 //! - *A subscriber gets a publisher's messages in order*: queues and inboxes are first in, first out.
-//! - *Every counted subscriber gets the message, and no other client does*: a publisher posts while it holds the
-//!   directory for reading. SUBSCRIBE and UNSUBSCRIBE hold it for writing and first take the messages for the client
-//!   out of the queue ([`Office::catch_up`]). So earlier messages go to the old subscriptions, and later messages to
-//!   the new ones.
-//! - *A message never stands inside a reply*: a session takes its messages only between commands. It takes none while
+//! - *Every counted subscriber gets the message, and no other client does*: a publisher enqueues the message while it
+//!   holds the directory for reading. SUBSCRIBE and UNSUBSCRIBE hold it for writing and first take the messages for the
+//!   client out of the queue ([`Dispatcher::catch_up`]). So earlier messages go to the old subscriptions, and later
+//!   messages to the new ones.
+//! - *A message is never inside a reply*: a session takes its messages only between commands. It takes none while
 //!   one of its commands is on a helper thread, because that reply is older than the messages.
-//! - *Memory is bounded*: `client-output-buffer-limit pubsub` bounds an inbox, [`POSTS_MAX`] and [`POST_BYTES_MAX`]
-//!   bound a queue. When a queue is full, publishers wait ([`Congestion`]). In redis-server a publisher waits too:
-//!   PUBLISH lasts until all subscribers have the message.
+//! - *Memory is bounded*: `client-output-buffer-limit pubsub` bounds an inbox, [`QUEUE_MESSAGES_MAX`] and
+//!   [`QUEUE_BYTES_MAX`] bound a queue. When a queue is full, publishers wait ([`Congestion`]). In redis-server a
+//!   publisher waits too: PUBLISH lasts until all subscribers have the message.
 //!
-//! Lock order: directory, members, queue, inbox. A keyspace shard may be locked before any of them. Not here: the
+//! Lock order: directory, subscribers, queue, inbox. A keyspace shard may be locked before any of them. Not here: the
 //! right to publish or subscribe (`acl`), and the session's side of a subscription (`session`).
 
 mod congestion;
 mod directory;
+mod dispatcher;
 mod inbox;
 mod message;
-mod office;
 mod subscriptions;
 
 pub(crate) use inbox::Inbox;
@@ -37,8 +37,8 @@ use crate::clients::Client;
 use crate::{Engine, Wake};
 use congestion::Congestion;
 use directory::{Patterns, Recipients, Topics};
+use dispatcher::Dispatcher;
 use message::Message;
-use office::Office;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -47,11 +47,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) const CHANNEL_BYTES_MAX: usize = 16 * 1024;
 /// Maximum length of a channel pattern in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4 * 1024;
-/// Maximum number of messages in an office's queue. When it is full, the office must catch up before more may be
+/// Maximum number of messages in a dispatcher's queue. When it is full, the dispatcher must catch up before more may be
 /// published.
-const POSTS_MAX: usize = 1024;
-/// Maximum number of bytes of messages in an office's queue.
-const POST_BYTES_MAX: usize = 16 << 20;
+const QUEUE_MESSAGES_MAX: usize = 1024;
+/// Maximum number of bytes of messages in a dispatcher's queue.
+const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of pattern elements that PUBLISH matches on a worker. With more elements PUBLISH runs on a helper
 /// thread.
 const STEPS_AT_ONCE: usize = 128 * 1024;
@@ -72,19 +72,19 @@ pub(crate) struct PubSub {
     patterns: RwLock<Patterns>,
     /// Cost of matching all patterns: elements per channel, and per byte of its name.
     steps: [AtomicUsize; 2],
-    offices: Box<[Office]>,
+    dispatchers: Box<[Dispatcher]>,
     congestion: Congestion,
 }
 
 impl PubSub {
-    /// Creates the state with one office per worker.
+    /// Creates the state with one dispatcher per worker.
     pub(crate) fn new(workers: usize) -> PubSub {
         PubSub {
             channels: Topics::new(),
             shard_channels: Topics::new(),
             patterns: RwLock::default(),
             steps: Default::default(),
-            offices: (0..workers.max(1)).map(|_| Office::default()).collect(),
+            dispatchers: (0..workers.max(1)).map(|_| Dispatcher::default()).collect(),
             congestion: Congestion::default(),
         }
     }
@@ -116,9 +116,9 @@ impl PubSub {
             {
                 let message = Arc::new(Message::new(kind, channel, payload));
                 recipients
-                    .offices
+                    .dispatchers
                     .iter()
-                    .for_each(|office| self.offices[*office].post(&message, &self.congestion));
+                    .for_each(|dispatcher| self.dispatchers[*dispatcher].enqueue(&message, &self.congestion));
             }
             return recipients.receivers;
         }
@@ -131,12 +131,12 @@ impl PubSub {
         if let Some(counts) = topics.get(channel) {
             recipients.add(counts);
         }
-        if !recipients.offices.is_empty() {
+        if !recipients.dispatchers.is_empty() {
             let message = Arc::new(Message::new(Kind::Channel, channel, payload));
             recipients
-                .offices
+                .dispatchers
                 .iter()
-                .for_each(|office| self.offices[*office].post(&message, &self.congestion));
+                .for_each(|dispatcher| self.dispatchers[*dispatcher].enqueue(&message, &self.congestion));
         }
     }
     /// True when PUBLISH to a channel name of this length takes too long for a worker.
@@ -146,10 +146,10 @@ impl PubSub {
     }
     /// Subscribes the client to `name`, which is not among its `held` subscriptions yet.
     pub(crate) fn join(&self, client: &Arc<Client>, topic: Topic, name: &Arc<[u8]>, held: &Subscriptions) {
-        let (at, office) = self.office_of(client);
+        let (at, dispatcher) = self.dispatcher_of(client);
         let add = || {
-            office.catch_up(client, held);
-            office.add(topic, name, client);
+            dispatcher.catch_up(client, held);
+            dispatcher.add(topic, name, client);
         };
         match topic.kind() {
             Some(kind) => {
@@ -160,7 +160,7 @@ impl PubSub {
             None => {
                 let mut patterns = self.patterns.write();
                 patterns.add(name, at);
-                self.tell_steps(&patterns);
+                self.store_match_cost(&patterns);
                 add();
             }
         }
@@ -168,10 +168,10 @@ impl PubSub {
     /// Ends the client's subscription to `name`. `held` are the client's subscriptions. Afterwards all earlier
     /// messages are in the client's inbox.
     pub(crate) fn leave(&self, client: &Client, topic: Topic, name: &[u8], held: &Subscriptions) {
-        let (at, office) = self.office_of(client);
+        let (at, dispatcher) = self.dispatcher_of(client);
         let remove = || {
-            office.catch_up(client, held);
-            office.remove(topic, name, client.id);
+            dispatcher.catch_up(client, held);
+            dispatcher.remove(topic, name, client.id);
         };
         match topic.kind() {
             Some(kind) => {
@@ -184,19 +184,19 @@ impl PubSub {
             None => {
                 let mut patterns = self.patterns.write();
                 patterns.remove(name, at);
-                self.tell_steps(&patterns);
+                self.store_match_cost(&patterns);
                 remove();
             }
         }
     }
     /// Puts all messages published for the client so far into its inbox.
     pub(crate) fn catch_up(&self, client: &Client, held: &Subscriptions) {
-        self.office_of(client).1.catch_up(client, held);
+        self.dispatcher_of(client).1.catch_up(client, held);
     }
     /// True while publishers must wait.
     #[inline]
     pub(crate) fn is_congested(&self) -> bool {
-        self.congestion.is_there()
+        self.congestion.is_congested()
     }
     /// Wakes `client` when the queues are shorter. False when the queues are short already.
     pub(crate) fn wait(&self, client: &Client) -> bool {
@@ -218,9 +218,9 @@ impl PubSub {
     pub(crate) fn patterns_len(&self) -> usize {
         self.patterns.read().len()
     }
-    /// Bytes of messages in the offices' queues.
+    /// Bytes of messages in the dispatchers' queues.
     pub(crate) fn queued_bytes(&self) -> u64 {
-        self.offices.iter().map(|office| office.queued_bytes() as u64).sum()
+        self.dispatchers.iter().map(|dispatcher| dispatcher.queued_bytes() as u64).sum()
     }
 
     fn topics(&self, kind: Kind) -> &Topics {
@@ -229,12 +229,12 @@ impl PubSub {
             Kind::Shard => &self.shard_channels,
         }
     }
-    /// The office of a client's worker, and its number.
-    fn office_of(&self, client: &Client) -> (usize, &Office) {
-        let at = client.peer.worker % self.offices.len();
-        (at, &self.offices[at])
+    /// The dispatcher of a client's worker, and its number.
+    fn dispatcher_of(&self, client: &Client) -> (usize, &Dispatcher) {
+        let at = client.peer.worker % self.dispatchers.len();
+        (at, &self.dispatchers[at])
     }
-    fn tell_steps(&self, patterns: &Patterns) {
+    fn store_match_cost(&self, patterns: &Patterns) {
         let (whole, each) = patterns.effort();
         self.steps[0].store(whole, Relaxed);
         self.steps[1].store(each, Relaxed);
@@ -244,13 +244,13 @@ impl PubSub {
 impl Engine {
     /// Registers `wake`, which is called when this worker has messages for [`Engine::deliver`]. Call it once per
     /// worker, before the worker serves a client.
-    pub fn attend_office(&self, worker: usize, wake: Arc<dyn Wake>) {
-        self.pubsub.offices[worker % self.pubsub.offices.len()].attend(wake);
+    pub fn set_delivery_wake(&self, worker: usize, wake: Arc<dyn Wake>) {
+        self.pubsub.dispatchers[worker % self.pubsub.dispatchers.len()].set_wake(wake);
     }
     /// Hands messages to subscribers of this worker for a fraction of a millisecond. Call it on the worker's thread.
     /// True when more are left: let other tasks run, then call it again.
     pub fn deliver(&self, worker: usize) -> bool {
         let pubsub = &self.pubsub;
-        pubsub.offices[worker % pubsub.offices.len()].deliver(&pubsub.congestion)
+        pubsub.dispatchers[worker % pubsub.dispatchers.len()].deliver(&pubsub.congestion)
     }
 }

@@ -26,7 +26,7 @@ impl Topic {
     }
 }
 
-/// Memory of a subscription besides its name: its entries in this set, in the directory and at the office.
+/// Memory of a subscription besides its name: its entries in this set, in the directory and at the dispatcher.
 const SUBSCRIPTION_BYTES: usize = 160;
 
 /// The subscriptions of one client.
@@ -68,7 +68,7 @@ impl Subscriptions {
         }
     }
     /// The client's last channel. Without channels, its last pattern, and without patterns its last shard channel.
-    pub(crate) fn any(&self) -> Option<(Topic, Arc<[u8]>)> {
+    pub(crate) fn last(&self) -> Option<(Topic, Arc<[u8]>)> {
         let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
         of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))
     }

@@ -41,34 +41,34 @@ pub(crate) struct Routes {
     /// The number of next runs on the lane that hold their shards from their beginning.
     holding_runs: AtomicU32,
     /// True when the script used an undeclared key, or all keys. It then runs with every shard held.
-    needs_all: AtomicBool,
+    needs_all_shards: AtomicBool,
 }
 
 impl Routes {
     /// True when this run should go directly to the lane.
-    pub(crate) fn takes_lane(&self) -> bool {
-        count_down(&self.lane_runs)
+    pub(crate) fn starts_on_lane(&self) -> bool {
+        take_one(&self.lane_runs)
     }
     /// True when this run on the lane should hold its shards from its beginning.
-    pub(crate) fn holds_shards(&self) -> bool {
-        count_down(&self.holding_runs)
+    pub(crate) fn starts_with_shards(&self) -> bool {
+        take_one(&self.holding_runs)
     }
-    pub(crate) fn needed_shards(&self) {
+    pub(crate) fn record_shard_need(&self) {
         self.holding_runs.store(LANE_RUNS, Relaxed);
     }
-    pub(crate) fn was_long(&self) {
+    pub(crate) fn record_long_run(&self) {
         self.lane_runs.store(LANE_RUNS, Relaxed);
     }
-    pub(crate) fn needs_all(&self) -> bool {
-        self.needs_all.load(Relaxed)
+    pub(crate) fn needs_all_shards(&self) -> bool {
+        self.needs_all_shards.load(Relaxed)
     }
-    pub(crate) fn needed_all(&self) {
-        self.needs_all.store(true, Relaxed);
+    pub(crate) fn record_all_shards_need(&self) {
+        self.needs_all_shards.store(true, Relaxed);
     }
 }
 
 /// Takes one run from `runs`. False when `runs` is 0.
-fn count_down(runs: &AtomicU32) -> bool {
+fn take_one(runs: &AtomicU32) -> bool {
     let left = runs.load(Relaxed);
     if left > 0 {
         runs.store(left - 1, Relaxed);
@@ -116,7 +116,7 @@ pub(crate) struct Scripts {
     /// True when SHUTDOWN was requested. All runs stop.
     pub(crate) stopping: AtomicBool,
     /// Set by DEBUG SET-DISABLE-DENY-SCRIPTS.
-    pub(crate) denied_are_allowed: AtomicBool,
+    pub(crate) deny_is_disabled: AtomicBool,
     memory: Arc<Memory>,
 }
 
@@ -148,7 +148,7 @@ impl Scripts {
             flushes: AtomicU64::new(0),
             running: Mutex::default(),
             stopping: AtomicBool::new(false),
-            denied_are_allowed: AtomicBool::new(false),
+            deny_is_disabled: AtomicBool::new(false),
             memory,
         }
     }
@@ -202,7 +202,7 @@ impl Scripts {
         Box::new(cache)
     }
     /// The number of kept scripts and their bytes.
-    pub(crate) fn kept(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         let cache = self.cache.read();
         (cache.scripts.len(), cache.bytes)
     }
@@ -239,7 +239,7 @@ impl Scripts {
         Ok(Box::new(Interpreter { vm, flushes, functions, memory, charged_bytes, charge }))
     }
     /// Keeps an interpreter for this thread's next script, unless it has grown too much.
-    pub(crate) fn give_interpreter(&self, mut given: Box<Interpreter>) {
+    pub(crate) fn return_interpreter(&self, mut given: Box<Interpreter>) {
         if given.vm.grown_bytes() > KEPT_BYTES_MAX {
             return;
         }
@@ -252,16 +252,16 @@ impl Scripts {
     }
 
     /// Registers a run on a helper thread.
-    pub(crate) fn begins(&self, running: Running) -> Arc<Running> {
+    pub(crate) fn begin_run(&self, running: Running) -> Arc<Running> {
         let running = Arc::new(running);
         self.running.lock().push(running.clone());
         running
     }
-    pub(crate) fn ended(&self, ended: &Arc<Running>) {
-        self.running.lock().retain(|running| !Arc::ptr_eq(running, ended));
+    pub(crate) fn end_run(&self, run: &Arc<Running>) {
+        self.running.lock().retain(|running| !Arc::ptr_eq(running, run));
     }
     /// True while a run is on a helper thread.
-    pub(crate) fn any_run(&self) -> bool {
+    pub(crate) fn is_any_running(&self) -> bool {
         !self.running.lock().is_empty()
     }
     /// The run that has lasted longest so far.
@@ -319,9 +319,9 @@ mod tests {
         }
         assert!(scripts.find(loaded.to_ascii_uppercase().as_bytes()).is_some());
         assert!(scripts.find(first.as_bytes()).is_none());
-        assert_eq!(scripts.kept().0, EVAL_SCRIPTS_MAX + 1);
+        assert_eq!(scripts.size().0, EVAL_SCRIPTS_MAX + 1);
         drop(scripts.flush());
-        assert_eq!(scripts.kept(), (0, 0));
+        assert_eq!(scripts.size(), (0, 0));
         let huge = "x".repeat(LOADED_BYTES_MAX);
         assert!(scripts.keep(script(&huge), true).is_err());
     }
@@ -329,9 +329,9 @@ mod tests {
     #[test]
     fn a_long_script_goes_to_the_lane_for_a_while() {
         let routes = Routes::default();
-        assert!(!routes.takes_lane());
-        routes.was_long();
-        assert_eq!((0..1000).filter(|_| routes.takes_lane()).count(), LANE_RUNS as usize);
+        assert!(!routes.starts_on_lane());
+        routes.record_long_run();
+        assert_eq!((0..1000).filter(|_| routes.starts_on_lane()).count(), LANE_RUNS as usize);
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         let scripts = Scripts::new(Arc::new(Memory::new(0)));
         let text = |done: Result<(), Vec<u8>>| String::from_utf8(done.expect_err("no")).expect("text");
         assert!(text(scripts.kill(false)).starts_with("NOTBUSY"));
-        let run = scripts.begins(Running {
+        let run = scripts.begin_run(Running {
             name: "x".into(),
             command: Vec::new(),
             is_function: false,
@@ -351,7 +351,7 @@ mod tests {
         assert!(text(scripts.kill(true)).contains("SCRIPT KILL"));
         run.wrote.store(false, Relaxed);
         assert!(scripts.kill(false).is_ok() && run.killed.load(Relaxed));
-        scripts.ended(&run);
+        scripts.end_run(&run);
         assert!(scripts.longest().is_none());
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum StopReason {
     /// The run is too long for a worker.
     Overrun,
     /// The run needs an undeclared key.
-    NeedsAll,
+    NeedsAllShards,
     /// The run writes, or asks for more than the records at its keys: it must hold its shards.
     NeedsShards,
     /// The record that the run is about to overwrite cannot be kept for an undo.
@@ -151,7 +151,7 @@ pub(crate) struct Run<'r, 'k> {
 /// An action that a run that may restart does only when it is done.
 pub(crate) struct DeferredAction {
     /// The number of the run's events that come before the action.
-    after: usize,
+    events_before: usize,
     action: ActionKind,
 }
 
@@ -166,9 +166,9 @@ enum ActionKind {
 impl DeferredAction {
     /// At the end of the run: sends the events of its changes and does the delayed actions, in the order of the
     /// script.
-    pub(crate) fn settle(all: &[DeferredAction], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
-        for DeferredAction { after, action } in all {
-            txn.report_events_until(*after);
+    pub(crate) fn run_all(all: &[DeferredAction], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
+        for DeferredAction { events_before, action } in all {
+            txn.report_events_until(*events_before);
             match action {
                 ActionKind::Publish(kind, argv) => {
                     let args = argv.args();
@@ -271,7 +271,7 @@ impl Run<'_, '_> {
     }
     /// Why the command may not run. The checks have redis-server's order.
     fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
-        if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.denied_are_allowed.load(Relaxed) {
+        if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.deny_is_disabled.load(Relaxed) {
             return Some(NOT_ALLOWED);
         }
         match self.user.check(spec, argv.args(), &mut || true) {
@@ -327,7 +327,7 @@ impl Run<'_, '_> {
         } else if matches!(self.held, HeldShards::Some(_)) {
             let is_held = |key: &Key<'_>| self.held.has(keyspace.shard_of(key.hash));
             if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
-                return self.stopped(StopReason::NeedsAll);
+                return self.stopped(StopReason::NeedsAllShards);
             }
         }
         if self.is_on_worker() {
@@ -373,11 +373,11 @@ impl Run<'_, '_> {
         };
         let (stats, slot) = (&self.engine.stats, self.client.peer.worker);
         let id = stats.ids.of(spec);
-        stats.command(slot, id, PerCommand::Calls, 1);
+        stats.count(slot, id, PerCommand::Calls, 1);
         let began_ns = self.engine.host.mono_ns();
         if let Some(code) = run::with_keys(spec, args, &keys, self.txn, out, context).error {
             stats.error(slot, &code);
-            stats.command(slot, id, PerCommand::Failed, 1);
+            stats.count(slot, id, PerCommand::Failed, 1);
         }
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         self.engine.note_lap(self.client, spec, args, self.now, took_ns);
@@ -414,7 +414,7 @@ impl Run<'_, '_> {
             }
             let of_data = self.engine.keyspace.key(key.bytes);
             if !self.held.has(self.engine.keyspace.shard_of(of_data.hash)) {
-                return Err(StopReason::NeedsAll);
+                return Err(StopReason::NeedsAllShards);
             }
             if let Some((value, expire_at_ms)) = (view_reader.read)(&of_data)? {
                 self.txn.db(0).insert(key, value, expire_at_ms);
@@ -435,17 +435,19 @@ impl Run<'_, '_> {
                 self.engine.tracking.remember(self.client, key);
                 continue;
             }
-            let after = self.txn.kept_events().0;
+            let events_before = self.txn.kept_events().0;
             let is_of_key = |deferred: &DeferredAction| match &deferred.action {
                 ActionKind::Remember(remembered) => **remembered == *key,
                 ActionKind::Publish(..) => false,
             };
-            let mut newest = self.deferred.iter().rev().take_while(|deferred| deferred.after == after);
+            let mut newest =
+                self.deferred.iter().rev().take_while(|deferred| deferred.events_before == events_before);
             if !newest.any(is_of_key) {
                 if self.deferred.len() >= REMEMBERED_MAX {
                     return false;
                 }
-                self.deferred.push(DeferredAction { after, action: ActionKind::Remember(key.into()) });
+                self.deferred
+                    .push(DeferredAction { events_before, action: ActionKind::Remember(key.into()) });
             }
         }
         true
@@ -491,7 +493,7 @@ impl Run<'_, '_> {
             }
             let copy: Vec<&[u8]> = args.iter().collect();
             let action = ActionKind::Publish(kind, Argv::from_slices(&copy));
-            self.deferred.push(DeferredAction { after: self.txn.kept_events().0, action });
+            self.deferred.push(DeferredAction { events_before: self.txn.kept_events().0, action });
             pubsub.receivers(kind, channel)
         } else {
             pubsub.publish(kind, channel, &Payload::of(args, 2))
@@ -524,7 +526,7 @@ impl Run<'_, '_> {
                     HeldShards::Some(shards) => Some(shards),
                     HeldShards::All => None,
                 };
-                self.engine.long_locks.call_busy(shards, lane.running.is_function);
+                self.engine.long_locks.mark_busy(shards, lane.running.is_function);
             }
         }
         true
@@ -541,7 +543,7 @@ impl Host for Run<'_, '_> {
             return CallOutcome::Refused(text.into());
         }
         if self.engine.monitors.any() {
-            self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
+            self.engine.send_to_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
         }
         match spec.exec {
             Exec::Session(held) => self.session(SessionCommand::of(held), argv, resp3, out),
@@ -549,14 +551,14 @@ impl Host for Run<'_, '_> {
             _ => CallOutcome::Refused(NOT_ALLOWED.into()),
         }
     }
-    fn may(&mut self, argv: &Argv) -> Option<bool> {
+    fn is_permitted(&mut self, argv: &Argv) -> Option<bool> {
         let spec = named(argv)?;
         Some(self.user.check(spec, argv.args(), &mut || true).is_ok())
     }
     fn log(&mut self, level: i64, text: &[u8]) {
         self.engine.host.script_logs(level, text);
     }
-    fn goes_on(&mut self, steps: u64) -> bool {
+    fn may_continue(&mut self, steps: u64) -> bool {
         self.steps += steps;
         if self.is_on_worker() && self.steps > WORKER_STEPS_MAX {
             self.stop = Some(StopReason::Overrun);

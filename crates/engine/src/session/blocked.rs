@@ -34,7 +34,7 @@ use strand_wire::reply::{Protocol, Reply};
 /// Longest timeout: a century. A longer one means no timeout.
 const TIMEOUT_MS_MAX: u64 = 100 * 365 * 86_400_000;
 /// Approximate memory of a wait at one key, without the key's bytes: entries in two tables and in a list.
-const PLACE_BYTES: usize = 256;
+const REGISTRATION_BYTES: usize = 256;
 /// The error for a call with too many arguments. It may not block, because the shards of all its keys would stay
 /// locked for too long.
 pub(super) const TOO_MANY_KEYS: &str = "ERR too many keys to wait for";
@@ -50,7 +50,7 @@ pub(crate) struct Ticket {
     spec: &'static CommandSpec,
     db: usize,
     /// The database of the keys at which the client waits: `db` or its system companion.
-    places_db: usize,
+    keys_db: usize,
     protocol: Protocol,
     no_touch: bool,
     /// True when CLIENT CACHING came before the command.
@@ -64,50 +64,50 @@ pub(super) enum Phase {
     /// The client waits to be served.
     Waiting(Argv),
     /// The session must make the attempt itself. It was told at this time, in unix milliseconds.
-    Coming(Argv, i64),
+    SessionMustTry(Argv, i64),
     /// The wait is over.
-    Over(WaitEnd),
+    Ended(WaitEnd),
 }
 
 /// How a wait ended.
 pub(super) enum WaitEnd {
-    /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of posts to
+    /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of frames to
     /// the client that come before the reply.
-    Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
+    Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, frame_number: u64 },
     /// The wait ended with this error.
     Error(&'static str),
     /// The timeout has passed.
     TimedOut,
     /// The session has ended.
-    Left,
+    SessionClosed,
 }
 
 /// The result of an attempt for the session.
 enum Attempt {
     /// The wait is over.
-    Over(WaitEnd),
+    Ended(WaitEnd),
     /// The wait continues: there are not enough elements.
-    TooLittle,
+    NotEnough,
     /// The session must make the attempt itself.
-    ForSession,
+    NeedsSession,
 }
 
 /// The session's part of a wait.
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
     /// The keys at which the client waits. Each entry has the tag, the key and the registration.
-    places: Vec<(u32, Box<[u8]>, Registration)>,
+    registrations: Vec<(u32, Box<[u8]>, Registration)>,
     turn: u64,
     /// Heap bytes that the waits at these keys take, here and in the shards.
     bytes: usize,
-    until_us: Option<u64>,
+    deadline_us: Option<u64>,
     /// What the session waits for, and since when on the clock of [`Now::mono_us`].
-    on: ParkReason,
+    reason: ParkReason,
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
     args: Option<Argv>,
     /// Writes the reply when the timeout ends the wait.
-    nothing: WriteEmptyReply,
+    write_empty: WriteEmptyReply,
 }
 
 /// Writes the reply of a wait without a result.
@@ -116,18 +116,18 @@ pub(super) type WriteEmptyReply = fn(&mut Reply<'_>);
 /// A wait that no key ends: its duration in milliseconds and its reply.
 pub(super) struct KeylessWait {
     pub(super) timeout_ms: u64,
-    pub(super) nothing: WriteEmptyReply,
+    pub(super) write_empty: WriteEmptyReply,
     /// The wait also ends, with this reply, when the append-only file is on the disk up to this journal offset.
     pub(super) synced: Option<(u64, WriteEmptyReply)>,
 }
 
 /// Ends a wait for the disk when the disk has reached an offset.
-struct OnDisk {
+struct DiskWaiter {
     ticket: Arc<Ticket>,
     reply: WriteEmptyReply,
 }
 
-impl Wake for OnDisk {
+impl Wake for DiskWaiter {
     fn wake(&self) {
         let mut phase = self.ticket.phase.lock();
         if !matches!(*phase, Phase::Waiting(_)) {
@@ -135,8 +135,8 @@ impl Wake for OnDisk {
         }
         let mut out = Chain::new();
         (self.reply)(&mut Reply::new(&mut out, self.ticket.protocol));
-        let post = self.ticket.client.inbox.number();
-        *phase = Phase::Over(WaitEnd::Served { out, error: None, is_over: false, tag: 0, post });
+        let frame_number = self.ticket.client.inbox.number();
+        *phase = Phase::Ended(WaitEnd::Served { out, error: None, is_over: false, tag: 0, frame_number });
         drop(phase);
         self.ticket.client.wake_handle().wake();
     }
@@ -155,9 +155,9 @@ impl Blocked {
 impl Ticket {
     /// The lock on the ticket, if the ticket is not served. While the caller keeps the lock, nothing serves the ticket.
     /// `None`: the ticket is served.
-    pub(super) fn not_served(&self) -> Option<MutexGuard<'_, Phase>> {
+    pub(super) fn lock_if_unserved(&self) -> Option<MutexGuard<'_, Phase>> {
         let phase = self.phase.lock();
-        (!matches!(*phase, Phase::Over(WaitEnd::Served { .. }))).then_some(phase)
+        (!matches!(*phase, Phase::Ended(WaitEnd::Served { .. }))).then_some(phase)
     }
     /// CLIENT UNBLOCK. False when the ticket is already served.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
@@ -165,7 +165,7 @@ impl Ticket {
         if !matches!(*phase, Phase::Waiting(_)) {
             return false;
         }
-        *phase = Phase::Over(if with_error { WaitEnd::Error(UNBLOCKED) } else { WaitEnd::TimedOut });
+        *phase = Phase::Ended(if with_error { WaitEnd::Error(UNBLOCKED) } else { WaitEnd::TimedOut });
         drop(phase);
         self.wake();
         true
@@ -174,15 +174,13 @@ impl Ticket {
     fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Attempt {
         let user = self.engine.acl.current(&self.user);
         if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
-            return Attempt::ForSession;
+            return Attempt::NeedsSession;
         }
         let argv = narrowed(self.spec, args, at as usize);
         let (args, keyspace) = (argv.args(), txn.keyspace());
         let keys = long::keys(self.spec, args, keyspace);
-        if !keys.iter().all(|key| txn.try_hold_one_more(key.hash))
-            || is_long(self.spec, args, txn, self.db, &keys)
-        {
-            return Attempt::ForSession;
+        if !keys.iter().all(|key| txn.try_hold_one_more(key.hash)) || is_long(self.spec, args, txn, self.db, &keys) {
+            return Attempt::NeedsSession;
         }
         txn.set_no_touch(self.no_touch);
         let mut out = Chain::new();
@@ -196,14 +194,14 @@ impl Ticket {
         };
         // The change that serves the client may have invalidated its copy of the key. The client reads the key again
         // now, so the client is remembered again.
-        let post = self.client.inbox.number();
+        let frame_number = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::to_end_or_wait(self.spec, args, txn, &mut out, context);
         if ran.wait.is_some() {
             // BLMOVEM waits until the list has more elements.
-            return Attempt::TooLittle;
+            return Attempt::NotEnough;
         }
-        Attempt::Over(WaitEnd::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
+        Attempt::Ended(WaitEnd::Served { out, error: ran.error, is_over: ran.is_over, tag: at, frame_number })
     }
 }
 
@@ -212,26 +210,26 @@ impl Waiter for Ticket {
         let mut phase = self.phase.lock();
         let argv = match &mut *phase {
             Phase::Waiting(argv) => argv,
-            Phase::Coming(..) => return WaiterOutcome::AlreadyWoken,
-            Phase::Over(_) => return WaiterOutcome::Left,
+            Phase::SessionMustTry(..) => return WaiterOutcome::AlreadyWoken,
+            Phase::Ended(_) => return WaiterOutcome::Left,
         };
         if self.client.is_killed() {
             return WaiterOutcome::Left;
         }
         let attempt = match event {
             WaitEvent::Ready => self.attempt(txn, argv.args(), tag),
-            WaitEvent::Crowded => Attempt::ForSession,
-            WaitEvent::KeyGone => Attempt::Over(WaitEnd::Error(KEY_GONE)),
-            WaitEvent::GroupGone => Attempt::Over(WaitEnd::Error(GROUP_GONE)),
+            WaitEvent::Crowded => Attempt::NeedsSession,
+            WaitEvent::KeyGone => Attempt::Ended(WaitEnd::Error(KEY_GONE)),
+            WaitEvent::GroupGone => Attempt::Ended(WaitEnd::Error(GROUP_GONE)),
         };
         match attempt {
-            Attempt::Over(over) => {
-                *phase = Phase::Over(over);
+            Attempt::Ended(end) => {
+                *phase = Phase::Ended(end);
                 WaiterOutcome::Done
             }
-            Attempt::TooLittle => WaiterOutcome::NotEnough,
-            Attempt::ForSession => {
-                *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
+            Attempt::NotEnough => WaiterOutcome::NotEnough,
+            Attempt::NeedsSession => {
+                *phase = Phase::SessionMustTry(std::mem::take(argv), txn.now_ms());
                 WaiterOutcome::WokenToFetch
             }
         }
@@ -265,19 +263,19 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
 /// Registrations at keys that could not be removed at once.
 struct LateUnregistration {
     ticket: Arc<Ticket>,
-    places: Vec<(u32, Box<[u8]>, Registration)>,
+    registrations: Vec<(u32, Box<[u8]>, Registration)>,
     /// The session was told at this time (unix milliseconds) to make the attempt and did not. The next waiter gets
     /// its turn.
-    told_ms: Option<i64>,
+    notified_ms: Option<i64>,
 }
 
 impl Drop for LateUnregistration {
     fn drop(&mut self) {
-        let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.places_db);
-        for (_, key, place) in self.places.drain(..) {
-            match self.told_ms {
-                Some(told_ms) => keyspace.leave_turn(db, &key, place, told_ms),
-                None => keyspace.leave(db, &key, place),
+        let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.keys_db);
+        for (_, key, registration) in self.registrations.drain(..) {
+            match self.notified_ms {
+                Some(notified_ms) => keyspace.leave_turn(db, &key, registration, notified_ms),
+                None => keyspace.leave(db, &key, registration),
             }
         }
     }
@@ -293,26 +291,26 @@ impl Session {
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
         // The wait of a session that was told to make the attempt itself.
-        let coming = self.coming.take();
+        let own_attempt = self.own_attempt.take();
         self.last_command = self.engine.stats.ids.of(spec);
-        self.lap_begins(spec, now);
+        self.begin_lap(spec, now);
         let elements = self.elements(spec);
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         if elements > LONG_ELEMENTS {
             self.laps.take_back();
-            self.coming = coming;
+            self.own_attempt = own_attempt;
             return self.send_to_lane(spec, now);
         }
         let (engine, client) = (self.engine.clone(), self.client.clone());
         let keyspace = &*engine.keyspace;
-        let in_hand = std::mem::take(&mut self.argv);
-        let args = in_hand.args();
+        let current = std::mem::take(&mut self.argv);
+        let args = current.args();
         let keys = long::keys(spec, args, keyspace);
         let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
         let Some(mut txn) = lock(&engine, &client, &keyspace.shards_of(&hashes), now) else {
             drop(keys);
             self.laps.take_back();
-            (self.argv, self.coming, self.state) = (in_hand, coming, State::Postponed);
+            (self.argv, self.own_attempt, self.state) = (current, own_attempt, State::Postponed);
             return NextStep::Stop(Turn::AwaitWake);
         };
         let too_long = is_long(spec, args, &mut txn, self.db, &keys);
@@ -320,10 +318,10 @@ impl Session {
         if too_long {
             drop(txn);
             self.laps.take_back();
-            (self.argv, self.coming) = (in_hand, coming);
+            (self.argv, self.own_attempt) = (current, own_attempt);
             return self.send_to_lane(spec, now);
         }
-        if coming.is_none() {
+        if own_attempt.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         txn.set_no_touch(self.flags.no_touch);
@@ -337,49 +335,49 @@ impl Session {
             client: self.client.id,
         };
         let mut ran = run::to_end_or_wait(spec, args, &mut txn, &mut out, context);
-        let until_us = match (&coming, &ran.wait) {
-            (Some(coming), _) => coming.until_us,
-            (None, wait) => wait.as_ref().and_then(|wait| until(now, wait.timeout_ms)),
+        let deadline_us = match (&own_attempt, &ran.wait) {
+            (Some(own_attempt), _) => own_attempt.deadline_us,
+            (None, wait) => wait.as_ref().and_then(|wait| deadline_us(now, wait.timeout_ms)),
         };
-        let is_late = coming.is_some() && until_us.is_some_and(|until_us| until_us <= now.mono_us);
+        let is_late = own_attempt.is_some() && deadline_us.is_some_and(|at| at <= now.mono_us);
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
-            let turn = coming.as_ref().map_or_else(|| keyspace.next_turn(), |coming| coming.turn);
+            let turn = own_attempt.as_ref().map_or_else(|| keyspace.next_turn(), |own| own.turn);
             // A wait for a version by name may continue as a wait for another number. The place of the old number would
             // stay for ever.
-            for (_, key, place) in coming.iter().flat_map(|coming| &coming.places) {
-                if !wait.wanted.iter().any(|(_, wanted)| *wanted == place.wanted) {
-                    let places_db = coming.as_ref().map_or(self.db, |coming| coming.ticket.places_db);
-                    txn.db(places_db).leave_turn(&keyspace.key(key), place.clone());
+            for (_, key, registration) in own_attempt.iter().flat_map(|own| &own.registrations) {
+                if !wait.wanted.iter().any(|(_, wanted)| *wanted == registration.wanted) {
+                    let keys_db = own_attempt.as_ref().map_or(self.db, |own| own.ticket.keys_db);
+                    txn.db(keys_db).leave_turn(&keyspace.key(key), registration.clone());
                 }
             }
-            let mut blocked = self.leave_ticket(spec, in_hand, wait, turn, until_us, &mut txn);
-            let since_us = coming.as_ref().map(|coming| coming.since_us);
+            let mut blocked = self.leave_ticket(spec, current, wait, turn, deadline_us, &mut txn);
+            let since_us = own_attempt.as_ref().map(|own| own.since_us);
             blocked.since_us = since_us.or_else(|| self.postponed_since_us()).unwrap_or(now.mono_us);
             drop(txn);
-            return self.block(blocked, coming.is_none());
+            return self.block(blocked, own_attempt.is_none());
         }
         if ran.wait.is_some() {
             out.clear();
             Reply::new(&mut out, self.protocol).null_array();
         }
-        if let Some(mut coming) = coming {
+        if let Some(mut own_attempt) = own_attempt {
             // The next waiters are served under the same lock on the shards.
-            for (_, key, place) in coming.places.drain(..) {
-                txn.db(coming.ticket.places_db).leave_turn(&keyspace.key(&key), place);
+            for (_, key, registration) in own_attempt.registrations.drain(..) {
+                txn.db(own_attempt.ticket.keys_db).leave_turn(&keyspace.key(&key), registration);
             }
-            self.unblocked(*coming, None);
+            self.finish_block(*own_attempt, None);
         }
         let lookups = txn.lookups();
         self.meter.lookups.hits += lookups.hits;
         self.meter.lookups.misses += lookups.misses;
         drop(txn);
-        self.argv = in_hand;
-        self.lap_ends(spec, now);
+        self.argv = current;
+        self.end_lap(spec, now);
         self.argv.clear();
-        if !self.take_reply(out, ran.error, ran.is_over) {
+        if !self.append_reply(out, ran.error, ran.is_over) {
             return NextStep::Stop(Turn::Abort);
         }
-        self.command_ends();
+        self.end_command();
         NextStep::Continue
     }
     /// Leaves a ticket at the keys that `argv` waits for. Their shards are locked.
@@ -389,137 +387,148 @@ impl Session {
         argv: Argv,
         wait: Wait,
         turn: u64,
-        until_us: Option<u64>,
+        deadline_us: Option<u64>,
         txn: &mut Txn<'_>,
     ) -> Blocked {
-        let places = |(at, wanted): (usize, Wanted)| {
+        let registrations = |(at, wanted): (usize, Wanted)| {
             (at as u32, Box::from(argv.args().at(at)), Registration { wanted, turn })
         };
-        let places: Vec<_> = wait.wanted.into_iter().map(places).collect();
-        let bytes = places.iter().map(|(_, key, _): &(_, Box<[u8]>, _)| PLACE_BYTES + 2 * key.len()).sum();
+        let registrations: Vec<_> = wait.wanted.into_iter().map(registrations).collect();
+        let bytes = registrations
+            .iter()
+            .map(|(_, key, _): &(_, Box<[u8]>, _)| REGISTRATION_BYTES + 2 * key.len())
+            .sum();
         let keyspace = txn.keyspace();
-        let places_db = if wait.of_system { keyspace.system_db(self.db) } else { self.db };
-        let ticket = self.ticket(spec, wait.argv.unwrap_or(argv), places_db);
-        for (tag, key, place) in &places {
-            txn.db(places_db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
+        let keys_db = if wait.of_system { keyspace.system_db(self.db) } else { self.db };
+        let ticket = self.ticket(spec, wait.argv.unwrap_or(argv), keys_db);
+        for (tag, key, registration) in &registrations {
+            txn.db(keys_db).wait(&keyspace.key(key), registration.clone(), ticket.clone(), *tag);
         }
-        let nothing: WriteEmptyReply = |reply| reply.null_array();
+        let write_empty: WriteEmptyReply = |reply| reply.null_array();
         Blocked {
             ticket,
-            places,
+            registrations,
             turn,
             bytes,
-            until_us,
-            on: ParkReason::Keys,
+            deadline_us,
+            reason: ParkReason::Keys,
             since_us: 0,
             args: None,
-            nothing,
+            write_empty,
         }
     }
     /// Starts a wait that no key ends, for the session's current command.
-    pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &KeylessWait, now: Now) -> NextStep {
+    pub(super) fn block_keyless(
+        &mut self,
+        spec: &'static CommandSpec,
+        wait: &KeylessWait,
+        now: Now,
+    ) -> NextStep {
         let argv = std::mem::take(&mut self.argv);
         let words: Vec<&[u8]> = argv.args().iter().collect();
         let args = Some(Argv::from_slices(&words));
         let ticket = self.ticket(spec, argv, self.db);
         if let Some((offset, reply)) = wait.synced {
-            let wake: Arc<dyn Wake> = Arc::new(OnDisk { ticket: ticket.clone(), reply });
+            let wake: Arc<dyn Wake> = Arc::new(DiskWaiter { ticket: ticket.clone(), reply });
             if !self.engine.persist.aof.gates.wait_synced(offset, self.client.id, &wake) {
                 wake.wake();
             }
         }
-        let until_us = until(now, wait.timeout_ms);
-        let on = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
-        let (places, since_us, nothing) = (Vec::new(), now.mono_us, wait.nothing);
-        self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, on, since_us, args, nothing }, true)
+        let deadline_us = deadline_us(now, wait.timeout_ms);
+        let reason = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
+        let (registrations, since_us, write_empty) = (Vec::new(), now.mono_us, wait.write_empty);
+        let (turn, bytes) = (0, 0);
+        let blocked =
+            Blocked { ticket, registrations, turn, bytes, deadline_us, reason, since_us, args, write_empty };
+        self.block(blocked, true)
     }
     /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else
     /// first.
-    pub(super) fn look_at_ticket(&mut self, now: Now) -> Option<Turn> {
+    pub(super) fn check_ticket(&mut self, now: Now) -> Option<Turn> {
         let State::Blocked(blocked) = &self.state else { return None };
-        let until_us = blocked.until_us;
+        let deadline_us = blocked.deadline_us;
         let mut phase = blocked.ticket.phase.lock();
         if matches!(*phase, Phase::Waiting(_)) {
-            if until_us.is_none_or(|until_us| now.mono_us < until_us) {
-                return Some(Turn::Blocked { until_mono_us: until_us });
+            if deadline_us.is_none_or(|at| now.mono_us < at) {
+                return Some(Turn::Blocked { until_mono_us: deadline_us });
             }
-            *phase = Phase::Over(WaitEnd::TimedOut);
+            *phase = Phase::Ended(WaitEnd::TimedOut);
         }
-        let over = match &mut *phase {
-            // The ticket stays in the phase `Coming` while the session makes the attempt.
-            Phase::Coming(argv, _) => Err(std::mem::take(argv)),
-            Phase::Over(over) => Ok(std::mem::replace(over, WaitEnd::Left)),
-            Phase::Waiting(_) => unreachable!("seen to above"),
+        let end = match &mut *phase {
+            // The ticket stays in the phase `SessionMustTry` while the session makes the attempt.
+            Phase::SessionMustTry(argv, _) => Err(std::mem::take(argv)),
+            Phase::Ended(end) => Ok(std::mem::replace(end, WaitEnd::SessionClosed)),
+            Phase::Waiting(_) => unreachable!("handled above"),
         };
         drop(phase);
         let State::Blocked(blocked) = std::mem::replace(&mut self.state, State::Ready) else { return None };
         self.last_active_us = now.mono_us;
-        match over {
+        match end {
             Err(argv) => {
                 self.argv = argv;
-                self.has_waited_for_keys(blocked.since_us);
-                self.coming = Some(blocked);
+                self.record_key_wait(blocked.since_us);
+                self.own_attempt = Some(blocked);
                 let next = self.execute(now);
-                self.has_come();
-                self.was_parked(now);
+                self.end_own_attempt();
+                self.record_park(now);
                 match next {
                     NextStep::Stop(turn) => Some(turn),
                     _ => None,
                 }
             }
-            Ok(over) => {
+            Ok(end) => {
                 let (spec, args) = (blocked.ticket.spec, blocked.args.as_ref().map(Argv::args));
-                self.was_blocked(spec, args, blocked.on, blocked.since_us, now);
-                self.wait_ends(*blocked, over)
+                self.record_block(spec, args, blocked.reason, blocked.since_us, now);
+                self.finish_wait(*blocked, end)
             }
         }
     }
-    fn wait_ends(&mut self, blocked: Blocked, over: WaitEnd) -> Option<Turn> {
-        let (nothing, mut served) = (blocked.nothing, None);
-        if let WaitEnd::Served { tag, .. } = &over {
+    fn finish_wait(&mut self, blocked: Blocked, end: WaitEnd) -> Option<Turn> {
+        let (write_empty, mut served) = (blocked.write_empty, None);
+        if let WaitEnd::Served { tag, .. } = &end {
             served = Some(*tag);
         }
-        self.unblocked(blocked, served);
-        match over {
-            WaitEnd::Served { out, error, is_over, post, .. } => {
-                self.take_post_until(post);
-                if !self.take_reply(out, error, is_over) {
+        self.finish_block(blocked, served);
+        match end {
+            WaitEnd::Served { out, error, is_over, frame_number, .. } => {
+                self.take_messages_until(frame_number);
+                if !self.append_reply(out, error, is_over) {
                     return Some(Turn::Abort);
                 }
-                self.take_post();
+                self.take_messages();
             }
             WaitEnd::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
-            WaitEnd::TimedOut | WaitEnd::Left => nothing(&mut self.reply()),
+            WaitEnd::TimedOut | WaitEnd::SessionClosed => write_empty(&mut self.reply()),
         }
-        self.command_ends();
+        self.end_command();
         None
     }
     /// Call this after a session that was told to make the attempt may have made it. Ends its wait, unless the
     /// attempt is still under way.
-    pub(super) fn has_come(&mut self) {
-        let on_its_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
-        if !on_its_way && let Some(coming) = self.coming.take() {
-            self.unblocked(*coming, None);
+    pub(super) fn end_own_attempt(&mut self) {
+        let is_under_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
+        if !is_under_way && let Some(own_attempt) = self.own_attempt.take() {
+            self.finish_block(*own_attempt, None);
         }
     }
     /// Ends all waits, because the session ends.
     pub(super) fn stop_waiting(&mut self) {
-        if let Some(coming) = self.coming.take() {
-            self.unblocked(*coming, None);
+        if let Some(own_attempt) = self.own_attempt.take() {
+            self.finish_block(*own_attempt, None);
         }
         if matches!(self.state, State::Blocked(_))
             && let State::Blocked(blocked) = std::mem::replace(&mut self.state, State::Ready)
         {
-            self.unblocked(*blocked, None);
+            self.finish_block(*blocked, None);
         }
     }
-    fn ticket(&self, spec: &'static CommandSpec, argv: Argv, places_db: usize) -> Arc<Ticket> {
+    fn ticket(&self, spec: &'static CommandSpec, argv: Argv, keys_db: usize) -> Arc<Ticket> {
         Arc::new(Ticket {
             engine: self.engine.clone(),
             client: self.client.clone(),
             spec,
             db: self.db,
-            places_db,
+            keys_db,
             protocol: self.protocol,
             no_touch: self.flags.no_touch,
             caching: self.flags.caching,
@@ -530,42 +539,42 @@ impl Session {
     }
     /// Starts to wait with a ticket. `is_new`: the session has not waited for this command before.
     fn block(&mut self, blocked: Blocked, is_new: bool) -> NextStep {
-        let until_mono_us = blocked.until_us;
+        let until_mono_us = blocked.deadline_us;
         if is_new {
-            self.engine.clients.blocked(until_mono_us.is_some());
+            self.engine.clients.count_blocked(until_mono_us.is_some());
         }
         self.client.set_ticket(Some(blocked.ticket.clone()));
         self.state = State::Blocked(Box::new(blocked));
         NextStep::Stop(Turn::Blocked { until_mono_us })
     }
     /// Ends a wait and leaves its places. The place that was served is already gone.
-    fn unblocked(&mut self, blocked: Blocked, served: Option<u32>) {
-        let Blocked { ticket, mut places, until_us, .. } = blocked;
+    fn finish_block(&mut self, blocked: Blocked, served: Option<u32>) {
+        let Blocked { ticket, mut registrations, deadline_us, .. } = blocked;
         self.client.set_ticket(None);
-        self.engine.clients.unblocked(until_us.is_some());
-        let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Over(WaitEnd::Left));
-        let told_ms = match phase {
-            Phase::Coming(_, told_ms) => Some(told_ms),
-            Phase::Waiting(_) | Phase::Over(_) => None,
+        self.engine.clients.uncount_blocked(deadline_us.is_some());
+        let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Ended(WaitEnd::SessionClosed));
+        let notified_ms = match phase {
+            Phase::SessionMustTry(_, notified_ms) => Some(notified_ms),
+            Phase::Waiting(_) | Phase::Ended(_) => None,
         };
-        places.retain(|(tag, key, place)| {
-            let has_left =
-                told_ms.is_none() && self.engine.keyspace.try_leave(ticket.places_db, key, place.clone());
-            served != Some(*tag) && !has_left
+        registrations.retain(|(tag, key, registration)| {
+            let is_removed = notified_ms.is_none()
+                && self.engine.keyspace.try_leave(ticket.keys_db, key, registration.clone());
+            served != Some(*tag) && !is_removed
         });
-        if !places.is_empty() {
+        if !registrations.is_empty() {
             // A shard is locked, perhaps for long. A helper thread waits for it, not the worker.
-            self.engine.host.reclaim(Box::new(LateUnregistration { ticket, places, told_ms }));
+            self.engine.host.reclaim(Box::new(LateUnregistration { ticket, registrations, notified_ms }));
         }
     }
     /// Sends a reply that was made elsewhere. False when the reply is too long, which ends the session.
-    fn take_reply(&mut self, out: Chain, error: Option<Vec<u8>>, is_over: bool) -> bool {
+    fn append_reply(&mut self, out: Chain, error: Option<Vec<u8>>, is_over: bool) -> bool {
         if let Some(code) = error {
             self.count_error(PerCommand::Failed, &code);
         }
         // The limit may have changed since the reply was made.
         if is_over && self.replies.is_wanted() && !self.replies.is_too_long(out.len()) {
-            self.over_output_limit();
+            self.abort_over_output_limit();
             return false;
         }
         self.reply().raw(out);
@@ -574,6 +583,6 @@ impl Session {
 }
 
 /// The end of a wait that begins now, on the clock of [`Now::mono_us`]. `None`: no timeout.
-fn until(now: Now, timeout_ms: u64) -> Option<u64> {
+fn deadline_us(now: Now, timeout_ms: u64) -> Option<u64> {
     (1..=TIMEOUT_MS_MAX).contains(&timeout_ms).then(|| now.mono_us + timeout_ms * 1000)
 }

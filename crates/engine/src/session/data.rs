@@ -17,11 +17,11 @@ use strand_wire::reply::Reply;
 
 /// Keys of a command that are prefetched before the first lookup.
 const PREFETCH_KEYS: usize = 128;
-/// How a command waits for a locked shard: for this long, [`TRIES_PER_LOOK`] times, then it checks for a long lock.
-/// After [`LOOKS_MAX`] checks it waits without a limit. Short locks take microseconds.
-const TRY_PATIENCE: Duration = Duration::from_micros(100);
-const TRIES_PER_LOOK: usize = 4;
-const LOOKS_MAX: usize = 10_000;
+/// How a command waits for a locked shard: for this long, [`TRIES_PER_CHECK`] times, then it checks for a long lock.
+/// After [`CHECKS_MAX`] checks it waits without a limit. Short locks take microseconds.
+const TRY_TIMEOUT: Duration = Duration::from_micros(100);
+const TRIES_PER_CHECK: usize = 4;
+const CHECKS_MAX: usize = 10_000;
 
 /// The outcome of a command on keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Session {
                 keyspace.try_lock_into(&hashes, &mut txn)
             }
         };
-        if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
+        if !taken && !lock_contended(&self.engine, &self.client, &keys, &mut txn) {
             return DataOutcome::Blocked;
         }
         if ESTIMATED && spec.cost().depends_on_data() {
@@ -126,35 +126,35 @@ impl Session {
         if let Some(code) = call.reply.error_code() {
             let stats = &self.engine.stats;
             stats.error(self.client.peer.worker, code);
-            stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
+            stats.count(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
         }
         DataOutcome::Done
     }
 }
 
-/// Locks the shards of `keys` when another thread holds one of them: see [`lock_taken_shards`].
+/// Locks the shards of `keys` when another thread holds one of them: see [`lock_contended_shards`].
 #[cold]
-fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
+fn lock_contended<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-    lock_taken_shards(engine, client, &engine.keyspace.shards_of(&hashes), txn)
+    lock_contended_shards(engine, client, &engine.keyspace.shards_of(&hashes), txn)
 }
 
 /// Locks `shards`, which must ascend, when another thread holds one of them. False when that shard is under a long
 /// lock: the client is then woken at the end of the long lock. The gate has checked for long locks before, but one may
 /// have begun since then. A thread that holds several shards must not wait for a long lock here.
 #[cold]
-pub(super) fn lock_taken_shards<'k>(
+pub(super) fn lock_contended_shards<'k>(
     engine: &'k Engine,
     client: &Client,
     shards: &[usize],
     txn: &mut Txn<'k>,
 ) -> bool {
     let (keyspace, now_ms) = (&*engine.keyspace, txn.now_ms());
-    for _ in 0..LOOKS_MAX {
-        if engine.long_locks.wait_for_taken(shards, client.id, client.wake_handle()) {
+    for _ in 0..CHECKS_MAX {
+        if engine.long_locks.wait_for_locked(shards, client.id, client.wake_handle()) {
             return false;
         }
-        if let Some(all) = keyspace.lock_shards_together(shards, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
+        if let Some(all) = keyspace.lock_shards_together(shards, TRIES_PER_CHECK, TRY_TIMEOUT, now_ms) {
             *txn = all;
             return true;
         }

@@ -15,7 +15,7 @@ pub(super) struct UndecodableRequest {
     /// The text of the error reply.
     pub(super) text: Vec<u8>,
     /// True when the start of the next request is known.
-    pub(super) goes_on: bool,
+    pub(super) is_recoverable: bool,
 }
 
 /// The decoder of a session's requests, for its framing.
@@ -53,7 +53,7 @@ impl Requests {
         match self {
             Requests::Resp(decoder) => decoder
                 .decode(input, argv)
-                .map_err(|e| UndecodableRequest { text: e.message(), goes_on: false }),
+                .map_err(|e| UndecodableRequest { text: e.message(), is_recoverable: false }),
             Requests::Pack4(decoder) => decode_frame(decoder, input, argv, counted_bytes),
         }
     }
@@ -116,7 +116,7 @@ fn decode_frame(
 ) -> Result<Progress, UndecodableRequest> {
     let decoded = decoder.decode(input, argv);
     *counted_bytes = counted_bytes.saturating_sub(decoder.take_dropped_bytes());
-    decoded.map_err(|e| UndecodableRequest { text: e.message(), goes_on: !e.is_lost() })
+    decoded.map_err(|e| UndecodableRequest { text: e.message(), is_recoverable: !e.is_lost() })
 }
 
 /// The encoded output of a session.
@@ -194,7 +194,7 @@ impl Replies {
     }
     /// Ends the current command: CLIENT REPLY advances.
     #[inline]
-    pub(super) fn command_ends(&mut self) {
+    pub(super) fn end_command(&mut self) {
         if self.reply_mode == ReplyMode::On && self.framing == Framing::Resp {
             return;
         }

@@ -27,8 +27,8 @@ impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<NextStep> {
-        let flags = self.flags_in_hand(found.spec);
-        self.retry.is_in_monitors &= self.retry.is_retry;
+        let flags = self.flags_with_queue(found.spec);
+        self.retry.sent_to_monitors &= self.retry.is_retry;
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
             if self.identity.is_removed {
@@ -36,7 +36,7 @@ impl Session {
             }
         }
         if found.spec.flags.has(Flags::PROTECTED)
-            && let Some(name) = self.not_allowed(found.spec)
+            && let Some(name) = self.forbidden_command(found.spec)
         {
             let option = name.to_ascii_lowercase();
             let text = format!(
@@ -51,12 +51,12 @@ impl Session {
         }
         // Check the rights of a queued command here, however long that takes, because the command later runs as a
         // part of EXEC.
-        let goes_on = self.progress.is_begun();
-        let is_limited = self.is_guarded() && !self.identity.user.is_all_powerful();
+        let is_continuation = self.progress.is_under_way();
+        let is_limited = self.is_guarded() && !self.identity.user.is_unrestricted();
         let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
         if is_limited
             && !is_long_check
-            && !goes_on
+            && !is_continuation
             && let Some(next) = self.denied(found.spec, now)
         {
             return Some(next);
@@ -66,7 +66,7 @@ impl Session {
         {
             return Some(next);
         }
-        if self.only_listens() && !may_listener_call(found.spec) {
+        if self.is_in_subscriber_mode() && !is_allowed_to_subscribers(found.spec) {
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
                  context",
@@ -82,8 +82,9 @@ impl Session {
         // evicted or denied during a pause.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
             let bytes = self.frame_bytes.saturating_sub(self.input.len());
-            if self.engine.headroom.is_near()
-                && let Some(until_mono_us) = self.client.pace.ask(bytes as u64, now.mono_us)
+            if self.engine.headroom.is_low()
+                && let Some(until_mono_us) =
+                    self.client.growth_limit.delay_until_us(bytes as u64, now.mono_us)
             {
                 self.postpone(ParkReason::Memory, now);
                 return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
@@ -114,17 +115,17 @@ impl Session {
             self.postpone(ParkReason::Subscribers, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
-        if self.engine.long_locks.any() && self.meets_a_hold(found.spec) {
-            if let Some(is_function) = self.meets_a_busy_script(found.spec) {
+        if self.engine.long_locks.any() && self.needs_locked_shard(found.spec) {
+            if let Some(is_function) = self.needs_shard_of_busy_script(found.spec) {
                 return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
             }
             self.postpone(ParkReason::Shard, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.monitors.any() {
-            self.tell_monitors(found.spec, now);
+            self.send_to_monitors(found.spec, now);
         }
-        self.look_at_tracking(found.spec);
+        self.remember_read_keys(found.spec);
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
     }
 
@@ -132,21 +133,21 @@ impl Session {
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
         let is_ping = kind_of(found.spec) == Kind::Ping;
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
-            Verdict::Runs => None,
-            Verdict::Refused(text) => Some(self.reject(found.spec, text.as_bytes())),
+            Verdict::Run => None,
+            Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.
-            Verdict::Waits(_) if self.queues(found.spec) => None,
-            Verdict::Waits(until_mono_us) => {
+            Verdict::RetryAt(_) if self.queues(found.spec) => None,
+            Verdict::RetryAt(until_mono_us) => {
                 self.postpone(ParkReason::Snapshot, now);
                 Some(NextStep::Stop(Turn::Sleep { until_mono_us }))
             }
-            Verdict::Ends => Some(NextStep::Stop(self.close())),
+            Verdict::EndSession => Some(NextStep::Stop(self.close())),
         }
     }
 
     /// True when the current command needs a shard under a long lock. The session is then woken when a long lock ends.
     /// A command that runs on the lane anyway waits there.
-    fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
+    fn needs_locked_shard(&self, spec: &'static CommandSpec) -> bool {
         let (engine, args) = (&self.engine, self.argv.args());
         let wait = |shards| engine.long_locks.wait(shards, self.client.id, self.client.wake_handle());
         if cost::locks_all(spec) {
@@ -161,7 +162,7 @@ impl Session {
     }
 
     /// Remembers the keys that the current command is about to read, if the client keeps copies.
-    fn look_at_tracking(&mut self, spec: &'static CommandSpec) {
+    fn remember_read_keys(&mut self, spec: &'static CommandSpec) {
         if self.client.tracked.mode() == Mode::OFF {
             return;
         }
@@ -171,7 +172,7 @@ impl Session {
             return;
         }
         self.engine.remember(&self.client, self.flags.caching, spec, args);
-        let stays = match kind_of(spec) {
+        let keeps_flag = match kind_of(spec) {
             // CLIENT CACHING applies to the next command that is not a CLIENT command, and to a transaction as a
             // whole.
             Kind::Multi | Kind::Exec => true,
@@ -180,7 +181,7 @@ impl Session {
             _ if may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
         };
-        self.flags.caching &= stays;
+        self.flags.caching &= keeps_flag;
     }
     /// True when a command with these flags may send messages to subscribers.
     fn may_publish(&self, flags: Flags) -> bool {
@@ -191,7 +192,7 @@ impl Session {
     }
     /// `Some` when a long-running script holds a shard that the current command needs. True: the script is a function.
     #[cold]
-    fn meets_a_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
+    fn needs_shard_of_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
         if cost::locks_all(spec) {
             return self.engine.long_locks.is_busy(None);
         }
@@ -201,7 +202,7 @@ impl Session {
         self.engine.long_locks.is_busy(Some(&shards))
     }
     /// The name of a protected command that this client may not call: DEBUG or MODULE.
-    fn not_allowed(&self, spec: &CommandSpec) -> Option<&'static str> {
+    fn forbidden_command(&self, spec: &CommandSpec) -> Option<&'static str> {
         let (name, option) = match kind_of(spec) {
             Kind::Debug => ("DEBUG", Opt::EnableDebugCommand),
             _ => ("MODULE", Opt::EnableModuleCommand),
@@ -216,6 +217,6 @@ impl Session {
 }
 
 /// True for the commands that RESP2's subscriber mode allows.
-fn may_listener_call(spec: &CommandSpec) -> bool {
-    SessionCommand::of_row(spec).is_some_and(|own| own.is_for_listeners)
+fn is_allowed_to_subscribers(spec: &CommandSpec) -> bool {
+    SessionCommand::of_row(spec).is_some_and(|own| own.allowed_to_subscribers)
 }

@@ -41,7 +41,7 @@ struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
     /// True when the session ended before the job began.
-    left: bool,
+    is_abandoned: bool,
 }
 
 /// A command that runs on a helper thread while its session waits.
@@ -58,7 +58,7 @@ pub struct LaneJob {
     /// The user when the command arrived. The job looks up the current rights when it begins.
     pub(super) user: Arc<User>,
     /// True when the rights are not checked yet.
-    pub(super) unchecked: bool,
+    pub(super) rights_unchecked: bool,
     pub(super) runs_on: RunsOn,
     /// True when the command matches a pattern that may take long.
     pub(super) hard_pattern: bool,
@@ -68,8 +68,8 @@ pub struct LaneJob {
     pub(super) transaction: Option<Transaction>,
     /// The script that EVAL or FCALL runs, if the session found it.
     pub(super) script: Option<script::ScriptCall>,
-    /// When the job left its session, in nanoseconds on the clock of [`Now`], and its waits before that.
-    pub(super) left_ns: u64,
+    /// When the session sent the job to the lane, in nanoseconds on the clock of [`Now`], and its waits before that.
+    pub(super) sent_ns: u64,
     pub(super) postponed: Option<Box<Postponed>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
@@ -82,7 +82,7 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
 
 /// True when a command runs although its client has gone. A client may send a command and disconnect; on a worker the
 /// command would have run before the disconnect.
-fn is_done_for_nobody(spec: &CommandSpec) -> bool {
+fn runs_without_client(spec: &CommandSpec) -> bool {
     let is_exec = kind_of(spec) == Kind::Exec;
     is_exec
         || (script::runs_script(spec) && !spec.flags.has(Flags::READONLY))
@@ -105,22 +105,22 @@ impl LaneJob {
     }
     /// `Some` when a long-running script holds the shards that the job needs; true for a function. Waits while a
     /// script that may become long holds them, so that a job from before that time also gets the BUSY error.
-    fn meets_a_busy_script(&self, args: Args<'_>) -> Option<bool> {
+    fn needs_shard_of_busy_script(&self, args: Args<'_>) -> Option<bool> {
         let engine = &self.engine;
-        if !engine.long_locks.any() || !engine.scripts.any_run() {
+        if !engine.long_locks.any() || !engine.scripts.is_any_running() {
             return None;
         }
-        let waits = |shards| {
-            let goes_on = || is_done_for_nobody(self.spec) || !self.handle.cancel.load(Relaxed);
-            engine.long_locks.await_or_busy(shards, goes_on)
+        let wait = |shards| {
+            let may_wait = || runs_without_client(self.spec) || !self.handle.cancel.load(Relaxed);
+            engine.long_locks.wait_or_find_busy(shards, may_wait)
         };
         match (&self.transaction, self.spec.exec) {
-            (Some(transaction), _) => waits(Some(transaction.shards())),
-            _ if self.spec.cost() == Cost::Keyspace => waits(None),
+            (Some(transaction), _) => wait(Some(transaction.shards())),
+            _ if self.spec.cost() == Cost::Keyspace => wait(None),
             (None, exec) if script::runs_script(self.spec) || exec.on_keys().is_some() => {
                 let keys = long::keys(self.spec, args, &engine.keyspace);
                 let shards: Vec<usize> = keys.iter().map(|key| engine.keyspace.shard_of(key.hash)).collect();
-                waits(Some(&shards))
+                wait(Some(&shards))
             }
             _ => None,
         }
@@ -133,10 +133,10 @@ impl LaneJob {
         let LaneJob { engine, handle, spec, runs_on, .. } = &*self;
         let (spec, runs_on) = (*spec, *runs_on);
         let mut out = Chain::new();
-        let JobInput { args, left } =
-            std::mem::replace(&mut *handle.input.lock(), JobInput { args: None, left: false });
-        if left {
-            engine.clients.left_for_good();
+        let JobInput { args, is_abandoned } =
+            std::mem::replace(&mut *handle.input.lock(), JobInput { args: None, is_abandoned: false });
+        if is_abandoned {
+            engine.clients.uncount_orphaned_command();
         }
         // Arguments are missing when the session ended before the job began. Then no client waits for the reply.
         let Some((argv, charge)) = args else {
@@ -145,16 +145,16 @@ impl LaneJob {
                 out,
                 lookups: Lookups::default(),
                 error: None,
-                over: false,
-                waits: false,
-                verdict: Verdict::Known,
+                is_cut: false,
+                must_block: false,
+                rights_check: RightsCheck::Unchanged,
                 charge: None,
             });
         };
         let began_ns = engine.host.mono_ns();
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
-        let waited = self.waited(began_ns);
+        let waited = self.record_waits(began_ns);
         let long_locks = LongLocksOf { long_locks: &engine.long_locks, name: || self.title() };
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
         let user = engine.acl.current(&self.user);
@@ -177,41 +177,42 @@ impl LaneJob {
             waits: false,
             yield_now,
         };
-        let verdict = match &user {
+        let rights_check = match &user {
             None => {
                 // The user was removed and the session ends. Only an administrator's query still waits for a reply.
                 call.reply.error(NO_AUTH);
-                Verdict::Denied
+                RightsCheck::Denied
             }
-            Some(user) if !self.unchecked && Arc::ptr_eq(user, &self.user) => Verdict::Known,
+            Some(user) if !self.rights_unchecked && Arc::ptr_eq(user, &self.user) => RightsCheck::Unchanged,
             Some(user) => {
-                let mut go_on = || {
+                let mut may_continue = || {
                     yield_now();
-                    is_done_for_nobody(spec) || !handle.cancel.load(Relaxed)
+                    runs_without_client(spec) || !handle.cancel.load(Relaxed)
                 };
-                match user.check(spec, args, &mut go_on) {
-                    Ok(()) if self.unchecked => Verdict::Allowed,
-                    Ok(()) => Verdict::Known,
+                match user.check(spec, args, &mut may_continue) {
+                    Ok(()) if self.rights_unchecked => RightsCheck::Granted,
+                    Ok(()) => RightsCheck::Unchanged,
                     Err(denied) => {
                         call.reply.error_bytes(&engine.deny(&self.client, user, spec, denied, args, now));
-                        Verdict::Denied
+                        RightsCheck::Denied
                     }
                 }
             }
         };
-        if verdict != Verdict::Denied && (self.unchecked || args.len() > LONG_ELEMENTS) {
+        if rights_check != RightsCheck::Denied && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
             engine.remember(&self.client, self.caching, spec, args);
         }
         let mut served = ServiceOutcome::Done;
-        let busy = if verdict == Verdict::Denied { None } else { self.meets_a_busy_script(args) };
+        let busy =
+            if rights_check == RightsCheck::Denied { None } else { self.needs_shard_of_busy_script(args) };
         match spec.exec {
-            _ if verdict == Verdict::Denied => {}
+            _ if rights_check == RightsCheck::Denied => {}
             _ if busy.is_some() => call.reply.error(busy_text(busy == Some(true))),
             Exec::Session(_) if kind_of(spec) == Kind::Exec => {
-                let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
+                let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);
                 if engine.monitors.any() {
-                    engine.tell_monitors(spec, args, self.db, Caller::Client(&self.client), now);
+                    engine.send_to_monitors(spec, args, self.db, Caller::Client(&self.client), now);
                 }
             }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
@@ -219,11 +220,11 @@ impl LaneJob {
                 served = engine.host.run_service(service, &mut call);
             }
             Exec::Session(_) if script::runs_script(spec) => {
-                let user = user.as_ref().expect("it was not denied");
+                let user = user.as_ref().expect("the user exists: the rights check did not deny it");
                 script::run_on_lane(engine, &mut call, &self, user, now);
             }
-            Exec::Session(held) => {
-                SessionCommand::of(held).run_detached(
+            Exec::Session(command) => {
+                SessionCommand::of(command).run_detached(
                     engine,
                     args,
                     DetachedContext { db: self.db, now },
@@ -231,27 +232,27 @@ impl LaneJob {
                 );
             }
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
-            Exec::Container => unreachable!("no job is made of it"),
+            Exec::Container => unreachable!("a container has no job of its own"),
         }
-        let is_left = || handle.cancel.load(Relaxed) && !is_done_for_nobody(spec);
-        if served != ServiceOutcome::Done && runs_on != RunsOn::Hard && !is_left() {
+        let has_no_client = || handle.cancel.load(Relaxed) && !runs_without_client(spec);
+        if served != ServiceOutcome::Done && runs_on != RunsOn::Hard && !has_no_client() {
             handle.input.lock().args = Some((argv, charge));
             self.runs_on = RunsOn::Hard;
             return Err(self);
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
-        let over = call.reply.is_over();
+        let is_cut = call.reply.is_over();
         let call_bytes = argv.heap_bytes();
-        let mut waits = call.waits && error.is_none();
+        let mut must_block = call.waits && error.is_none();
         // Refuse to wait: a later try on the worker would go back to the lane for ever, or block the worker.
-        if waits && (self.unchecked || args.len() > LONG_ELEMENTS) {
+        if must_block && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);
             reply.error(TOO_MANY_KEYS);
             error = reply.error_code().map(<[u8]>::to_vec);
-            waits = false;
+            must_block = false;
         }
-        if verdict != Verdict::Denied && !waits {
+        if rights_check != RightsCheck::Denied && !must_block {
             let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
             engine.note_waits(&self.client, spec, args, now, &waited);
             engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
@@ -262,20 +263,20 @@ impl LaneJob {
         drop(charge);
         // Large arguments are freed here, not on the worker.
         let mut argv = argv;
-        if !waits {
+        if !must_block {
             argv.clear();
         }
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        Ok(LaneDone { argv, out, lookups, error, over, waits, verdict, charge })
+        Ok(LaneDone { argv, out, lookups, error, is_cut, must_block, rights_check, charge })
     }
     /// The waits before the job began. Counts the time in the queue.
-    fn waited(&self, began_ns: u64) -> Waits {
-        let queued_ns = began_ns.saturating_sub(self.left_ns);
+    fn record_waits(&self, began_ns: u64) -> Waits {
+        let queued_ns = began_ns.saturating_sub(self.sent_ns);
         self.engine.stats.queued.add(0, self.engine.stats.ids.of(self.spec), queued_ns, 1);
-        let left = Now { mono_us: self.left_ns / 1000, ..Now::default() };
-        let waits = Waits::of(self.postponed.as_deref(), left);
-        if waits.on.is_some() {
+        let sent = Now { mono_us: self.sent_ns / 1000, ..Now::default() };
+        let waits = Waits::of(self.postponed.as_deref(), sent);
+        if waits.reason.is_some() {
             self.engine.note_parked(self.engine.stats.ids.of(self.spec), &waits);
         }
         Waits { queued_us: queued_ns / 1000, ..waits }
@@ -291,7 +292,7 @@ impl LaneJob {
     /// True when the job may take seconds: a command with its own budget, or a check of many long keys. Other jobs
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.unchecked
+        self.rights_unchecked
             || self.hard_pattern
             || script::runs_script(self.spec)
             || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
@@ -313,10 +314,12 @@ impl LaneJob {
 
 /// What the check of rights has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum RightsCheck {
     /// The rights were checked before and have not changed.
-    Known,
-    Allowed,
+    Unchanged,
+    /// The job checked the rights, and the user has them. The session has not counted the call yet.
+    Granted,
+    /// The user may not run the command.
     Denied,
 }
 
@@ -327,10 +330,10 @@ pub struct LaneDone {
     lookups: Lookups,
     error: Option<Vec<u8>>,
     /// True when the reply is cut: it exceeded the client's output limit at the start of the job.
-    over: bool,
+    is_cut: bool,
     /// True when the job is a blocking command that found nothing.
-    waits: bool,
-    verdict: Verdict,
+    must_block: bool,
+    rights_check: RightsCheck,
     /// Charge for the arguments and the reply, until the session takes them.
     charge: Option<Charge>,
 }
@@ -345,9 +348,9 @@ impl LaneDone {
             out,
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
-            over: false,
-            waits: false,
-            verdict: Verdict::Known,
+            is_cut: false,
+            must_block: false,
+            rights_check: RightsCheck::Unchanged,
             charge: None,
         }
     }
@@ -368,35 +371,35 @@ impl Session {
         // The client did not cause the wait, so it does not count as idle.
         self.meter.active = true;
         self.argv = done.argv;
-        if done.waits {
+        if done.must_block {
             // The data that was too much for a worker is gone. The session tries the command here again, and the
             // command waits.
             self.state = State::Postponed;
             return;
         }
         self.argv.clear();
-        self.has_come();
+        self.end_own_attempt();
         if let Some(code) = &done.error {
-            let denied = done.verdict == Verdict::Denied;
+            let denied = done.rights_check == RightsCheck::Denied;
             self.count_error(if denied { PerCommand::Rejected } else { PerCommand::Failed }, code);
         }
-        if done.verdict == Verdict::Allowed {
+        if done.rights_check == RightsCheck::Granted {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         self.meter.lookups.hits += done.lookups.hits;
         self.meter.lookups.misses += done.lookups.misses;
         // The limit may have changed since the reply was made.
-        if done.over && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
-            return self.over_output_limit();
+        if done.is_cut && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
+            return self.abort_over_output_limit();
         }
         self.reply().raw(done.out);
         // From here on the reply counts as the client's memory.
         drop(done.charge);
-        self.command_ends();
+        self.end_command();
     }
     /// Runs the current command, whose cost grows with its text, on the worker, unless the text is too long for a
     /// worker.
-    pub(super) fn serve(
+    pub(super) fn run_service(
         &mut self,
         spec: &'static CommandSpec,
         service: ServiceRun,
@@ -440,10 +443,11 @@ impl Session {
     pub(super) fn park(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
         self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
-        let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.queue.bytes());
+        let bytes = self.argv.heap_bytes()
+            + self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.bytes());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, bytes as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
-        let input = Mutex::new(JobInput { args, left: false });
+        let input = Mutex::new(JobInput { args, is_abandoned: false });
         let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
         self.state = State::OnLane { handle: handle.clone(), spec };
         Box::new(LaneJob {
@@ -457,20 +461,20 @@ impl Session {
             client: self.client.clone(),
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
             user: self.identity.user.clone(),
-            unchecked: false,
+            rights_unchecked: false,
             runs_on,
             hard_pattern,
             caching: std::mem::take(&mut self.flags.caching),
-            transaction: self.leaving.take(),
-            script: self.leaving_script.take(),
-            left_ns: self.engine.host.mono_ns(),
+            transaction: self.outgoing_transaction.take(),
+            script: self.outgoing_script.take(),
+            sent_ns: self.engine.host.mono_ns(),
             postponed: self.postponed.take(),
             reservation: None,
         })
     }
     /// True while the session waits for a read-only job and holds no further input.
     pub fn only_reads(&self) -> bool {
-        matches!(&self.state, State::OnLane { spec, .. } if !is_done_for_nobody(spec))
+        matches!(&self.state, State::OnLane { spec, .. } if !runs_without_client(spec))
             && self.input.is_empty()
     }
     /// Tells the running job, if any, that no client waits for it. If the job has not begun, its arguments are freed
@@ -480,11 +484,11 @@ impl Session {
         let State::OnLane { handle, spec } = &self.state else { return };
         handle.cancel.store(true, Relaxed);
         let mut input = handle.input.lock();
-        if !is_done_for_nobody(spec) {
+        if !runs_without_client(spec) {
             input.args = None;
-        } else if input.args.is_some() && !input.left {
-            input.left = true;
-            self.engine.clients.left_behind();
+        } else if input.args.is_some() && !input.is_abandoned {
+            input.is_abandoned = true;
+            self.engine.clients.count_orphaned_command();
         }
     }
 }

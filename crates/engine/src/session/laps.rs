@@ -44,7 +44,7 @@ impl Laps {
         } else if !self.is_fresh {
             self.began_ns = engine.host.mono_ns();
         }
-        engine.diag.turn_watch.runs(slot, id);
+        engine.diag.turn_watch.set_command(slot, id);
         (self.id, self.n) = (id, 1);
     }
     /// Removes the last command that began: it is retried later or runs elsewhere.
@@ -59,7 +59,7 @@ impl Laps {
         let ended_ns = engine.host.mono_ns();
         let (took_ns, n) = (ended_ns.saturating_sub(self.began_ns), std::mem::take(&mut self.n));
         (self.began_ns, self.is_fresh) = (ended_ns, true);
-        engine.stats.took(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
+        engine.stats.record_calls(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
         (n == 1).then_some(took_ns)
     }
     /// Does what [`Laps::end`] does, and records the command if it was slow. Call this while the command's arguments
@@ -141,7 +141,7 @@ impl Engine {
         waits: Waits,
     ) {
         let unix_s = now.unix_us.saturating_add_unsigned(took_ns / 1000).div_euclid(1_000_000);
-        self.stats.took(client.peer.worker, self.stats.ids.of(spec), 1, took_ns, unix_s);
+        self.stats.record_calls(client.peer.worker, self.stats.ids.of(spec), 1, took_ns, unix_s);
         self.note_slow(client, spec, args, now, took_ns / 1000, waits);
     }
 }
@@ -149,7 +149,7 @@ impl Engine {
 impl Session {
     /// Starts the current command. Returns true when its time is measured alone.
     #[inline]
-    pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
+    pub(super) fn begin_lap(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
         let is_sampled = self.sample.next == 0;
         self.sample.next -= u32::from(!is_sampled);
@@ -164,19 +164,19 @@ impl Session {
     }
     /// Ends the current command while its arguments exist.
     #[inline(never)]
-    pub(super) fn lap_ends(&mut self, spec: &CommandSpec, now: Now) {
+    pub(super) fn end_lap(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
         let is_looked_at = self.sample.is_on || self.postponed.is_some();
         if is_looked_at || self.engine.slow_log.is_slow(took_ns / 1000) {
-            self.look_at_lap(spec, took_ns, now);
+            self.record_lap(spec, took_ns, now);
         }
     }
     /// Handles the current command if it was slow, has waited, or is a sample.
     #[cold]
-    fn look_at_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
+    fn record_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
         let args = self.argv.args();
         let waits = Waits::of(self.postponed.as_deref(), now);
-        if waits.on.is_some() {
+        if waits.reason.is_some() {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
         }
         self.engine.note_slow(&self.client, spec, args, now, took_ns / 1000, waits);

@@ -152,7 +152,7 @@ pub struct Session {
     /// The keys of WATCH.
     watch: Watch,
     /// A transaction for a helper thread, between EXEC and the job.
-    leaving: Option<Transaction>,
+    outgoing_transaction: Option<Transaction>,
     /// True while the session executes the commands of a transaction.
     in_exec: bool,
     subscriptions: Subscriptions,
@@ -162,9 +162,9 @@ pub struct Session {
     progress: Progress,
     /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
     /// it has tried.
-    coming: Option<Box<Blocked>>,
+    own_attempt: Option<Box<Blocked>>,
     /// A script that is about to move to a helper thread.
-    leaving_script: Option<script::ScriptCall>,
+    outgoing_script: Option<script::ScriptCall>,
 }
 
 impl Session {
@@ -218,7 +218,7 @@ impl Session {
             meter: TurnMeter::default(),
             output: OutputWatch {
                 bytes_max: OUTPUT_BYTES_MAX,
-                left: 0,
+                unwritten: 0,
                 stalled_since_us: now.mono_us,
                 over_soft_since_us: None,
             },
@@ -237,16 +237,16 @@ impl Session {
             login_wait: LoginWait::Nothing,
             queue: None,
             watch: Watch::default(),
-            leaving: None,
+            outgoing_transaction: None,
             in_exec: false,
             subscriptions: Subscriptions::default(),
             prefixes: BTreeSet::new(),
             progress: Progress::default(),
-            coming: None,
-            leaving_script: None,
+            own_attempt: None,
+            outgoing_script: None,
         };
         session.guard();
-        session.tell_output_limit();
+        session.update_inbox_limit();
         Ok(session)
     }
     /// Starts `login-timeout`. It runs until the client has logged in (where it must) and has sent a whole request.
@@ -294,10 +294,6 @@ impl Session {
         };
         self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
-    /// True while a password is set and the client is not authenticated.
-    pub fn is_stranger(&self) -> bool {
-        !self.identity.authenticated && self.settings.password
-    }
     /// True while part of a request is held. The driver then arms `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.requests.in_frame()
@@ -308,7 +304,7 @@ impl Session {
     }
     /// The replies. The driver writes from the front and advances.
     pub fn output(&mut self) -> &mut Chain {
-        if self.disk.offset.is_some() { &mut self.disk.kept_back } else { &mut self.replies.out }
+        if self.disk.offset.is_some() { &mut self.disk.empty_output } else { &mut self.replies.out }
     }
     /// True when [`Session::run`] continues after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
@@ -319,13 +315,18 @@ impl Session {
     /// server to execute before it reads. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
         let soft_us = self.settings.output(self.is_subscriber()).soft_us;
-        let over_soft = self.output.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
-        let deadlines =
-            [self.timeout_deadline_us(), self.login_deadline_us(), over_soft, self.stall_deadline_us()];
+        let soft_limit_deadline =
+            self.output.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
+        let deadlines = [
+            self.timeout_deadline_us(),
+            self.login_deadline_us(),
+            soft_limit_deadline,
+            self.stall_deadline_us(),
+        ];
         deadlines.into_iter().flatten().min()
     }
-    /// When the session executes on although its output has not drained: input and output are full, and nothing
-    /// moves.
+    /// When the session executes more requests although its output has not drained: input and output are full, and
+    /// the client neither reads nor sends.
     fn stall_deadline_us(&self) -> Option<u64> {
         let is_stalled = matches!(self.state, State::Draining) && !self.wants_read() && !self.must_log_in();
         is_stalled.then(|| self.output.stalled_since_us.saturating_add(STALL_US))
@@ -346,16 +347,16 @@ impl Session {
     }
     /// True while a password is set and the client is not authenticated. The client may run few commands and gets
     /// little memory.
-    fn must_log_in(&self) -> bool {
+    pub fn must_log_in(&self) -> bool {
         !self.identity.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
         // Subscribers and MONITOR clients are not idle.
-        let idles = matches!(self.state, State::Ready | State::Draining)
+        let is_idle = matches!(self.state, State::Ready | State::Draining)
             && self.settings.timeout_us > 0
             && !self.is_subscriber()
-            && !self.watches();
-        idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
+            && !self.is_monitor();
+        is_idle.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
     /// The index of the counters of this session's worker.
@@ -367,18 +368,18 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
-    /// Does what [`Session::publish`] does. Counts the current command as redis-server does: its bytes are still in
-    /// the query buffer.
-    fn publish_in_hand(&self, args: Args<'_>) {
-        self.publish();
-        self.client.publish_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
+    /// Does what [`Session::update_client_info`] does. Counts the current command as redis-server does: its bytes are
+    /// still in the query buffer.
+    fn update_client_info_for_command(&self, args: Args<'_>) {
+        self.update_client_info();
+        self.client.update_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
     }
-    fn publish(&self) {
+    fn update_client_info(&self) {
         let waiting_bytes = match &self.state {
             State::Blocked(blocked) => blocked.bytes(),
             _ => 0,
         };
-        self.client.publish(Snapshot {
+        self.client.update(Snapshot {
             last_us: self.last_active_us,
             command: self.last_command,
             db: self.db,
@@ -406,7 +407,7 @@ impl Drop for Session {
         }
         self.unwatch_all();
         self.end_subscriptions();
-        self.end_watching();
+        self.leave_monitor();
         self.end_tracking();
         self.engine.long_locks.forget(self.client.id);
         self.engine.clients.remove(self.client.id);

@@ -6,12 +6,12 @@
 //! ([`super::transaction`]). Commands about the server (INFO, CONFIG) run after the shards are unlocked; their replies
 //! are in the right place.
 
-use super::data::lock_taken_shards;
+use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
 use super::session_command::{DetachedContext, InMulti, Kind, SessionCommand, kind_of};
-use super::transaction::{Transaction, no_longer_allowed, rights_beyond};
+use super::transaction::{Transaction, lost_rights_error, rights_to_found_keys};
 use super::{Session, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
@@ -38,7 +38,7 @@ const COMMAND_ELEMENTS: usize = 1;
 /// Maximum number of commands that the memory of EXEC is estimated by.
 const GROWING_SAMPLES_MAX: usize = 128;
 /// A new queue has room for this many commands.
-const USUAL_COMMANDS: usize = 16;
+const INITIAL_COMMANDS: usize = 16;
 
 /// A command that was queued since MULTI.
 pub(super) struct Queued {
@@ -56,15 +56,15 @@ pub(super) struct Queue {
     /// The cost of the commands, as far as it is known without the data.
     pub(super) elements: usize,
     /// Number of commands whose cost grows with the data or is long. The memory of EXEC is estimated by these.
-    pub(super) growing: usize,
+    pub(super) growing_commands: usize,
     /// The indexes of the first [`GROWING_SAMPLES_MAX`] of them that have few arguments.
     pub(super) growing_samples: Vec<u32>,
     /// True when a command runs a script, or matches a pattern that may take long.
-    pub(super) takes_lane: bool,
+    pub(super) starts_on_lane: bool,
     /// True when a command is about the session or the server, not about data.
     pub(super) needs_session: bool,
     /// True when a command could not be queued, so EXEC runs none.
-    pub(super) broken: bool,
+    pub(super) is_broken: bool,
 }
 
 impl Queue {
@@ -82,7 +82,7 @@ impl Queue {
 enum ReplyPart {
     Encoded(Chain),
     /// A command that runs after the shards are unlocked: its index in the queue, and the selected database.
-    Later(usize, usize),
+    AfterUnlock(usize, usize),
 }
 
 impl Session {
@@ -91,7 +91,7 @@ impl Session {
         if self.queue.is_some() {
             return Err(b"ERR MULTI calls can not be nested".to_vec());
         }
-        let commands = Vec::with_capacity(USUAL_COMMANDS);
+        let commands = Vec::with_capacity(INITIAL_COMMANDS);
         self.queue = Some(Box::new(Queue { commands, ..Queue::default() }));
         self.guard();
         self.reply().ok();
@@ -115,17 +115,18 @@ impl Session {
     /// Called when a command is refused. Its transaction, if any, will not run.
     pub(super) fn break_queue(&mut self) {
         if let Some(queue) = &mut self.queue {
-            queue.broken = true;
+            queue.is_broken = true;
         }
     }
     /// True when the command is queued instead of run.
     #[inline]
     pub(super) fn queues(&self, spec: &CommandSpec) -> bool {
-        let runs = || SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
+        let runs =
+            || SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Immediate));
         self.queue.is_some() && !runs()
     }
     /// The flags of the current command. EXEC includes the flags of the queued commands.
-    pub(super) fn flags_in_hand(&self, spec: &CommandSpec) -> Flags {
+    pub(super) fn flags_with_queue(&self, spec: &CommandSpec) -> Flags {
         match &self.queue {
             Some(queue) if kind_of(spec) == Kind::Exec => Flags(spec.flags.0 | queue.flags),
             _ => spec.flags,
@@ -144,34 +145,34 @@ impl Session {
         let cost = spec.cost();
         let elements = cost.elements(argv.args(), self.engine.keyspace.shards());
         if cost.depends_on_data() || elements > LONG_ELEMENTS {
-            queue.growing += 1;
+            queue.growing_commands += 1;
             let is_sample =
                 argv.args().len() <= LONG_ELEMENTS && queue.growing_samples.len() < GROWING_SAMPLES_MAX;
             queue.growing_samples.extend(u32::try_from(queue.commands.len()).ok().filter(|_| is_sample));
         }
         queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
-        queue.takes_lane |= is_script || is_hard_pattern(spec, argv.args());
+        queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
         queue.needs_session |= run::handler(spec).is_none() && !is_script;
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
             self.end_transaction();
-            return NextStep::Stop(self.over_query_limit());
+            return NextStep::Stop(self.abort_over_query_limit());
         }
         self.reply().queued();
-        self.command_ends();
+        self.end_command();
         NextStep::Continue
     }
     /// `EXEC`. Reply: an array of the commands' replies, or null when a watched key has changed.
     pub(super) fn exec(&mut self, now: Now) -> Outcome {
         let Some(queue) = self.queue.take() else { return Err(b"ERR EXEC without MULTI".to_vec()) };
-        if queue.broken {
+        if queue.is_broken {
             self.end_transaction();
             return Err(ABORTED.into());
         }
-        let (elements, data_alone) = (queue.elements, !queue.needs_session);
-        if data_alone && (queue.takes_lane || elements > LONG_ELEMENTS) {
-            self.leaving = Some(self.transaction(queue));
+        let (elements, is_data_only) = (queue.elements, !queue.needs_session);
+        if is_data_only && (queue.starts_on_lane || elements > LONG_ELEMENTS) {
+            self.outgoing_transaction = Some(self.transaction(queue));
             self.guard();
             return Ok(NextStep::Detach);
         }
@@ -185,17 +186,20 @@ impl Session {
             self.queue = Some(std::mem::take(&mut transaction.queue));
             return Ok(NextStep::ShardLocked);
         };
-        if data_alone && transaction.elements_in_data(&mut txn, self.db) > LONG_ELEMENTS {
+        if is_data_only && transaction.estimate_from_data(&mut txn, self.db) > LONG_ELEMENTS {
             drop(txn);
-            self.leaving = Some(transaction);
+            self.outgoing_transaction = Some(transaction);
             self.guard();
             return Ok(NextStep::Detach);
         }
         txn.set_no_touch(self.flags.no_touch);
-        let unchanged = transaction.watch.is_unchanged(&txn);
+        let is_unchanged = transaction.watch.is_unchanged(&txn);
         self.in_exec = true;
-        let parts =
-            if unchanged { self.run_queued(&transaction.queue.commands, &mut txn, now) } else { Vec::new() };
+        let parts = if is_unchanged {
+            self.run_queued(&transaction.queue.commands, &mut txn, now)
+        } else {
+            Vec::new()
+        };
         let lookups = txn.lookups();
         self.meter.lookups.hits += lookups.hits;
         self.meter.lookups.misses += lookups.misses;
@@ -203,7 +207,7 @@ impl Session {
         self.in_exec = false;
         self.flags.caching = false;
         self.guard();
-        if !unchanged {
+        if !is_unchanged {
             self.reply().null_array();
             return Ok(NextStep::Continue);
         }
@@ -211,12 +215,12 @@ impl Session {
         for part in parts {
             match part {
                 ReplyPart::Encoded(chain) => self.reply().raw(chain),
-                ReplyPart::Later(at, db) => {
+                ReplyPart::AfterUnlock(at, db) => {
                     let Queued { spec, argv } = &transaction.queue.commands[at];
-                    let Exec::Session(held) = spec.exec else { continue };
+                    let Exec::Session(command) = spec.exec else { continue };
                     let began_ns = engine.host.mono_ns();
                     let mut reply = self.reply();
-                    SessionCommand::of(held).run_detached(
+                    SessionCommand::of(command).run_detached(
                         &engine,
                         argv.args(),
                         DetachedContext { db, now },
@@ -236,18 +240,18 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
         let (mut laps, slot) = (Laps::default(), self.slot());
-        let is_limited = !self.identity.user.is_all_powerful();
+        let is_limited = !self.identity.user.is_unrestricted();
         for (at, Queued { spec, argv }) in commands.iter().enumerate() {
             let id = self.engine.stats.ids.of(spec);
             if is_limited && let Err(denied) = self.identity.user.check(spec, argv.args(), &mut || true) {
-                Reply::new(&mut out, self.protocol).error(&no_longer_allowed(denied));
+                Reply::new(&mut out, self.protocol).error(&lost_rights_error(denied));
                 self.engine.stats.error(self.slot(), b"NOPERM");
                 continue;
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
             let alone = self.settings.shared_lap_bytes_max == 0 || may_be_slow(spec, argv.args());
             if self.engine.monitors.any() {
-                self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
+                self.engine.send_to_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
             }
             laps.begin(&self.engine, slot, id, alone, now);
             let own = SessionCommand::of_row(spec);
@@ -269,20 +273,20 @@ impl Session {
                         script::in_transaction(command, argv.args(), context, txn, None, &mut reply)
                     {
                         self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
+                        self.engine.stats.count(self.slot(), id, PerCommand::Failed, 1);
                     }
                 }
-                Some((own, _)) if matches!(own.in_multi, InMulti::After) => {
+                Some((own, _)) if matches!(own.in_multi, InMulti::AfterUnlock) => {
                     laps.take_back();
                     parts.extend([
                         ReplyPart::Encoded(std::mem::take(&mut out)),
-                        ReplyPart::Later(at, self.db),
+                        ReplyPart::AfterUnlock(at, self.db),
                     ]);
                 }
                 Some((own, _)) => self.run_session_command(own, argv.args(), &mut out, now),
                 None => {
                     self.engine.remember(&self.client, self.flags.caching, spec, argv.args());
-                    let rights = rights_beyond(&self.identity.user, spec, argv.args());
+                    let rights = rights_to_found_keys(&self.identity.user, spec, argv.args());
                     let context = Context {
                         db: self.db,
                         protocol: self.protocol,
@@ -293,7 +297,7 @@ impl Session {
                     };
                     if let Some(code) = run::to_end(spec, argv.args(), txn, &mut out, context) {
                         self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
+                        self.engine.stats.count(self.slot(), id, PerCommand::Failed, 1);
                     }
                 }
             }
@@ -316,7 +320,7 @@ impl Session {
                 let mut reply = Reply::new(out, self.protocol);
                 return own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
             }
-            Ok(NextStep::Block(wait)) => (wait.nothing)(&mut Reply::new(&mut reply, self.protocol)),
+            Ok(NextStep::Block(wait)) => (wait.write_empty)(&mut Reply::new(&mut reply, self.protocol)),
             Ok(_) => {}
             Err(text) => Reply::new(&mut reply, self.protocol).error_bytes(&text),
         }
@@ -326,7 +330,7 @@ impl Session {
         Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch))
     }
     /// Enforces `client-query-buffer-limit`: queued commands count towards it.
-    fn over_query_limit(&mut self) -> Turn {
+    fn abort_over_query_limit(&mut self) -> Turn {
         self.engine.stats.add(self.slot(), crate::stats::Stat::QueryLimitCloses, 1);
         self.abort();
         Turn::Abort
@@ -342,7 +346,7 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     match SessionCommand::of_row(spec).map(|own| own.in_multi) {
         Some(InMulti::Refused) => false,
         Some(InMulti::QueuedIf(is_allowed)) => is_allowed(args),
-        Some(InMulti::Queued | InMulti::After | InMulti::Runs) => true,
+        Some(InMulti::Queued | InMulti::AfterUnlock | InMulti::Immediate) => true,
         None => run::handler(spec).is_some(),
     }
 }
@@ -354,6 +358,6 @@ pub(super) fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], no
     }
     let mut txn = engine.keyspace.unlocked(now.unix_ms());
     let locked = engine.keyspace.try_lock_shards(shards, &mut txn)
-        || lock_taken_shards(engine, client, shards, &mut txn);
+        || lock_contended_shards(engine, client, shards, &mut txn);
     locked.then_some(txn)
 }

@@ -23,7 +23,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
 /// Number of keys whose values are looked at. Each of the other keys counts as the mean of these keys.
-const KEYS_LOOKED_AT: usize = 128;
+const KEYS_SAMPLED: usize = 128;
 /// Bytes per key in a reply that lists every key: its name and the protocol's overhead.
 const KEY_REPLY_BYTES: u64 = 48;
 /// Minimum memory that the writer of an index takes.
@@ -43,7 +43,7 @@ const DOCUMENT_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// The helper threads for long commands.
-    Usual,
+    Normal,
     /// The helper threads for hard patterns.
     Hard,
     /// The helper threads for long commands. The job checks the rights first, because the check itself is long. Until
@@ -54,7 +54,7 @@ pub(super) enum Lane {
 impl Session {
     /// Sends the current command to a helper thread for long commands.
     pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
-        self.send_to(Lane::Usual, spec, now)
+        self.send_to(Lane::Normal, spec, now)
     }
     /// Sends the current command to a helper thread once its expected memory is free. Every job leaves its session
     /// here.
@@ -63,14 +63,14 @@ impl Session {
         if self.engine.headroom.is_known() {
             let bytes = self.needed_bytes(lane, spec, now);
             match self.engine.admit_work(bytes, self.postponed_us(now), now) {
-                WorkAdmission::Now(promised) => reservation = promised,
+                WorkAdmission::Now(reserved) => reservation = reserved,
                 WorkAdmission::Later { at_us: until_mono_us } => {
-                    self.stays();
+                    self.restore_outgoing();
                     self.postpone(ParkReason::Memory, now);
                     return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
                 WorkAdmission::Refused { missing_bytes } => {
-                    (self.leaving, self.leaving_script) = (None, None);
+                    (self.outgoing_transaction, self.outgoing_script) = (None, None);
                     let name = self.engine.stats.ids.name(self.last_command).replace('|', " ");
                     return self.reject(spec, refusal(&name, bytes, missing_bytes).as_bytes());
                 }
@@ -78,18 +78,18 @@ impl Session {
         }
         // A job that checks the rights itself is counted as a call when the rights are granted. A session that was told
         // to try again was counted at its first try.
-        if lane != Lane::Unchecked && self.coming.is_none() {
+        if lane != Lane::Unchecked && self.own_attempt.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         let mut job = self.park(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
-        job.unchecked = lane == Lane::Unchecked;
+        job.rights_unchecked = lane == Lane::Unchecked;
         job.reservation = reservation;
         NextStep::Stop(Turn::Lane(job))
     }
     /// Takes back what EXEC or a script prepared for its job. The command is retried from its beginning.
-    fn stays(&mut self) {
-        self.leaving_script = None;
-        if let Some(mut transaction) = self.leaving.take() {
+    fn restore_outgoing(&mut self) {
+        self.outgoing_script = None;
+        if let Some(mut transaction) = self.outgoing_transaction.take() {
             self.watch = std::mem::take(&mut transaction.watch);
             self.queue = Some(std::mem::take(&mut transaction.queue));
             self.guard();
@@ -99,59 +99,65 @@ impl Session {
     /// creates nothing.
     fn needed_bytes(&self, lane: Lane, spec: &'static CommandSpec, now: Now) -> u64 {
         let args = self.argv.args();
-        let mut looks = KEYS_LOOKED_AT;
-        let Some(transaction) = &self.leaving else {
+        let mut samples_left = KEYS_SAMPLED;
+        let Some(transaction) = &self.outgoing_transaction else {
             let request_bytes = self.frame_bytes.saturating_sub(self.input.len()) as u64;
             let is_many = lane == Lane::Unchecked || args.len() > LONG_ELEMENTS;
             return match spec.exec.on_keys() {
                 // Hashing this many keys would take milliseconds on a worker. Their bytes in the request stand for the
                 // needed bytes.
-                Some(_) if is_many && makes(spec) => request_bytes,
-                _ => self.bytes_of(spec, args, &mut looks, now),
+                Some(_) if is_many && creates_data(spec) => request_bytes,
+                _ => self.needed_bytes_of(spec, args, &mut samples_left, now),
             };
         };
-        // Of EXEC only the commands count whose cost grows with the data. The replies of the other commands are as small as
-        // their requests. The first of the growing commands stand for all of them.
+        // Of EXEC only the commands count whose cost grows with the data. The replies of the other commands are as
+        // small as their requests. The first of the growing commands stand for all of them.
         let queue = &transaction.queue;
-        let (mut sum, mut looked_at) = (0u64, 0u64);
+        let (mut sum, mut sampled) = (0u64, 0u64);
         for &at in &queue.growing_samples {
-            if looks == 0 {
+            if samples_left == 0 {
                 break;
             }
             let Queued { spec, argv } = &queue.commands[at as usize];
-            looked_at += 1;
-            sum = sum.saturating_add(self.bytes_of(spec, argv.args(), &mut looks, now));
+            sampled += 1;
+            sum = sum.saturating_add(self.needed_bytes_of(spec, argv.args(), &mut samples_left, now));
         }
-        let all = queue.growing as u128;
-        (u128::from(sum) * all / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
+        let all = queue.growing_commands as u128;
+        (u128::from(sum) * all / u128::from(sampled.max(1))).try_into().unwrap_or(u64::MAX)
     }
-    /// Does what [`Session::needed_bytes`] does, for one command with few arguments. Looks at no more than `looks`
-    /// keys, and subtracts their number from `looks`.
-    fn bytes_of(&self, spec: &'static CommandSpec, args: Args<'_>, looks: &mut usize, now: Now) -> u64 {
+    /// Does what [`Session::needed_bytes`] does, for one command with few arguments. Reads no more than `samples_left`
+    /// keys, and subtracts their number from `samples_left`.
+    fn needed_bytes_of(
+        &self,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+        samples_left: &mut usize,
+        now: Now,
+    ) -> u64 {
         let keyspace = &*self.engine.keyspace;
         let data_bytes = keyspace.data_bytes() as u64;
         match spec.exec {
             Exec::Service(_) if spec.flags.has(Flags::INDEXES) => INDEX_BYTES_MIN + data_bytes / INDEX_PART,
             Exec::Service(_) if spec.flags.has(Flags::READONLY) => {
                 let records = keyspace.records();
-                asked_for(args).min(records) * (data_bytes / records.max(1)).min(DOCUMENT_BYTES_MAX)
+                search_limit(args).min(records) * (data_bytes / records.max(1)).min(DOCUMENT_BYTES_MAX)
             }
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
                 // The keys of all databases: the count of one database needs the shards' locks, which a long command
                 // may hold.
                 keyspace.records() * KEY_REPLY_BYTES
             }
-            exec if exec.on_keys().is_some() && makes(spec) => {
+            exec if exec.on_keys().is_some() && creates_data(spec) => {
                 let keys = long::keys(spec, args, keyspace);
-                let looked_at = &keys[..keys.len().min(*looks)];
-                *looks -= looked_at.len();
+                let sampled = &keys[..keys.len().min(*samples_left)];
+                *samples_left -= sampled.len();
                 // Does not wait for a locked shard; its keys count as 0 bytes.
                 let bytes = |key: &Key<'_>| {
                     let txn = keyspace.try_lock(&[key.hash], now.unix_ms());
                     txn.map_or(0, |mut txn| cost::worked_bytes(spec.cost(), args, &mut txn, self.db, key))
                 };
-                let sum: u64 = looked_at.iter().map(bytes).sum();
-                (u128::from(sum) * keys.len() as u128 / looked_at.len().max(1) as u128) as u64
+                let sum: u64 = sampled.iter().map(bytes).sum();
+                (u128::from(sum) * keys.len() as u128 / sampled.len().max(1) as u128) as u64
             }
             _ if runs_script(spec) => SCRIPT_BYTES,
             _ => 0,
@@ -161,13 +167,13 @@ impl Session {
 
 /// The number of documents that a search is asked for: `LIMIT offset number` or `LIMIT number`. 0 without LIMIT: the
 /// service's default is small.
-fn asked_for(args: Args<'_>) -> u64 {
+fn search_limit(args: Args<'_>) -> u64 {
     let limit = (1..args.len()).take(LONG_ELEMENTS).rfind(|at| args.is(*at, "LIMIT"));
     let number = |at: usize| args.get(at).and_then(parse_int).and_then(|n| u64::try_from(n).ok());
     limit.and_then(|at| number(at + 2).or_else(|| number(at + 1))).unwrap_or(0)
 }
 
 /// True for commands that build a reply from data, or store a result.
-fn makes(spec: &CommandSpec) -> bool {
+fn creates_data(spec: &CommandSpec) -> bool {
     spec.flags.has(Flags::READONLY) || spec.flags.has(Flags::DENYOOM)
 }

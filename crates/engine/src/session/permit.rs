@@ -121,7 +121,7 @@ impl Session {
         }
         engine.acl.logins.failed(from, now.mono_us);
         engine.host.login_failed(&self.client.peer, engine.acl.get(name).map(|_| name));
-        self.publish();
+        self.update_client_info();
         engine.note_denial(&self.client, Reason::Auth, word.to_vec(), name.to_vec(), now);
         Err(WRONG_PASSWORD.into())
     }
@@ -132,7 +132,7 @@ impl Session {
         let args = self.argv.args();
         let denied = self.identity.user.check(spec, args, &mut || true).err()?;
         self.last_command = self.engine.stats.ids.of(spec);
-        self.publish();
+        self.update_client_info();
         let text = self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now);
         Some(self.reject(spec, &text))
     }
@@ -151,9 +151,9 @@ impl Session {
     /// Call this when the user, its rights, or the session's authentication changed.
     pub(super) fn guard(&mut self) {
         self.identity.guarded = !self.identity.authenticated
-            || !self.identity.user.is_all_powerful()
+            || !self.identity.user.is_unrestricted()
             || self.queue.is_some()
-            || self.only_listens()
+            || self.is_in_subscriber_mode()
             || self.client.tracked.mode() != Mode::OFF;
         self.output.bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,

@@ -15,7 +15,7 @@
 
 use super::lane::LaneJob;
 use super::multi::Queued;
-use super::transaction::{Transaction, no_longer_allowed};
+use super::transaction::{Transaction, lost_rights_error};
 use crate::Now;
 use crate::monitors::Caller;
 use crate::stats::PerCommand;
@@ -212,7 +212,7 @@ impl Transaction {
         job: &LaneJob,
     ) -> RehearsedCommand {
         if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-            Reply::new(out, job.protocol).error(&no_longer_allowed(denied));
+            Reply::new(out, job.protocol).error(&lost_rights_error(denied));
             return RehearsedCommand { took_ns: 0, failed: None, refused: true };
         }
         self.engine.remember(&job.client, job.caching, spec, argv.args());
@@ -242,14 +242,14 @@ impl Transaction {
                 continue;
             }
             let id = engine.stats.ids.of(spec);
-            engine.stats.command(slot, id, PerCommand::Calls, 1);
+            engine.stats.count(slot, id, PerCommand::Calls, 1);
             if engine.monitors.any() {
-                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+                engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
             engine.note_lap(&job.client, spec, argv.args(), now, outcome.took_ns);
             if let Some(code) = &outcome.failed {
                 engine.stats.error(slot, code);
-                engine.stats.command(slot, id, PerCommand::Failed, 1);
+                engine.stats.count(slot, id, PerCommand::Failed, 1);
             }
         }
     }

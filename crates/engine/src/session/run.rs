@@ -77,11 +77,11 @@ impl Session {
         if self.client.is_killed() {
             self.abort();
         }
-        if self.disk.offset.is_some() && self.still_awaits_disk() {
+        if self.disk.offset.is_some() && self.is_waiting_for_disk() {
             return Turn::AwaitWake;
         }
         if self.disk.since_us > 0 {
-            self.has_awaited_disk(now);
+            self.record_disk_wait(now);
         }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
@@ -97,28 +97,29 @@ impl Session {
         // A client that reads its queued output is not idle. Writing the last reply does not show that the client
         // reads.
         let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
-        if std::mem::take(&mut self.meter.active) || (reads && self.replies.out.len() < self.output.left) {
+        if std::mem::take(&mut self.meter.active) || (reads && self.replies.out.len() < self.output.unwritten)
+        {
             self.last_active_us = now.mono_us;
         } else if self.timeout_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
             self.abort();
         }
         if !matches!(self.login_wait, LoginWait::Nothing) {
-            self.look_at_login(now);
+            self.check_login_timeout(now);
         }
         let out_before = self.replies.out.len();
-        self.look_for_post();
-        self.engine.diag.turn_watch.begins(self.client.peer.worker, self.client.id, now.mono_us);
-        let turn = self.work(now);
-        self.engine.diag.turn_watch.ends(self.client.peer.worker);
+        self.deliver_messages();
+        self.engine.diag.turn_watch.begin_turn(self.client.peer.worker, self.client.id, now.mono_us);
+        let turn = self.run_commands(now);
+        self.engine.diag.turn_watch.end_turn(self.client.peer.worker);
         self.laps.pause(&self.engine, self.client.peer.worker, now);
         // A command that ends the session has also written a reply.
         self.replies.seal();
         let turn = self.check_output(turn, now);
-        self.output.left = self.replies.out.len();
+        self.output.unwritten = self.replies.out.len();
         self.end_turn(self.replies.out.len() - out_before);
         if self.engine.persist.aof.gates.is_on() && !self.replies.out.is_empty() {
-            self.keep_back(turn, now)
+            self.hold_replies(turn, now)
         } else {
             turn
         }
@@ -127,13 +128,13 @@ impl Session {
     /// `appendfsync always`: the writes that the turn made or read may not be on the disk yet. Until they are, no
     /// reply leaves and the session executes nothing.
     #[cold]
-    fn keep_back(&mut self, turn: Turn, now: Now) -> Turn {
+    fn hold_replies(&mut self, turn: Turn, now: Now) -> Turn {
         if matches!(turn, Turn::Abort) {
             return turn;
         }
         self.disk.offset = Some(self.engine.keyspace.journal().tail());
         match turn {
-            _ if !self.still_awaits_disk() => turn,
+            _ if !self.is_waiting_for_disk() => turn,
             // The job runs during the wait.
             Turn::Lane(job) => Turn::Lane(job),
             _ => {
@@ -143,7 +144,7 @@ impl Session {
         }
     }
     #[cold]
-    fn still_awaits_disk(&mut self) -> bool {
+    fn is_waiting_for_disk(&mut self) -> bool {
         let gates = &self.engine.persist.aof.gates;
         let waits = self
             .disk
@@ -157,7 +158,7 @@ impl Session {
 
     /// Ends the session when `login-timeout` has passed.
     #[cold]
-    fn look_at_login(&mut self, now: Now) {
+    fn check_login_timeout(&mut self, now: Now) {
         if matches!(self.login_wait, LoginWait::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
             self.login_wait = LoginWait::Head { since_us: now.mono_us };
         }
@@ -167,11 +168,11 @@ impl Session {
         }
     }
 
-    /// True when the client has stopped reading and waits until the server takes more requests. From now on only the
-    /// configured limits bound its output, until the client has read everything.
+    /// Lifts the bound on unwritten output when the client has stopped reading and waits until the server takes more
+    /// requests. Returns true then. Until the client has read everything, only the configured limits bound its output.
     #[cold]
-    fn runs_on(&mut self, now: Now) -> bool {
-        if self.replies.out.len() < self.output.left {
+    fn lift_bound_if_stalled(&mut self, now: Now) -> bool {
+        if self.replies.out.len() < self.output.unwritten {
             self.output.stalled_since_us = now.mono_us;
         }
         if self.stall_deadline_us().is_none_or(|deadline| now.mono_us < deadline) {
@@ -181,12 +182,12 @@ impl Session {
         true
     }
 
-    fn work(&mut self, now: Now) -> Turn {
+    fn run_commands(&mut self, now: Now) -> Turn {
         if self.output.bytes_max == usize::MAX && self.replies.out.is_empty() {
             self.guard();
         }
         let drains = matches!(self.state, State::Draining) && !self.output_drained();
-        if drains && !self.runs_on(now) {
+        if drains && !self.lift_bound_if_stalled(now) {
             return Turn::Flush;
         }
         match self.state {
@@ -198,15 +199,15 @@ impl Session {
                 self.retry.is_retry = true;
                 let next = self.execute(now);
                 self.retry.is_retry = false;
-                self.was_parked(now);
-                self.engine.long_locks.has_run(self.client.id);
-                self.has_come();
+                self.record_park(now);
+                self.engine.long_locks.client_has_run(self.client.id);
+                self.end_own_attempt();
                 if let NextStep::Stop(turn) = next {
                     return turn;
                 }
             }
             State::Blocked(_) => {
-                if let Some(turn) = self.look_at_ticket(now) {
+                if let Some(turn) = self.check_ticket(now) {
                     return turn;
                 }
             }
@@ -217,7 +218,7 @@ impl Session {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
                 self.reply().ok();
-                self.command_ends();
+                self.end_command();
             }
             State::OnLane { .. } => return Turn::AwaitWake,
             State::Closing => return Turn::Close,
@@ -234,14 +235,14 @@ impl Session {
             self.look_ahead();
             match self.requests.decode(&mut self.input, &mut self.argv, &mut self.frame_bytes) {
                 Ok(Progress::Command) => {}
-                Ok(Progress::Incomplete) => return self.half_frame(),
+                Ok(Progress::Incomplete) => return self.await_rest_of_request(),
                 Ok(Progress::More) => return Turn::Again,
-                Err(broken) => {
-                    self.fail(PerCommand::Failed, &broken.text);
-                    if !broken.goes_on {
+                Err(invalid) => {
+                    self.fail(PerCommand::Failed, &invalid.text);
+                    if !invalid.is_recoverable {
                         return self.close();
                     }
-                    self.command_ends();
+                    self.end_command();
                     continue;
                 }
             }
@@ -272,8 +273,8 @@ impl Session {
     /// Prefetches the memory for the next requests of a pipeline, once for every few requests.
     #[inline]
     fn look_ahead(&mut self) {
-        if self.meter.looked_ahead > 0 {
-            self.meter.looked_ahead -= 1;
+        if self.meter.requests_until_look_ahead > 0 {
+            self.meter.requests_until_look_ahead -= 1;
             return;
         }
         let front = self.input.front();
@@ -301,7 +302,7 @@ impl Session {
             }
             keys => keyspace.prefetch(self.db, keys),
         }
-        self.meter.looked_ahead = requests.saturating_sub(1);
+        self.meter.requests_until_look_ahead = requests.saturating_sub(1);
     }
 
     /// Executes the current command.
@@ -309,7 +310,7 @@ impl Session {
     pub(super) fn execute(&mut self, now: Now) -> NextStep {
         let found = match TABLE.resolve(self.argv.args()) {
             Ok(found) => found,
-            Err(text) => return self.unresolved(&text),
+            Err(text) => return self.reject_unresolved(&text),
         };
         let spec = found.spec;
         // A user change is reported to its caller when it is complete. From then on no command may start with the old
@@ -328,7 +329,7 @@ impl Session {
         }
         self.last_command = self.engine.stats.ids.of(spec);
         if let Some(run) = spec.exec.on_keys() {
-            let alone = self.lap_begins(spec, now);
+            let alone = self.begin_lap(spec, now);
             let ran = if is_quick(spec, self.argv.args()) {
                 self.data::<false>(spec, run, now)
             } else {
@@ -346,27 +347,27 @@ impl Session {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             // No request follows: read the clock for the last time in this turn while the arguments still exist.
             if alone || self.input.is_empty() {
-                self.lap_ends(spec, now);
+                self.end_lap(spec, now);
             }
             self.argv.clear();
-            self.command_ends();
+            self.end_command();
             return NextStep::Continue;
         }
         match spec.exec {
-            Exec::Inline(_) | Exec::Estimated(..) => unreachable!("seen to above"),
-            Exec::Session(held) => {
-                let own = SessionCommand::of(held);
-                let alone = self.lap_begins(spec, now);
+            Exec::Inline(_) | Exec::Estimated(..) => unreachable!("handled above"),
+            Exec::Session(command) => {
+                let own = SessionCommand::of(command);
+                let alone = self.begin_lap(spec, now);
                 let argv = std::mem::take(&mut self.argv);
-                let held = self.replies.len();
+                let len_before = self.replies.len();
                 let outcome = own.run(self, argv.args(), now);
-                let wrote = self.replies.len().saturating_sub(held);
+                let wrote = self.replies.len().saturating_sub(len_before);
                 self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
-                let is_over = !matches!(outcome, Ok(NextStep::ShardLocked | NextStep::Detach));
-                if own.kind == Kind::Exec && is_over && self.engine.monitors.any() {
+                let is_done = !matches!(outcome, Ok(NextStep::ShardLocked | NextStep::Detach));
+                if own.kind == Kind::Exec && is_done && self.engine.monitors.any() {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
-                    self.engine.tell_monitors(spec, args, self.db, caller, now);
+                    self.engine.send_to_monitors(spec, args, self.db, caller, now);
                 }
                 use NextStep::{Detach, Postpone, ShardLocked, Yield};
                 if let Ok(ShardLocked | Yield | Postpone(..) | Detach) = outcome {
@@ -380,14 +381,14 @@ impl Session {
                     self.state = State::Postponed;
                     return NextStep::Stop(Turn::Again);
                 }
-                if let Ok(NextStep::Postpone(on, until_mono_us)) = outcome {
-                    self.postpone(on, now);
+                if let Ok(NextStep::Postpone(reason, until_mono_us)) = outcome {
+                    self.postpone(reason, now);
                     return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
                 if let Ok(NextStep::Block(wait)) = &outcome {
-                    self.lap_ends(spec, now);
+                    self.end_lap(spec, now);
                     self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-                    return self.block_for(spec, wait, now);
+                    return self.block_keyless(spec, wait, now);
                 }
                 if let Ok(NextStep::Detach) = outcome {
                     return self.send_to_lane(spec, now);
@@ -399,7 +400,7 @@ impl Session {
                         let took_ns = until_mono_us.saturating_sub(now.mono_us) * 1000;
                         self.engine.note_lap(&self.client, spec, self.argv.args(), now, took_ns);
                     }
-                    _ if alone || self.input.is_empty() => self.lap_ends(spec, now),
+                    _ if alone || self.input.is_empty() => self.end_lap(spec, now),
                     _ => {}
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
@@ -414,17 +415,17 @@ impl Session {
                 }
             }
             Exec::ServiceOnText(service, _) => {
-                self.lap_begins(spec, now);
-                let lane = match self.serve(spec, service, now) {
+                self.begin_lap(spec, now);
+                let lane = match self.run_service(spec, service, now) {
                     ServiceOutcome::Done => None,
-                    ServiceOutcome::Lane => Some(Lane::Usual),
+                    ServiceOutcome::Lane => Some(Lane::Normal),
                     ServiceOutcome::Hard => Some(Lane::Hard),
                 };
                 if let Some(lane) = lane {
                     self.laps.take_back();
                     return self.send_to(lane, spec, now);
                 }
-                self.lap_ends(spec, now);
+                self.end_lap(spec, now);
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             }
             Exec::Walk(_) | Exec::Heavy(_) | Exec::Service(_) => {
@@ -433,7 +434,7 @@ impl Session {
             Exec::Container => unreachable!("resolve rejects a container without subcommand"),
         }
         self.argv.clear();
-        self.command_ends();
+        self.end_command();
         NextStep::Continue
     }
 
@@ -450,13 +451,13 @@ impl Session {
             self.fail(PerCommand::Rejected, text);
         }
         self.argv.clear();
-        self.command_ends();
+        self.end_command();
         NextStep::Continue
     }
 
     /// Replies to an unknown command or subcommand, or to a wrong number of arguments.
     #[cold]
-    fn unresolved(&mut self, text: &[u8]) -> NextStep {
+    fn reject_unresolved(&mut self, text: &[u8]) -> NextStep {
         let args = self.argv.args();
         let row = TABLE.lookup(args.at(0)).map(|c| {
             let mut subs = c.subcommands.iter();
@@ -470,7 +471,7 @@ impl Session {
                 self.break_queue();
                 self.fail(PerCommand::Rejected, text);
                 self.argv.clear();
-                self.command_ends();
+                self.end_command();
                 NextStep::Continue
             }
         }
@@ -478,33 +479,33 @@ impl Session {
 
     /// Replies with an error and counts it for the last command.
     #[cold]
-    pub(super) fn fail(&mut self, what: PerCommand, text: &[u8]) {
+    pub(super) fn fail(&mut self, counter: PerCommand, text: &[u8]) {
         let mut reply = self.reply();
         reply.error_bytes(text);
         let code = reply.error_code().unwrap_or_default().to_vec();
-        self.count_error(what, &code);
+        self.count_error(counter, &code);
     }
 
     #[cold]
-    pub(super) fn count_error(&self, what: PerCommand, code: &[u8]) {
+    pub(super) fn count_error(&self, counter: PerCommand, code: &[u8]) {
         self.engine.stats.error(self.slot(), code);
         if self.last_command != u32::MAX {
-            self.engine.stats.command(self.slot(), self.last_command, what, 1);
+            self.engine.stats.count(self.slot(), self.last_command, counter, 1);
         }
     }
 
     /// Ends a command: CLIENT REPLY advances.
     #[inline]
-    pub(super) fn command_ends(&mut self) {
+    pub(super) fn end_command(&mut self) {
         if self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES {
             self.engine.reclaim();
         }
         self.frame_bytes = self.input.len();
-        self.replies.command_ends();
+        self.replies.end_command();
     }
 
     /// Waits for the rest of a request, within the limit for incomplete requests.
-    fn half_frame(&mut self) -> Turn {
+    fn await_rest_of_request(&mut self) -> Turn {
         if self.must_log_in() && self.frame_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
             self.fail(PerCommand::Failed, b"ERR Protocol error: unauthenticated request length");
             return self.close();
@@ -524,21 +525,21 @@ impl Session {
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
         let held = self.replies.out.len() + self.client.inbox.waiting_bytes() as usize;
         let limits = self.settings.output(self.is_subscriber());
-        let over = |bytes: usize| bytes > 0 && held > bytes;
-        let mut over_for_too_long = false;
-        if !over(limits.soft_bytes) {
+        let exceeds = |bytes: usize| bytes > 0 && held > bytes;
+        let mut is_soft_limit_expired = false;
+        if !exceeds(limits.soft_bytes) {
             self.output.over_soft_since_us = None;
         } else {
             let since = *self.output.over_soft_since_us.get_or_insert(now.mono_us);
-            over_for_too_long = now.mono_us.saturating_sub(since) > limits.soft_us;
+            is_soft_limit_expired = now.mono_us.saturating_sub(since) > limits.soft_us;
         }
-        if !over(limits.hard_bytes) && !over_for_too_long {
+        if !exceeds(limits.hard_bytes) && !is_soft_limit_expired {
             return turn;
         }
-        self.over_output_limit();
+        self.abort_over_output_limit();
         Turn::Abort
     }
-    pub(super) fn over_output_limit(&mut self) {
+    pub(super) fn abort_over_output_limit(&mut self) {
         self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
         self.abort();
     }
@@ -546,8 +547,8 @@ impl Session {
     pub(super) fn refresh_settings(&mut self) {
         self.settings = super::SessionSettings::of(&self.engine);
         let before = self.identity.user.clone();
-        self.identity.is_removed |= !self.refresh_user() || !self.may_listen_on(&before);
-        self.tell_output_limit();
+        self.identity.is_removed |= !self.refresh_user() || !self.may_keep_subscriptions(&before);
+        self.update_inbox_limit();
         self.limits_changed();
     }
     /// Call this when the authentication or the settings of the session changed.
@@ -590,7 +591,7 @@ impl Session {
                 stats.add(slot, stat, n);
             }
         }
-        self.publish();
+        self.update_client_info();
     }
 }
 

@@ -28,7 +28,7 @@ use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::{Key, Lookups, Txn};
-use strand_script::{Ended, Limits, VM_BYTES_MAX};
+use strand_script::{Limits, RunEnd, VM_BYTES_MAX};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -156,9 +156,9 @@ fn attempt(
     let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
     let Run { undo, stop, txn, deferred, .. } = run;
-    engine.scripts.give_interpreter(vm);
-    let Ended::Stopped(position) = ended else {
-        DeferredAction::settle(&deferred, engine, context.client, txn);
+    engine.scripts.return_interpreter(vm);
+    let RunEnd::Stopped(position) = ended else {
+        DeferredAction::run_all(&deferred, engine, context.client, txn);
         return Attempt::Done(reply.error_code().map(<[u8]>::to_vec));
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
@@ -189,7 +189,7 @@ fn attempt(
     };
     // The commands that have run stay in effect.
     if mode != Mode::Bounded {
-        DeferredAction::settle(&deferred, engine, context.client, txn);
+        DeferredAction::run_all(&deferred, engine, context.client, txn);
     }
     let position = position
         .map(|position| format!(" script: {}, on {position}.", script_call.name()))
@@ -229,13 +229,13 @@ pub(super) fn in_transaction(
         }
         Some(LaneRun { call, began_us }) => {
             let engine = context.engine;
-            let running = engine.scripts.begins(running(&script_call, args, began_us));
+            let running = engine.scripts.begin_run(running(&script_call, args, began_us));
             let lane =
                 LaneChecks { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
             let placement =
                 Placement { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), view_reader: None };
             let outcome = attempt(&script_call, args, &mut context, txn, placement, reply);
-            engine.scripts.ended(&running);
+            engine.scripts.end_run(&running);
             outcome
         }
     };
@@ -269,20 +269,20 @@ pub(crate) fn replay(
         Ok(script_call) => script_call,
         Err(text) => return reply.error_bytes(&text),
     };
-    let (client, user) = (Client::of_a_file(now), Acl::unlimited());
+    let (client, user) = (Client::for_file(now), Acl::unlimited());
     let mut txn = engine.keyspace.lock_all(now.unix_ms());
     txn.set_replaying();
     let mut rng = fastrand::Rng::with_seed(engine.facts.run_id_seed);
     let mut context =
         CallContext { engine, client: &client, user: &user, db, now, rng: &mut rng, caching: false };
-    let running = engine.scripts.begins(running(&script_call, args, engine.host.mono_us()));
+    let running = engine.scripts.begin_run(running(&script_call, args, engine.host.mono_us()));
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
     let lane = LaneChecks { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
     let placement =
         Placement { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), view_reader: None };
     // A run in this mode does not restart.
     let _ = attempt(&script_call, args, &mut context, &mut txn, placement, reply);
-    engine.scripts.ended(&running);
+    engine.scripts.end_run(&running);
 }
 
 /// Runs a script on a helper thread.
@@ -309,14 +309,15 @@ pub(super) fn run_on_lane(
     let keyspace = call.keyspace;
     let all: Vec<usize> = (0..keyspace.shards()).collect();
     let declared = script_call.declared(engine, args);
-    let running = engine.scripts.begins(running(script_call, args, engine.host.mono_us()));
+    let running = engine.scripts.begin_run(running(script_call, args, engine.host.mono_us()));
     let mut rng = call.rng.fork();
     let mut out = Chain::new();
     // A client that keeps copies of keys would miss what is written after the moment of a view.
-    let may_view = !job.client.tracked.keeps_copies(job.caching) && !script_call.routes().holds_shards();
+    let may_view =
+        !job.client.tracked.keeps_copies(job.caching) && !script_call.routes().starts_with_shards();
     let mut mode = if may_view { Mode::View } else { Mode::Lane };
     loop {
-        let needs_all = script_call.routes().needs_all();
+        let needs_all = script_call.routes().needs_all_shards();
         if mode == Mode::Lane && needs_all {
             mode = Mode::Final;
         }
@@ -366,19 +367,19 @@ pub(super) fn run_on_lane(
             }
         }
     }
-    engine.scripts.ended(&running);
+    engine.scripts.end_run(&running);
 }
 
 /// How a run on the lane restarts.
 fn mode_after(mode: Mode, stop: StopReason, routes: &Routes) -> Mode {
-    if stop == StopReason::NeedsAll {
-        routes.needed_all();
+    if stop == StopReason::NeedsAllShards {
+        routes.record_all_shards_need();
     }
     match (mode, stop) {
-        (Mode::View, StopReason::NeedsAll) => Mode::View,
+        (Mode::View, StopReason::NeedsAllShards) => Mode::View,
         (Mode::View, _) => {
             if stop == StopReason::NeedsShards {
-                routes.needed_shards();
+                routes.record_shard_need();
             }
             Mode::Lane
         }
@@ -433,13 +434,13 @@ impl Session {
         }
         let engine = self.engine.clone();
         let script_call = ScriptCall::of(&engine, command, args)?;
-        if script_call.routes().takes_lane() {
-            self.leaving_script = Some(script_call);
+        if script_call.routes().starts_on_lane() {
+            self.outgoing_script = Some(script_call);
             return Ok(NextStep::Detach);
         }
         let client = self.client.clone();
         loop {
-            let needs_all = script_call.routes().needs_all();
+            let needs_all = script_call.routes().needs_all_shards();
             let shards = match needs_all {
                 true => (0..engine.keyspace.shards()).collect(),
                 false => script_call.declared(&engine, args),
@@ -473,7 +474,7 @@ impl Session {
                     self.meter.lookups.hits += lookups.hits;
                     self.meter.lookups.misses += lookups.misses;
                     drop(txn);
-                    self.take_own_post();
+                    self.take_own_messages();
                     self.reply().raw_of(&mut out);
                     SPARE.set(out);
                     if let Some(code) = code {
@@ -481,11 +482,13 @@ impl Session {
                     }
                     return Ok(NextStep::Continue);
                 }
-                Attempt::Restart(StopReason::NeedsAll) if !needs_all => script_call.routes().needed_all(),
+                Attempt::Restart(StopReason::NeedsAllShards) if !needs_all => {
+                    script_call.routes().record_all_shards_need()
+                }
                 Attempt::Restart(_) => {
                     drop(txn);
-                    script_call.routes().was_long();
-                    self.leaving_script = Some(script_call);
+                    script_call.routes().record_long_run();
+                    self.outgoing_script = Some(script_call);
                     return Ok(NextStep::Detach);
                 }
             }

@@ -39,7 +39,7 @@ pub(crate) struct SessionCommand {
     pub(crate) kind: Kind,
     pub(super) in_multi: InMulti,
     /// True when RESP2's subscriber mode allows the command.
-    pub(super) is_for_listeners: bool,
+    pub(super) allowed_to_subscribers: bool,
     pub(crate) in_scripts: InScripts,
     pub(crate) in_files: InFiles,
     /// The channels among the command's arguments.
@@ -49,7 +49,8 @@ pub(crate) struct SessionCommand {
 /// The commands that the session treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Usual,
+    /// The session treats the command like any other.
+    Other,
     Debug,
     Exec,
     Multi,
@@ -67,9 +68,9 @@ pub(crate) enum InMulti {
     QueuedIf(fn(Args<'_>) -> bool),
     /// The command is queued. It reads the data of all shards or takes long, so it runs after the shards are
     /// unlocked.
-    After,
+    AfterUnlock,
     /// The command runs at once in MULTI, without being queued.
-    Runs,
+    Immediate,
     /// The command would end or block the session, so it is refused.
     Refused,
 }
@@ -108,9 +109,9 @@ impl SessionCommand {
         SessionCommand {
             run,
             detached: None,
-            kind: Kind::Usual,
+            kind: Kind::Other,
             in_multi: InMulti::Queued,
-            is_for_listeners: false,
+            allowed_to_subscribers: false,
             in_scripts: InScripts::Refused,
             in_files: InFiles::Refused,
             channels: None,
@@ -129,8 +130,8 @@ impl SessionCommand {
     pub(super) const fn in_multi(self, in_multi: InMulti) -> SessionCommand {
         SessionCommand { in_multi, ..self }
     }
-    pub(super) const fn for_listeners(self) -> SessionCommand {
-        SessionCommand { is_for_listeners: true, ..self }
+    pub(super) const fn allow_subscribers(self) -> SessionCommand {
+        SessionCommand { allowed_to_subscribers: true, ..self }
     }
     pub(super) const fn in_scripts(self, in_scripts: InScripts) -> SessionCommand {
         SessionCommand { in_scripts, ..self }
@@ -188,5 +189,5 @@ impl SessionCommand {
 /// How the session treats the command in this row.
 #[inline]
 pub(crate) fn kind_of(spec: &CommandSpec) -> Kind {
-    SessionCommand::of_row(spec).map_or(Kind::Usual, |own| own.kind)
+    SessionCommand::of_row(spec).map_or(Kind::Other, |own| own.kind)
 }

@@ -39,7 +39,7 @@ pub(super) struct TurnMeter {
     /// Elements of work left in this turn.
     pub(super) work_left: isize,
     /// Number of requests until the next look-ahead.
-    pub(super) looked_ahead: usize,
+    pub(super) requests_until_look_ahead: usize,
     /// True when bytes arrived since the last turn.
     pub(super) active: bool,
     pub(super) input_bytes: u64,
@@ -53,7 +53,7 @@ pub(super) struct OutputWatch {
     /// The session stops executing while more output is unwritten.
     pub(super) bytes_max: usize,
     /// Unwritten output after the last turn. When less is unwritten now, the client reads.
-    pub(super) left: usize,
+    pub(super) unwritten: usize,
     /// Start of the time without progress while the session is stopped.
     pub(super) stalled_since_us: u64,
     /// Start of the time over the soft output limit.
@@ -66,7 +66,7 @@ pub(super) struct DiskWait {
     /// Replies wait until the append-only file is on the disk up to this journal offset.
     pub(super) offset: Option<u64>,
     /// The chain that the driver gets during the wait. It is always empty.
-    pub(super) kept_back: Chain,
+    pub(super) empty_output: Chain,
     /// Start of the wait. 0 when no replies wait.
     pub(super) since_us: u64,
 }
@@ -86,12 +86,12 @@ pub(super) struct Sample {
 pub(super) struct RetryState {
     pub(super) is_retry: bool,
     /// True when MONITOR's clients have already got the command.
-    pub(super) is_in_monitors: bool,
+    pub(super) sent_to_monitors: bool,
 }
 
 /// What a session is waiting for.
 pub(super) enum State {
-    /// Nothing: the session can run the next command.
+    /// The session waits for nothing and can run the next command.
     Ready,
     /// The session waits until its output has drained.
     Draining,
@@ -111,9 +111,9 @@ pub(super) enum State {
 
 /// What the client must do before `login-timeout` passes.
 pub(super) enum LoginWait {
-    /// Nothing: a request was served, or the door sets no limit.
+    /// The client must do nothing: a request was served, or the door sets no limit.
     Nothing,
-    /// The login, if a password is set. Otherwise the first byte, without a limit.
+    /// The client must log in, if a password is set. Otherwise the session waits for the first byte, without a limit.
     Login { since_us: u64 },
     /// The client needs no login. The head of its first HTTP request is not complete yet.
     Head { since_us: u64 },

@@ -23,12 +23,12 @@ const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of subscriptions that one turn begins or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
 /// Number of subscriptions that end between two yields of the processor: about 20 microseconds.
-const LEFT_BETWEEN_YIELDS: usize = 64;
+const UNSUBSCRIBES_PER_YIELD: usize = 64;
 /// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
 /// more pattern elements to try than this (some milliseconds) the session is closed without a check.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
 
-/// How far a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices has come, in arguments.
+/// The progress of a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices, as numbers of arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     checked: usize,
@@ -37,7 +37,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// True between two slices.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(super) fn is_under_way(&self) -> bool {
         self.checked > 0 || self.done > 0
     }
 }
@@ -51,13 +51,13 @@ impl Session {
         }
         let slice = if self.in_exec { usize::MAX } else { AT_ONCE_MAX };
         // All names are checked before the first subscription. The gate has checked those of a short command.
-        if is_checked_in_slices(args) && !self.in_exec && self.progress.checked < args.len() {
+        if checks_channels_in_slices(args) && !self.in_exec && self.progress.checked < args.len() {
             let begin = self.progress.checked.max(1);
             let end = begin.saturating_add(slice).min(args.len());
             for at in begin..end {
                 if !self.identity.user.may_use_channel(topic, args.at(at)) {
                     self.progress = Progress::default();
-                    self.publish();
+                    self.update_client_info();
                     let spec = TABLE.resolve(args)?.spec;
                     let denied = Denied::Channel(at);
                     return Err(self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now));
@@ -75,7 +75,7 @@ impl Session {
                 Err(text) => self.reply().error(&text),
             }
         }
-        self.after_slice(end, args)
+        self.end_slice(end, args)
     }
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE` with names, or for all. Reply: as [`Session::subscribe`].
     pub(super) fn unsubscribe(&mut self, topic: Topic, args: Args<'_>) -> Outcome {
@@ -87,9 +87,9 @@ impl Session {
                 self.leave(topic, args.at(at));
                 self.acknowledge(word, topic, Some(args.at(at)));
             }
-            return self.after_slice(end, args);
+            return self.end_slice(end, args);
         }
-        if self.subscriptions.set(topic).is_empty() && !self.progress.is_begun() {
+        if self.subscriptions.set(topic).is_empty() && !self.progress.is_under_way() {
             self.acknowledge(word, topic, None);
             return Ok(NextStep::Continue);
         }
@@ -104,7 +104,7 @@ impl Session {
         self.progress.done = 1;
         Ok(NextStep::Yield)
     }
-    fn after_slice(&mut self, end: usize, args: Args<'_>) -> Outcome {
+    fn end_slice(&mut self, end: usize, args: Args<'_>) -> Outcome {
         self.progress.done = end;
         if end < args.len() {
             return Ok(NextStep::Yield);
@@ -113,38 +113,40 @@ impl Session {
         Ok(NextStep::Continue)
     }
     /// Ends as many subscriptions as a turn allows, without a reply. False when more are left.
-    pub(super) fn leave_some(&mut self) -> bool {
+    pub(super) fn unsubscribe_some(&mut self) -> bool {
         for _ in 0..AT_ONCE_MAX {
-            let Some((topic, name)) = self.subscriptions.any() else { return true };
+            let Some((topic, name)) = self.subscriptions.last() else { return true };
             self.leave(topic, &name);
         }
         self.subscriptions.is_empty()
     }
 
     fn join(&mut self, topic: Topic, name: &[u8]) -> Result<(), String> {
-        let held = &self.subscriptions;
-        if held.has(topic, name) {
+        let subscriptions = &self.subscriptions;
+        if subscriptions.has(topic, name) {
             return Ok(());
         }
-        let (what, bytes_max, most) = match topic {
+        let (what, bytes_max, count_max) = match topic {
             Topic::Channel => ("channel", CHANNEL_BYTES_MAX, CHANNELS_MAX),
             Topic::Shard => ("shard channel", CHANNEL_BYTES_MAX, CHANNELS_MAX),
             Topic::Pattern => ("pattern", PATTERN_BYTES_MAX, PATTERNS_MAX),
         };
         if name.len() > bytes_max {
-            return Err(format!("ERR a {what} may have at most {bytes_max} bytes"));
+            return Err(format!("ERR a {what} may have at count_max {bytes_max} bytes"));
         }
         if topic == Topic::Pattern && glob::is_hard(name) {
             return Err("ERR the pattern would take too long to match".into());
         }
-        if held.set(topic).len() >= most || held.bytes() + name.len() > SUBSCRIPTIONS_BYTES_MAX {
-            return Err(format!("ERR a client may subscribe to at most {most} {what}s"));
+        if subscriptions.set(topic).len() >= count_max
+            || subscriptions.bytes() + name.len() > SUBSCRIPTIONS_BYTES_MAX
+        {
+            return Err(format!("ERR a client may subscribe to at count_max {count_max} {what}s"));
         }
         let name: Arc<[u8]> = name.into();
-        self.engine.pubsub.join(&self.client, topic, &name, held);
+        self.engine.pubsub.join(&self.client, topic, &name, subscriptions);
         self.subscriptions.add(topic, name);
         if !self.in_exec {
-            self.take_post();
+            self.take_messages();
         }
         self.subscriptions_changed();
         Ok(())
@@ -157,20 +159,20 @@ impl Session {
         self.subscriptions.remove(topic, name);
         // Earlier messages come before the end of the subscription.
         if !self.in_exec {
-            self.take_post();
+            self.take_messages();
         }
         self.subscriptions_changed();
     }
     fn subscriptions_changed(&mut self) {
-        let held = &self.subscriptions;
-        self.client.inbox.set_subscriptions(held.lens(), held.bytes());
-        self.tell_output_limit();
+        let subscriptions = &self.subscriptions;
+        self.client.inbox.set_subscriptions(subscriptions.lens(), subscriptions.bytes());
+        self.update_inbox_limit();
         self.guard();
     }
     /// Passes the client's output limit to its inbox.
-    pub(super) fn tell_output_limit(&self) {
+    pub(super) fn update_inbox_limit(&self) {
         let bytes_max = self.settings.output(self.is_subscriber()).hard_bytes;
-        let is_bounded = bytes_max > 0 || !self.watches();
+        let is_bounded = bytes_max > 0 || !self.is_monitor();
         self.client.inbox.set_bytes_max(if is_bounded { bytes_max } else { monitors::OUTPUT_BYTES_MAX });
     }
     fn acknowledge(&mut self, word: &str, topic: Topic, name: Option<&[u8]>) {
@@ -191,28 +193,28 @@ impl Session {
         !self.subscriptions.is_empty()
     }
     /// True in RESP2's subscriber mode, in which few commands are allowed.
-    pub(super) fn only_listens(&self) -> bool {
+    pub(super) fn is_in_subscriber_mode(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.is_subscriber()
     }
     /// Takes the client's messages, unless a reply is on its way from a helper thread.
     #[inline]
-    pub(super) fn look_for_post(&mut self) {
+    pub(super) fn deliver_messages(&mut self) {
         if self.client.inbox.is_filled() && !matches!(self.state, State::OnLane { .. }) {
             match &self.state {
                 State::Blocked(blocked) => {
                     // A served reply knows the messages that come before it. The lock keeps the ticket from being
                     // served meanwhile.
                     let ticket = blocked.ticket();
-                    if let Some(_waits) = ticket.not_served() {
-                        self.take_post();
+                    if let Some(_waits) = ticket.lock_if_unserved() {
+                        self.take_messages();
                     }
                 }
-                _ => self.take_post(),
+                _ => self.take_messages(),
             }
         }
     }
     /// Appends the client's frames up to frame `number` to its replies.
-    pub(super) fn take_post_until(&mut self, number: u64) {
+    pub(super) fn take_messages_until(&mut self, number: u64) {
         let subscribed = self.is_subscriber();
         for frame in self.client.inbox.take_until(number) {
             self.replies.push(&frame, self.protocol, subscribed);
@@ -220,7 +222,7 @@ impl Session {
     }
     /// Appends the client's messages to its replies. Only between two replies.
     #[inline(never)]
-    pub(super) fn take_post(&mut self) {
+    pub(super) fn take_messages(&mut self) {
         if matches!(self.state, State::Closing | State::Aborted) {
             return;
         }
@@ -229,41 +231,43 @@ impl Session {
                 let subscribed = self.is_subscriber();
                 frames.iter().for_each(|frame| self.replies.push(frame, self.protocol, subscribed));
             }
-            Err(_over) => self.over_output_limit(),
+            Err(_over) => self.abort_over_output_limit(),
         }
     }
     /// As in redis-server, a message that this session publishes to itself comes before the reply to PUBLISH.
-    pub(super) fn take_own_post(&mut self) {
+    pub(super) fn take_own_messages(&mut self) {
         if self.is_subscriber() && !self.in_exec {
             self.engine.pubsub.catch_up(&self.client, &self.subscriptions);
-            self.take_post();
+            self.take_messages();
         }
     }
     /// Call this when the user's rules differ from `before`. False when they do not allow the session's
     /// subscriptions.
-    pub(super) fn may_listen_on(&self, before: &User) -> bool {
-        let held = &self.subscriptions;
-        if held.is_empty()
+    pub(super) fn may_keep_subscriptions(&self, before: &User) -> bool {
+        let subscriptions = &self.subscriptions;
+        if subscriptions.is_empty()
             || Arc::as_ptr(&self.identity.user) == before
             || self.identity.user.has_channels_of(before)
         {
             return true;
         }
-        if self.identity.user.channel_steps(held.bytes()) > RECHECK_STEPS_MAX {
+        if self.identity.user.channel_steps(subscriptions.bytes()) > RECHECK_STEPS_MAX {
             return false;
         }
-        let may = |topic| held.set(topic).iter().all(|name| self.identity.user.may_use_channel(topic, name));
+        let may = |topic| {
+            subscriptions.set(topic).iter().all(|name| self.identity.user.may_use_channel(topic, name))
+        };
         may(Topic::Channel) && may(Topic::Pattern) && may(Topic::Shard)
     }
     /// Ends the subscriptions at the end of the session. Many of them end on a helper thread.
     pub(super) fn end_subscriptions(&mut self) {
-        let held = std::mem::take(&mut self.subscriptions);
-        let mut leaving =
-            EndedSubscriptions { engine: self.engine.clone(), client: self.client.clone(), held };
-        if leaving.held.len() > AT_ONCE_MAX {
-            self.engine.host.reclaim(Box::new(leaving));
+        let subscriptions = std::mem::take(&mut self.subscriptions);
+        let mut ended =
+            EndedSubscriptions { engine: self.engine.clone(), client: self.client.clone(), subscriptions };
+        if ended.subscriptions.len() > AT_ONCE_MAX {
+            self.engine.host.reclaim(Box::new(ended));
         } else {
-            leaving.end();
+            ended.end();
         }
     }
 }
@@ -272,20 +276,20 @@ impl Session {
 struct EndedSubscriptions {
     engine: Arc<Engine>,
     client: Arc<Client>,
-    held: Subscriptions,
+    subscriptions: Subscriptions,
 }
 
 impl EndedSubscriptions {
     fn end(&mut self) {
-        let mut ended = 0usize;
-        while let Some((topic, name)) = self.held.any() {
-            ended += 1;
+        let mut count = 0usize;
+        while let Some((topic, name)) = self.subscriptions.last() {
+            count += 1;
             // The helper thread, which ends many subscriptions, may share its core with a worker.
-            if ended.is_multiple_of(LEFT_BETWEEN_YIELDS) {
+            if count.is_multiple_of(UNSUBSCRIBES_PER_YIELD) {
                 self.engine.host.yield_now();
             }
             self.engine.pubsub.leave(&self.client, topic, &name, &Subscriptions::default());
-            self.held.remove(topic, &name);
+            self.subscriptions.remove(topic, &name);
         }
     }
 }
@@ -297,7 +301,7 @@ impl Drop for EndedSubscriptions {
 }
 
 /// True when the command checks its channels itself, because together they may take long.
-pub(super) fn is_checked_in_slices(args: Args<'_>) -> bool {
+pub(super) fn checks_channels_in_slices(args: Args<'_>) -> bool {
     args.len() > CHANNELS_AT_ONCE_MAX
 }
 

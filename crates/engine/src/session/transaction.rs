@@ -71,7 +71,7 @@ impl Transaction {
     /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key.
-    pub(super) fn elements_in_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
+    pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
         if !self.queue.commands.iter().any(|c| c.spec.cost().depends_on_data()) {
             return 0;
         }
@@ -119,11 +119,11 @@ impl Transaction {
         }
         for Queued { spec, argv } in &self.queue.commands {
             if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-                Reply::new(&mut out, job.protocol).error(&no_longer_allowed(denied));
+                Reply::new(&mut out, job.protocol).error(&lost_rights_error(denied));
                 continue;
             }
             engine.remember(&job.client, job.caching, spec, argv.args());
-            let rights = rights_beyond(&job.user, spec, argv.args());
+            let rights = rights_to_found_keys(&job.user, spec, argv.args());
             let context = Context {
                 db: job.db,
                 protocol: job.protocol,
@@ -134,9 +134,9 @@ impl Transaction {
             };
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
-            engine.stats.command(slot, id, PerCommand::Calls, 1);
+            engine.stats.count(slot, id, PerCommand::Calls, 1);
             if engine.monitors.any() {
-                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+                engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
             let began_ns = engine.host.mono_ns();
             let failed = match kind_of(spec) {
@@ -170,7 +170,7 @@ impl Transaction {
             engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
             if let Some(code) = failed {
                 engine.stats.error(slot, &code);
-                engine.stats.command(slot, id, PerCommand::Failed, 1);
+                engine.stats.count(slot, id, PerCommand::Failed, 1);
             }
         }
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));
@@ -183,11 +183,15 @@ impl Transaction {
 
 /// The rights of `user` to keys that a queued command finds while it runs. `None`: all rights, or the command finds
 /// no keys.
-pub(super) fn rights_beyond(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
+pub(super) fn rights_to_found_keys(
+    user: &Arc<User>,
+    spec: &'static CommandSpec,
+    args: Args<'_>,
+) -> Option<Rights> {
     if run::needs_all_shards(spec) { Rights::of(user, spec, args) } else { None }
 }
 
-pub(super) fn no_longer_allowed(denied: Denied) -> String {
+pub(super) fn lost_rights_error(denied: Denied) -> String {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",

@@ -72,7 +72,7 @@ impl ParkReason {
 #[derive(Clone, Debug)]
 pub(crate) struct Postponed {
     since_us: u64,
-    on: ParkReason,
+    reason: ParkReason,
     /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Waits {
     /// Microseconds for which the command was parked.
     pub(crate) parked_us: u64,
     /// The reason why the command was parked, if it was.
-    pub(crate) on: Option<ParkReason>,
+    pub(crate) reason: Option<ParkReason>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Waits {
 impl Waits {
     /// The name of what the command waited for, if the command was parked.
     pub(crate) fn cause(&self) -> Option<&'static str> {
-        self.on.map(ParkReason::name)
+        self.reason.map(ParkReason::name)
     }
     /// The waits of a command that may have been parked until now.
     pub(crate) fn of(postponed: Option<&Postponed>, now: Now) -> Waits {
@@ -101,7 +101,7 @@ impl Waits {
         Waits {
             queued_us: 0,
             parked_us: now.mono_us.saturating_sub(postponed.since_us),
-            on: Some(postponed.on),
+            reason: Some(postponed.reason),
             holder: postponed.holder.clone(),
         }
     }
@@ -110,25 +110,25 @@ impl Waits {
 impl Session {
     /// Parks the current command. The command is retried when the session is woken.
     #[cold]
-    pub(super) fn postpone(&mut self, on: ParkReason, now: Now) {
+    pub(super) fn postpone(&mut self, reason: ParkReason, now: Now) {
         self.state = State::Postponed;
         // The wait for a key is over. A wait for the server begins, and its duration is measured from now.
-        if let Some(keys) = self.postponed.take_if(|postponed| postponed.on == ParkReason::Keys) {
+        if let Some(keys) = self.postponed.take_if(|postponed| postponed.reason == ParkReason::Keys) {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&keys), now));
         }
         if self.postponed.is_none() {
             let holder =
-                self.engine.long_locks.holder_for(self.client.id).filter(|_| on == ParkReason::Shard);
-            self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
+                self.engine.long_locks.holder_for(self.client.id).filter(|_| reason == ParkReason::Shard);
+            self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, reason, holder }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
         }
     }
     /// Records that the current command has waited for a key since `since_us` and now makes an attempt itself. A wait
     /// that is already recorded continues.
-    pub(super) fn has_waited_for_keys(&mut self, since_us: u64) {
-        let on = ParkReason::Keys;
-        self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, on, holder: None }));
+    pub(super) fn record_key_wait(&mut self, since_us: u64) {
+        let reason = ParkReason::Keys;
+        self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, reason, holder: None }));
     }
     /// When the wait of the current command began, if it waits.
     pub(super) fn postponed_since_us(&self) -> Option<u64> {
@@ -137,15 +137,15 @@ impl Session {
     /// Records a wait of a blocked command that ends now. `args`: the command is kept as one that waited for the
     /// server. A wait for keys is counted but not kept, because the client asked for it.
     #[cold]
-    pub(super) fn was_blocked(
+    pub(super) fn record_block(
         &mut self,
         spec: &'static CommandSpec,
         args: Option<Args<'_>>,
-        on: ParkReason,
+        reason: ParkReason,
         since_us: u64,
         now: Now,
     ) {
-        let waits = Waits::of(Some(&Postponed { since_us, on, holder: None }), now);
+        let waits = Waits::of(Some(&Postponed { since_us, reason, holder: None }), now);
         self.engine.note_parked(self.engine.stats.ids.of(spec), &waits);
         if let Some(args) = args {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
@@ -157,7 +157,7 @@ impl Session {
     }
     /// Call this when a parked command has run or goes to a helper thread.
     #[cold]
-    pub(super) fn was_parked(&mut self, now: Now) {
+    pub(super) fn record_park(&mut self, now: Now) {
         match self.state {
             State::Postponed => return,
             // The wait for a key goes on, and is counted at its end.
@@ -170,9 +170,9 @@ impl Session {
     }
     /// Records that the replies of the last commands have waited for the disk since `disk.since_us`.
     #[cold]
-    pub(super) fn has_awaited_disk(&mut self, now: Now) {
+    pub(super) fn record_disk_wait(&mut self, now: Now) {
         let since_us = std::mem::take(&mut self.disk.since_us);
-        let postponed = Postponed { since_us, on: ParkReason::Disk, holder: None };
+        let postponed = Postponed { since_us, reason: ParkReason::Disk, holder: None };
         self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
     }
 }
@@ -181,8 +181,8 @@ impl Engine {
     /// Counts a parked command.
     pub(super) fn note_parked(&self, id: u32, waits: &Waits) {
         self.stats.parked.add(0, id, waits.parked_us * 1000, 1);
-        if let Some(on) = waits.on {
-            self.stats.note_cause(on, waits.parked_us);
+        if let Some(reason) = waits.reason {
+            self.stats.record_park_reason(reason, waits.parked_us);
         }
     }
     /// Records a command of `client` that waited for long before it ran.
@@ -196,7 +196,7 @@ impl Engine {
         waits: &Waits,
     ) {
         // A client that waits for a key asked for that wait.
-        let parked_us = if waits.on == Some(ParkReason::Keys) { 0 } else { waits.parked_us };
+        let parked_us = if waits.reason == Some(ParkReason::Keys) { 0 } else { waits.parked_us };
         for (event, us) in [(Event::CommandQueued, waits.queued_us), (Event::CommandParked, parked_us)] {
             self.stats.events.note(event, us, now.unix_s());
         }

@@ -217,7 +217,7 @@ impl Signal for Changes {
         self.changed.wait_while_for(&mut count, |count| *count == seen, at_most);
         *count != seen || at_most_us.is_none()
     }
-    fn tell(&self) {
+    fn notify(&self) {
         *self.count.lock() += 1;
         self.changed.notify_all();
     }

@@ -1,4 +1,4 @@
-//! Subscribers and publishers. The test runs the offices by hand and checks order, counts and bounds.
+//! Subscribers and publishers. The test runs the dispatchers step by step and checks order, counts and bounds.
 
 use crate::fixture::{End, Peer, Server, Stop, command};
 use strand_engine::Framing;
@@ -250,7 +250,7 @@ fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
 }
 
 #[test]
-fn publishers_wait_for_an_office_that_has_to_catch_up() {
+fn publishers_wait_for_a_dispatcher_with_a_full_queue() {
     let mut server = Server::new();
     let (mut a, mut p) = (listener(&mut server, "SUBSCRIBE ch"), server.connect());
     let mut sent = 0;
@@ -258,7 +258,7 @@ fn publishers_wait_for_an_office_that_has_to_catch_up() {
         sent += 1;
         assert!(sent < 10_000, "nothing bounds the queue");
     }
-    // The publisher waits until the office catches up. Other clients do not wait.
+    // The publisher waits until the dispatcher catches up. Other clients do not wait.
     let mut other = server.connect();
     other.script(&server, &[("PING", "+PONG|"), ("SET k v", "+OK|")]);
     let woken = p.wakes.count();

@@ -38,7 +38,7 @@ enum Kind {
     Bool(bool),
     Null,
     End,
-    Wrong(&'static str),
+    Invalid(&'static str),
 }
 
 struct Token {
@@ -70,7 +70,7 @@ impl Decoder<'_, '_> {
     }
     fn unexpected(&self, expected: &str, token: &Token) -> mlua::Error {
         let found = match token.kind {
-            Kind::Wrong(why) => why,
+            Kind::Invalid(why) => why,
             Kind::Open(b'{') => "T_OBJ_BEGIN",
             Kind::Open(_) => "T_ARR_BEGIN",
             Kind::Close(b'}') => "T_OBJ_END",
@@ -86,7 +86,7 @@ impl Decoder<'_, '_> {
         let at = token.at + 1;
         self.args.error(format!("Expected {expected} but found {found} at character {at}"))
     }
-    fn deeper(&mut self) -> Result<()> {
+    fn enter_level(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > self.settings.decode_max_depth.load(Relaxed).min(DEPTH_LIMIT) {
             let (depth, at) = (self.depth, self.at);
@@ -98,7 +98,7 @@ impl Decoder<'_, '_> {
         Ok(())
     }
     fn object(&mut self) -> Result<Value> {
-        self.deeper()?;
+        self.enter_level()?;
         let table = self.args.lua.create_table()?;
         let mut token = self.token()?;
         if matches!(token.kind, Kind::Close(b'}')) {
@@ -128,7 +128,7 @@ impl Decoder<'_, '_> {
         }
     }
     fn array(&mut self) -> Result<Value> {
-        self.deeper()?;
+        self.enter_level()?;
         let table = self.args.lua.create_table()?;
         let mut token = self.token()?;
         if matches!(token.kind, Kind::Close(b']')) {
@@ -160,7 +160,7 @@ impl Decoder<'_, '_> {
             if fits {
                 self.at += word.len();
             }
-            if fits { kind } else { Kind::Wrong("invalid token") }
+            if fits { kind } else { Kind::Invalid("invalid token") }
         };
         let kind = match c {
             b'{' | b'[' => word(&[c], Kind::Open(c)),
@@ -177,7 +177,7 @@ impl Decoder<'_, '_> {
     }
     fn string(&mut self) -> Result<Token> {
         let at = self.at;
-        let wrong = |why, at| Ok(Token { kind: Kind::Wrong(why), at });
+        let wrong = |why, at| Ok(Token { kind: Kind::Invalid(why), at });
         let mut out = Vec::new();
         let mut i = at + 1;
         loop {
@@ -236,14 +236,14 @@ impl Decoder<'_, '_> {
     fn number(&mut self) -> Kind {
         let rest = &self.text[self.at..];
         if self.settings.decode_invalid_numbers.load(Relaxed) == 0 && is_invalid_number(rest) {
-            return Kind::Wrong("invalid number");
+            return Kind::Invalid("invalid number");
         }
         match leading_number(rest) {
             Some((number, len)) => {
                 self.at += len;
                 Kind::Number(number)
             }
-            None => Kind::Wrong("invalid token"),
+            None => Kind::Invalid("invalid token"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! [`encode`]: `cjson.encode`, which writes a Lua value as JSON. [`general`] writes numbers as C's `printf` does.
+//! [`encode`]: `cjson.encode`, which writes a Lua value as JSON. [`format_general`] writes numbers as C's `printf` does.
 
 use super::{DEPTH_LIMIT, Settings};
-use crate::args::{Args, type_name};
+use crate::args::{Args, number_of, type_name};
 use crate::state;
 use mlua::{Result, Table, Value};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,11 +34,11 @@ impl Encoder<'_, '_> {
             Value::Number(number) => self.number(*number)?,
             Value::String(text) => self.string(&text.as_bytes())?,
             Value::Table(table) => self.table(table)?,
-            other => return Err(self.cannot(type_name(other), "type not supported")),
+            other => return Err(self.serialise_error(type_name(other), "type not supported")),
         }
         Ok(())
     }
-    fn cannot(&self, kind: &str, why: &str) -> mlua::Error {
+    fn serialise_error(&self, kind: &str, why: &str) -> mlua::Error {
         self.args.error(format!("Cannot serialise {kind}: {why}"))
     }
     fn string(&mut self, text: &[u8]) -> Result<()> {
@@ -65,7 +65,7 @@ impl Encoder<'_, '_> {
     fn number(&mut self, number: f64) -> Result<()> {
         if !number.is_finite() {
             match self.settings.encode_invalid_numbers.load(Relaxed) {
-                0 => return Err(self.cannot("number", "must not be NaN or Inf")),
+                0 => return Err(self.serialise_error("number", "must not be NaN or Inf")),
                 2 => self.out.extend_from_slice(b"null"),
                 _ if number.is_nan() => self.out.extend_from_slice(b"nan"),
                 _ => self.out.extend_from_slice(if number < 0.0 { b"-inf" } else { b"inf" }),
@@ -73,7 +73,7 @@ impl Encoder<'_, '_> {
             return Ok(());
         }
         let precision = self.settings.precision.load(Relaxed) as usize;
-        self.out.extend_from_slice(general(number, precision).as_bytes());
+        self.out.extend_from_slice(format_general(number, precision).as_bytes());
         Ok(())
     }
     fn table(&mut self, table: &Table) -> Result<()> {
@@ -96,11 +96,7 @@ impl Encoder<'_, '_> {
         for pair in table.pairs::<Value, Value>() {
             let (key, _) = pair?;
             state::charge(1)?;
-            let number = match key {
-                Value::Integer(number) => number as f64,
-                Value::Number(number) => number,
-                _ => return Ok(None),
-            };
+            let Some(number) = number_of(&key) else { return Ok(None) };
             if number < 1.0 || number.floor() != number || !number.is_finite() {
                 return Ok(None);
             }
@@ -110,7 +106,7 @@ impl Encoder<'_, '_> {
         let ratio = self.settings.sparse_ratio.load(Relaxed);
         if ratio > 0 && max > items.saturating_mul(ratio) && max > self.settings.sparse_safe.load(Relaxed) {
             if self.settings.sparse_convert.load(Relaxed) == 0 {
-                return Err(self.cannot("table", "excessively sparse array"));
+                return Err(self.serialise_error("table", "excessively sparse array"));
             }
             return Ok(None);
         }
@@ -139,18 +135,14 @@ impl Encoder<'_, '_> {
             }
             match key {
                 Value::String(text) => self.string(&text.as_bytes())?,
-                Value::Integer(number) => {
-                    self.out.push(b'"');
-                    self.number(number as f64)?;
-                    self.out.push(b'"');
-                }
-                Value::Number(number) => {
+                key => {
+                    let Some(number) = number_of(&key) else {
+                        let why = "table key must be a number or string";
+                        return Err(self.serialise_error(type_name(&key), why));
+                    };
                     self.out.push(b'"');
                     self.number(number)?;
                     self.out.push(b'"');
-                }
-                other => {
-                    return Err(self.cannot(type_name(&other), "table key must be a number or string"));
                 }
             }
             self.out.push(b':');
@@ -162,7 +154,7 @@ impl Encoder<'_, '_> {
 }
 
 /// A number in the form of C's `%.{precision}g`.
-pub(crate) fn general(number: f64, precision: usize) -> String {
+pub(crate) fn format_general(number: f64, precision: usize) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
@@ -206,9 +198,9 @@ mod tests {
             (3.3, "3.3"),
             (100000.0, "100000"),
         ] {
-            assert_eq!(general(number, 14), text);
+            assert_eq!(format_general(number, 14), text);
         }
-        assert_eq!(general(3.3, 17), "3.2999999999999998");
-        assert_eq!(general(1e20, 17), "1e+20");
+        assert_eq!(format_general(3.3, 17), "3.2999999999999998");
+        assert_eq!(format_general(1e20, 17), "1e+20");
     }
 }

@@ -2,7 +2,7 @@
 //! redis-server.
 
 use crate::state::{CallOutcome, Host};
-use crate::vm::{Ended, Input, Limits, Script, VM_BYTES_MAX, Vm};
+use crate::vm::{Input, Limits, RunEnd, Script, VM_BYTES_MAX, Vm};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
@@ -49,16 +49,16 @@ impl Host for Replies {
         }
         CallOutcome::Replied
     }
-    fn may(&mut self, _argv: &Argv) -> Option<bool> {
+    fn is_permitted(&mut self, _argv: &Argv) -> Option<bool> {
         Some(true)
     }
     fn log(&mut self, _level: i64, _text: &[u8]) {}
-    fn goes_on(&mut self, _steps: u64) -> bool {
+    fn may_continue(&mut self, _steps: u64) -> bool {
         true
     }
 }
 
-fn run_in(vm: &mut Vm, body: &[u8], args: &[&[u8]]) -> (Ended, String) {
+fn run_in(vm: &mut Vm, body: &[u8], args: &[&[u8]]) -> (RunEnd, String) {
     let script = Script::new(body).expect("a script");
     let mut out = Chain::new();
     let limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
@@ -73,7 +73,7 @@ fn check(cases: &[(&str, &str)]) {
     let mut vm = Vm::new().expect("memory");
     for (body, want) in cases {
         let (ended, reply) = run_in(&mut vm, body.as_bytes(), &[]);
-        assert_eq!((ended, reply.as_str()), (Ended::Done, *want), "{body}");
+        assert_eq!((ended, reply.as_str()), (RunEnd::Done, *want), "{body}");
     }
 }
 
@@ -238,7 +238,7 @@ fn a_stop_inside_a_command_cannot_be_caught() {
         "xpcall(function() redis.call('stop') end, function() while true do end end) return 1",
     ] {
         let (ended, reply) = run_in(&mut vm, body.as_bytes(), &[]);
-        assert!(matches!(ended, Ended::Stopped(_)) && reply.is_empty(), "{body}: {reply}");
+        assert!(matches!(ended, RunEnd::Stopped(_)) && reply.is_empty(), "{body}: {reply}");
         assert_eq!(run_in(&mut vm, b"return redis.call('text', 'after')", &[]).1, "$5|after|");
     }
 }
@@ -251,13 +251,13 @@ fn missing_memory_inside_a_command_is_an_error_of_the_script() {
                 local long, why = pcall(fill, 1000000) ";
     let mut vm = Vm::new().expect("memory");
     let (ended, reply) = run_in(&mut vm, format!("{fill} fill(900)").as_bytes(), &[]);
-    assert!(ended == Ended::Done && reply.contains("not enough memory"), "{reply}");
+    assert!(ended == RunEnd::Done && reply.contains("not enough memory"), "{reply}");
     let caught = format!(
         "{fill} local ok, e = pcall(fill, 900) t = nil collectgarbage() \
                           return {{why, e, redis.call('count')}}"
     );
     let (ended, reply) = run_in(&mut Vm::new().expect("memory"), caught.as_bytes(), &[]);
-    assert_eq!((ended, reply.as_str()), (Ended::Done, "*3|$17|not enough memory|$17|not enough memory|:1|"));
+    assert_eq!((ended, reply.as_str()), (RunEnd::Done, "*3|$17|not enough memory|$17|not enough memory|:1|"));
 }
 
 /// Lua's handler of errors cannot take a panic, and is called until Lua's limit of nested calls ends it.
@@ -268,7 +268,7 @@ fn a_panic_of_the_host_ends_the_script_alone() {
         let (ended, reply) = run_in(&mut vm, body.as_bytes(), &[]);
         let sha = crate::sha_of(body.as_bytes());
         let want = format!("-ERR C stack overflow script: {sha}, on =[C]:-1.|");
-        assert_eq!((ended, reply), (Ended::Done, want), "{body}");
+        assert_eq!((ended, reply), (RunEnd::Done, want), "{body}");
         assert_eq!(run_in(&mut vm, b"return redis.call('text', 'after')", &[]).1, "$5|after|");
     }
 }

@@ -17,11 +17,11 @@ impl Host for Echo {
         argv.args().iter().for_each(|arg| reply.bulk(arg));
         state::CallOutcome::Replied
     }
-    fn may(&mut self, _argv: &Argv) -> Option<bool> {
+    fn is_permitted(&mut self, _argv: &Argv) -> Option<bool> {
         Some(true)
     }
     fn log(&mut self, _level: i64, _text: &[u8]) {}
-    fn goes_on(&mut self, _steps: u64) -> bool {
+    fn may_continue(&mut self, _steps: u64) -> bool {
         self.ticks_left = self.ticks_left.saturating_sub(1);
         self.ticks_left > 0
     }
@@ -31,7 +31,7 @@ const NO_LIMIT: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
 /// The size of a lane thread's stack, because nesting takes memory of the stack.
 const STACK_BYTES: usize = 16 << 20;
 
-fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (Ended, String) {
+fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (RunEnd, String) {
     let script = Script::new(body.as_bytes()).expect("a script");
     let mut out = Chain::new();
     let mut host = Echo { ticks_left: ticks };
@@ -45,7 +45,7 @@ fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (Ended, String) {
 fn run(body: &str) -> String {
     let mut vm = Vm::new().expect("memory");
     let (ended, reply) = run_in(&mut vm, body, 1_000_000);
-    assert_eq!(ended, Ended::Done, "{body}");
+    assert_eq!(ended, RunEnd::Done, "{body}");
     reply
 }
 
@@ -76,7 +76,7 @@ fn ten_thousand_short_runs_are_hooked_a_few_times() {
     HOOKS.set(0);
     for _ in 0..RUNS {
         let (ended, reply) = run_in(&mut vm, "table.insert(string, 'left') return #string", 1_000_000);
-        assert_eq!((ended, reply.as_str()), (Ended::Done, ":1\r\n"));
+        assert_eq!((ended, reply.as_str()), (RunEnd::Done, ":1\r\n"));
     }
     assert!((1..RUNS / 10).contains(&HOOKS.get()), "{} times", HOOKS.get());
 }
@@ -175,8 +175,8 @@ fn a_run_that_is_stopped_ends_whatever_it_does_here() {
         "local t = {} t[1] = t t[2] = t return t",
     ] {
         let (ended, reply) = run_in(&mut vm, hostile, 30);
-        let is_error = ended == Ended::Done && reply.contains('-');
-        assert!(matches!(ended, Ended::Stopped(_)) || is_error, "{hostile}: {reply:.200}");
+        let is_error = ended == RunEnd::Done && reply.contains('-');
+        assert!(matches!(ended, RunEnd::Stopped(_)) || is_error, "{hostile}: {reply:.200}");
         assert_eq!(run_in(&mut vm, "return 1", 1000).1, ":1\r\n", "after {hostile}");
     }
 }
@@ -204,7 +204,7 @@ fn memory_and_depth_have_bounds_here() {
         // An interpreter that has grown to this size is not used again.
         let mut vm = Vm::new().expect("memory");
         let (ended, reply) = run_in(&mut vm, hostile, 1_000_000);
-        assert!(ended == Ended::Done && reply.contains(text), "{hostile}: {reply:.300}");
+        assert!(ended == RunEnd::Done && reply.contains(text), "{hostile}: {reply:.300}");
     }
 }
 

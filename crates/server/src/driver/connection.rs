@@ -74,7 +74,7 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
     let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
     let greets_until = stream.is_tls().then_some(greets_until);
     stream.measure(session.unread_meter());
-    let stranger = session.is_stranger();
+    let stranger = session.must_log_in();
     stream.receive_for(stranger);
     let connection = Connection {
         stream,
@@ -241,7 +241,7 @@ impl Connection<'_> {
             },
             Turn::Abort => State::Aborted("killed"),
         };
-        if self.stranger && !self.session.is_stranger() {
+        if self.stranger && !self.session.must_log_in() {
             self.stranger = false;
             self.stream.receive_for(false);
         }

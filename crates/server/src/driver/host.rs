@@ -24,7 +24,7 @@ use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts,
-    NoProfile, Now, OpenedFile, PeerInfo, ProfileAsk, ServiceMemory, ShutdownRequest, Signal, StartError,
+    NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ServiceMemory, ShutdownRequest, Signal, StartError,
     WriteFile,
 };
 use strand_search::Search;
@@ -413,7 +413,7 @@ impl HostFigures for ServerHost {
         let threads = super::system::threads();
         super::system::report(&self.profiles.stacks(&threads, false))
     }
-    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
+    fn profile(&self, ask: ProfileRequest) -> Result<Vec<u8>, NoProfile> {
         self.profiles.take(ask).map_err(|error| NoProfile(error.to_string()))
     }
     fn memory_profiles(&self) -> Result<[Vec<u8>; 4], NoProfile> {

@@ -161,7 +161,7 @@ fn start(
         otlp::ticker(engine.clone())?,
     ];
 
-    engine.is_ready();
+    engine.record_startup_memory();
     load_data(engine.clone(), data, clock, loaded)?;
     let _watchdog = manager::watchdog(engine.clone(), clock)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strand_diag::profile::{Frame, Profile, Sample};
-use strand_engine::ProfileAsk;
+use strand_engine::ProfileRequest;
 use tikv_jemalloc_ctl::{Access, AsName};
 
 /// Maximum number of samples per second of processor time. The number is not round, so that periodic work cannot fall
@@ -112,12 +112,12 @@ impl Profiles {
     ///
     /// # Errors
     /// An error reply.
-    pub fn take(&self, ask: ProfileAsk) -> Result<Vec<u8>, ProfileError> {
+    pub fn take(&self, ask: ProfileRequest) -> Result<Vec<u8>, ProfileError> {
         match ask {
-            ProfileAsk::Heap { folded } => self.counted(Counted::Heap, folded),
-            ProfileAsk::Allocs { folded } => self.counted(Counted::Allocs, folded),
-            ProfileAsk::CpuStart { seconds } => self.start(seconds),
-            ProfileAsk::CpuStop { id, folded } => self.stop(id, folded),
+            ProfileRequest::Heap { folded } => self.counted(Counted::Heap, folded),
+            ProfileRequest::Allocs { folded } => self.counted(Counted::Allocs, folded),
+            ProfileRequest::CpuStart { seconds } => self.start(seconds),
+            ProfileRequest::CpuStop { id, folded } => self.stop(id, folded),
         }
     }
     /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are taken,

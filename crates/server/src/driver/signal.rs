@@ -26,7 +26,7 @@ impl Signal for Changes {
         let waited = self.changed.wait_while_until(&mut count, same, until);
         !waited.timed_out() || *count != seen
     }
-    fn tell(&self) {
+    fn notify(&self) {
         *self.count.lock() += 1;
         self.changed.notify_all();
     }
@@ -41,12 +41,12 @@ mod tests {
         let changes = Changes::default();
         let seen = changes.changes();
         assert!(!changes.wait(seen, Some(1)), "nothing has changed");
-        changes.tell();
+        changes.notify();
         assert!(changes.wait(seen, None), "it came before the wait");
         let seen = changes.changes();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| changes.wait(seen, None));
-            changes.tell();
+            changes.notify();
             assert!(waits.join().expect("it ends"));
         });
     }

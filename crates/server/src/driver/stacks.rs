@@ -142,7 +142,7 @@ pub fn place(profiles: &Profiles, name: &str) -> String {
 mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use strand_engine::ProfileAsk;
+    use strand_engine::ProfileRequest;
 
     #[inline(never)]
     fn a_function_that_waits(wait: &Receiver<()>) -> bool {
@@ -201,10 +201,10 @@ mod tests {
         assert!(line.starts_with("; the thread is R") && line.contains("a_function_that_works"), "{line}");
         assert_eq!(place(&profiles, "no-such-thread"), "");
         // This is no separate test, because stacks and CPU profiles need the same signal handler.
-        let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
+        let id = profiles.take(ProfileRequest::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads, false).expect_err("it is busy");
         assert!(matches!(why, StacksError::Sampled), "{why}");
         let id = String::from_utf8(id).expect("a number").parse().expect("a number");
-        assert!(profiles.take(ProfileAsk::CpuStop { id, folded: true }).is_ok());
+        assert!(profiles.take(ProfileRequest::CpuStop { id, folded: true }).is_ok());
     }
 }

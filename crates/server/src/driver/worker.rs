@@ -243,7 +243,7 @@ async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc
 /// the connections.
 async fn hand_out(index: usize, context: Rc<Context>) {
     let wake = Arc::new(WakeCell::default());
-    context.engine.attend_office(index, wake.clone());
+    context.engine.set_delivery_wake(index, wake.clone());
     loop {
         while context.engine.deliver(index) {
             let _busy = context.busy();

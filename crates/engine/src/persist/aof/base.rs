@@ -10,17 +10,17 @@ use strand_commands::serial::{self, system};
 use strand_keyspace::{RecordRef, Snapshot, SnapshotRecords, ValueRef};
 
 impl Engine {
-    /// Writes the base. Calls `goes_on` after each slice with the number of keys so far.
+    /// Writes the base. Calls `report_progress` after each slice with the number of keys so far.
     pub(super) fn write_base_file(
         &self,
         is_rdb: bool,
         snapshot: Snapshot<'_>,
         now: Now,
-        goes_on: &dyn Fn(u64) -> io::Result<()>,
+        report_progress: &dyn Fn(u64) -> io::Result<()>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         if !is_rdb {
-            return self.write_base_commands(snapshot, now, goes_on, out);
+            return self.write_base_commands(snapshot, now, report_progress, out);
         }
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
@@ -37,7 +37,7 @@ impl Engine {
             // Expired records are included, because the increments refer to them.
             now_ms: i64::MIN,
             pause: &|| self.host.yield_now(),
-            progress: goes_on,
+            progress: report_progress,
         };
         save(snapshot, &saving, out).map(drop)
     }
@@ -47,7 +47,7 @@ impl Engine {
         &self,
         mut snapshot: Snapshot<'_>,
         now: Now,
-        goes_on: &dyn Fn(u64) -> io::Result<()>,
+        report_progress: &dyn Fn(u64) -> io::Result<()>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut out = io::BufWriter::with_capacity(BUFFER_BYTES, out);
@@ -65,7 +65,7 @@ impl Engine {
                     self.put_record(part.db(), record, &selected, &mut out)?;
                 }
             }
-            goes_on(keys)?;
+            report_progress(keys)?;
         }
         out.flush()
     }

@@ -3,10 +3,10 @@
 //! With `appendfsync always` a session reads the journal's tail at the end of a turn that ran commands. All changes
 //! that it wrote or saw lie before this offset. Its replies wait until the disk has reached the offset.
 //!
-//! One sync serves all sessions that wait when it begins, and the next one begins at once. So clients that only wait for
-//! replies form two groups, and the commands of one group run while the disk works for the other. Letting the sessions of
-//! the sync before come back first (PostgreSQL's `commit_delay`) was tried: 45,000 operations per second instead of 57,000
-//! for 32 clients (`make durable ARGS='--only always'`).
+//! One sync serves all sessions that wait when it begins, and the next one begins at once. So clients that only wait
+//! for replies form two groups, and the commands of one group run while the disk works for the other. Letting the
+//! sessions of the sync before come back first (PostgreSQL's `commit_delay`) was tried: 45,000 operations per second
+//! instead of 57,000 for 32 clients (`make durable ARGS='--only always'`).
 
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
@@ -59,7 +59,7 @@ impl Gates {
         self.waiting.lock().insert((offset, client), wake.clone());
         // The disk may have reached the offset meanwhile.
         if self.synced.load(SeqCst) < offset {
-            self.arrived.tell();
+            self.arrived.notify();
             return true;
         }
         self.waiting.lock().remove(&(offset, client));
@@ -105,7 +105,7 @@ mod tests {
         fn wait(&self, _seen: u64, _at_most_us: Option<u64>) -> bool {
             panic!("nobody sleeps")
         }
-        fn tell(&self) {}
+        fn notify(&self) {}
     }
 
     #[derive(Default)]

@@ -18,7 +18,7 @@ use strand_commands::replay::{Replay, RunOther};
 use strand_wire::args::Argv;
 
 /// Commands between two readings of the clock.
-const COMMANDS_PER_LOOK: u64 = 1024;
+const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 /// Time between two log lines about the progress.
 const LOGGED_US: u64 = 5_000_000;
 /// Number of bytes at the start of a file that decide how the file is read.
@@ -34,13 +34,13 @@ pub struct FoundAof {
     /// The selected database at the end of the last file.
     pub(super) db: usize,
     /// True when the file is the single file of Redis before 7. After loading it is moved into the folder.
-    is_outside: bool,
+    is_legacy: bool,
 }
 
 impl FoundAof {
     fn of(folder: Arc<dyn Folder>, manifest: Manifest) -> FoundAof {
         let (total_bytes, base_bytes) = (0, 0);
-        FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, db: 0, is_outside: false }
+        FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, db: 0, is_legacy: false }
     }
     /// Bytes of all files of the append-only file.
     pub fn total_bytes(&self) -> u64 {
@@ -49,14 +49,14 @@ impl FoundAof {
 }
 
 /// A file and its place among all loaded files.
-struct FileOfSet<'a> {
+struct LoadedFile<'a> {
     name: &'a str,
     /// The file's name, as an argument for `strand check aof`.
     checked: String,
     /// Number of bytes of the files before this one.
-    before: u64,
+    bytes_before: u64,
     /// Number of bytes of all files.
-    total: u64,
+    total_bytes: u64,
     is_last: bool,
 }
 
@@ -76,8 +76,8 @@ impl Engine {
     fn find_files(&self) -> Result<FoundAof, DataError> {
         let names = Names::of(&self.config);
         let mut found = self.open_aof_folder()?;
-        if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
-            (found.manifest, found.is_outside) = (old, true);
+        if let Some(old) = legacy_file(&*found.folder, &found.manifest, &names, self)? {
+            (found.manifest, found.is_legacy) = (old, true);
         }
         self.open_files(&mut found, &names)?;
         Ok(found)
@@ -94,12 +94,12 @@ impl Engine {
     }
     fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), DataError> {
         for file in found.manifest.to_load() {
-            let opened = match found.is_outside {
+            let opened = match found.is_legacy {
                 true => self.host.open_file(&file.name).map_err(|e| std::io::Error::other(system_text(&e))),
                 false => found.folder.open(&file.name),
             };
-            let opened =
-                opened.and_then(|opened| opened.ok_or_else(|| std::io::Error::other("it is not there")));
+            let opened = opened
+                .and_then(|opened| opened.ok_or_else(|| std::io::Error::other("the file does not exist")));
             let opened = opened.map_err(|why| DataError::OpenFile {
                 folder: names.folder.clone(),
                 file: file.name.clone(),
@@ -129,29 +129,29 @@ impl Engine {
     /// The file, the place, the problem, and advice. Everything before that place is loaded.
     pub(super) fn load_files(&self, found: &mut FoundAof, now: Now) -> Result<(), DataError> {
         let files = std::mem::take(&mut found.files);
-        let (mut before, count, began_us) = (0, files.len(), self.host.mono_us());
+        let (mut bytes_before, count, began_us) = (0, files.len(), self.host.mono_us());
         for (at, (file, (mut source, bytes))) in files.into_iter().enumerate() {
-            let checked = match found.is_outside {
+            let checked = match found.is_legacy {
                 true => file.name.clone(),
                 false => manifest_path(&self.config),
             };
-            let (total, is_last) = (found.total_bytes, at + 1 == count);
-            let place = FileOfSet { name: &file.name, checked, before, total, is_last };
+            let (total_bytes, is_last) = (found.total_bytes, at + 1 == count);
+            let place = LoadedFile { name: &file.name, checked, bytes_before, total_bytes, is_last };
             let (good_bytes, db) = self.load_file(&mut *source, &place, now)?;
             found.db = db;
-            if std::mem::take(&mut found.is_outside) {
+            if std::mem::take(&mut found.is_legacy) {
                 self.move_into_folder(found)?;
             }
             if good_bytes < bytes {
                 drop(source);
-                found.folder.cut(&file.name, good_bytes).map_err(|why| DataError::Cut {
+                found.folder.cut(&file.name, good_bytes).map_err(|why| DataError::Truncate {
                     name: file.name.clone(),
                     good_bytes,
                     why,
                 })?;
                 found.total_bytes -= bytes - good_bytes;
             }
-            before += bytes;
+            bytes_before += bytes;
             let seconds = self.host.mono_us().saturating_sub(began_us) as f64 / 1e6;
             let kind = if found.manifest.base.as_ref() == Some(&file) { "base" } else { "incr" };
             self.host.log(&format!("DB loaded from {kind} file {}: {seconds:.3} seconds", file.name));
@@ -179,7 +179,7 @@ impl Engine {
     fn load_file(
         &self,
         mut source: &mut dyn Read,
-        place: &FileOfSet<'_>,
+        place: &LoadedFile<'_>,
         now: Now,
     ) -> Result<(u64, usize), DataError> {
         let name = place.name;
@@ -188,14 +188,14 @@ impl Engine {
             .take(HEAD_BYTES)
             .read_to_end(&mut head)
             .map_err(|why| DataError::ReadFile { name: name.into(), why })?;
-        let (held, offset) = match starts_as_rdb(&head) {
+        let (buffered, offset) = match starts_as_rdb(&head) {
             false => (head, 0),
             true => {
                 let mut whole = head.as_slice().chain(&mut source);
-                self.load_preamble(name, &mut whole, place.before, place.total, now)?
+                self.load_preamble(name, &mut whole, place.bytes_before, place.total_bytes, now)?
             }
         };
-        let mut commands = Commands::new(source, &held, offset);
+        let mut commands = Commands::new(source, &buffered, offset);
         let (mut argv, mut replay) = (Argv::new(), Replay::new(&TABLE, self.facts.run_id_seed));
         let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
         // The file is valid up to this offset.
@@ -209,25 +209,26 @@ impl Engine {
                 Ok(Item::End) => break None,
                 Ok(Item::Command) => {}
                 Ok(Item::Timestamp(_) | Item::Annotation) => continue,
-                Err(broken) => break Some(broken),
+                Err(invalid) => break Some(invalid),
             }
-            let others: RunOther<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
+            let run_other_command: RunOther<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
             replay
-                .command(&self.keyspace, &mut argv, now.unix_ms(), others)
+                .command(&self.keyspace, &mut argv, now.unix_ms(), run_other_command)
                 .map_err(|why| damaged(place, offset, why))?;
             read += 1;
-            if read.is_multiple_of(COMMANDS_PER_LOOK) {
-                self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);
+            if read.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
+                self.persist.loading.loaded_bytes.store(place.bytes_before + offset, Relaxed);
                 self.host.yield_now();
                 let took_us = self.host.mono_us().saturating_sub(began_us);
                 if took_us >= logged_us + LOGGED_US {
                     logged_us = took_us;
-                    let percent = (place.before + offset) as f64 * 100.0 / place.total.max(1) as f64;
+                    let percent =
+                        (place.bytes_before + offset) as f64 * 100.0 / place.total_bytes.max(1) as f64;
                     self.host.log(&format!("loading {name}: {percent:.0} %, {read} commands of this file"));
                 }
             }
         };
-        self.persist.loading.loaded_bytes.store(place.before + commands.offset(), Relaxed);
+        self.persist.loading.loaded_bytes.store(place.bytes_before + commands.offset(), Relaxed);
         if let Some(error) = replay.first_error.take() {
             let (failed, all) = (replay.failed, replay.commands);
             self.host.log(&format!(
@@ -237,21 +238,21 @@ impl Engine {
         }
         match ended {
             None if !replay.in_multi() => Ok((good_bytes, replay.db())),
-            Some(broken) if !broken.is_cut() => Err(damaged(place, broken.offset, broken.problem)),
-            _ => self.look_at_cut(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
+            Some(invalid) if !invalid.is_cut() => Err(damaged(place, invalid.offset, invalid.problem)),
+            _ => self.handle_truncated_file(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }
     /// Handles a file that ends too early.
-    fn look_at_cut(&self, place: &FileOfSet<'_>, in_multi: bool) -> Result<(), DataError> {
+    fn handle_truncated_file(&self, place: &LoadedFile<'_>, in_multi: bool) -> Result<(), DataError> {
         let name = place.name;
         if in_multi {
             self.host.log(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
         }
         if !place.is_last {
-            return Err(DataError::CutBeforeLast { name: name.into(), checked: place.checked.clone() });
+            return Err(DataError::TruncatedBeforeLast { name: name.into(), checked: place.checked.clone() });
         }
         if self.config.number(Opt::AofLoadTruncated) == 0 {
-            return Err(DataError::CutAtEnd { name: name.into(), checked: place.checked.clone() });
+            return Err(DataError::TruncatedAtEnd { name: name.into(), checked: place.checked.clone() });
         }
         self.host.log(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
         self.host.log(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
@@ -259,7 +260,7 @@ impl Engine {
     }
 }
 
-fn damaged(place: &FileOfSet<'_>, offset: u64, damage: impl Into<Damage>) -> DataError {
+fn damaged(place: &LoadedFile<'_>, offset: u64, damage: impl Into<Damage>) -> DataError {
     let (name, checked) = (place.name.into(), place.checked.clone());
     DataError::Damaged { name, offset, damage: damage.into(), checked }
 }
@@ -282,7 +283,7 @@ fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, DataErr
 
 /// A manifest with only the single file of Redis before 7, which is yet to be moved into the folder. `None`: there is
 /// no such file.
-fn old_file(
+fn legacy_file(
     folder: &dyn Folder,
     manifest: &Manifest,
     names: &Names,
@@ -295,10 +296,10 @@ fn old_file(
     if engine.host.open_file(&names.file).map_err(|e| failed(system_text(&e)))?.is_none() {
         return Ok(None);
     }
-    let is_half_done = manifest.increments.is_empty()
+    let is_half_moved = manifest.increments.is_empty()
         && manifest.base.as_ref().is_some_and(|base| base.name == names.file)
         && folder.open(&names.file).map_err(|e| failed(e.to_string()))?.is_none();
-    if manifest.to_load().next().is_some() && !is_half_done {
+    if manifest.to_load().next().is_some() && !is_half_moved {
         return Ok(None);
     }
     let base = Some(File { name: names.file.clone(), seq: 1 });

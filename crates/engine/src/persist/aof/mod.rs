@@ -40,7 +40,7 @@ pub(crate) enum Mode {
     /// The append-only file is switched off.
     Off,
     /// The append-only file is switched on, and its first base is being written. The files are not complete yet.
-    Begins,
+    Starting,
     /// The append-only file is switched on and complete: the files have every change.
     On,
 }
@@ -52,11 +52,11 @@ pub(crate) struct Aof {
     writer: Mutex<Option<Writer>>,
     syncs: Syncs,
     /// How many times the threads of the append-only file were started. The threads of an earlier start end.
-    begun: AtomicU64,
+    starts: AtomicU64,
     status: Mutex<Status>,
     pub(crate) gates: Gates,
     /// Signalled when the journal has many bytes to write.
-    pub(crate) much_waits: Arc<dyn Signal>,
+    pub(crate) backlog_signal: Arc<dyn Signal>,
     /// Set to cancel the background rewrite.
     cancel: Arc<AtomicBool>,
     /// Locked while the append-only file is switched on or off.
@@ -79,7 +79,7 @@ struct Status {
     write_error: Option<String>,
     /// True when a sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base
     /// repairs this.
-    is_unproven: bool,
+    has_failed_sync: bool,
     failed_syncs: u64,
     /// Number of failed syncs, counted since the start, that the base which is being written repairs.
     covered_syncs: u64,
@@ -97,7 +97,7 @@ impl Aof {
             mode: AtomicU8::new(Mode::Off as u8),
             writer: Mutex::default(),
             syncs: Syncs::new(host),
-            begun: AtomicU64::new(0),
+            starts: AtomicU64::new(0),
             status: Mutex::new(Status {
                 rewriting: None,
                 scheduled: false,
@@ -108,7 +108,7 @@ impl Aof {
                 failures: 0,
                 last_kept_bytes: 0,
                 write_error: None,
-                is_unproven: false,
+                has_failed_sync: false,
                 failed_syncs: 0,
                 covered_syncs: 0,
                 bytes: 0,
@@ -116,7 +116,7 @@ impl Aof {
                 written: 0,
             }),
             gates: Gates::new(host.signal()),
-            much_waits: host.signal().into(),
+            backlog_signal: host.signal().into(),
             cancel: Arc::default(),
             switching: Mutex::default(),
         }
@@ -124,16 +124,16 @@ impl Aof {
     pub(crate) fn mode(&self) -> Mode {
         match self.mode.load(Acquire) {
             0 => Mode::Off,
-            1 => Mode::Begins,
+            1 => Mode::Starting,
             _ => Mode::On,
         }
     }
     fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Release);
     }
-    /// False when the append-only file was switched off after start number `begun` of its threads.
-    fn goes_on(&self, begun: u64) -> bool {
-        self.mode() != Mode::Off && self.begun.load(Acquire) == begun
+    /// False when the append-only file was switched off after this start of its threads.
+    fn is_current_start(&self, start_number: u64) -> bool {
+        self.mode() != Mode::Off && self.starts.load(Acquire) == start_number
     }
     /// Bytes of a journal with this tail that wait to be written to the file.
     pub(crate) fn pending_bytes(&self, tail: u64) -> u64 {

@@ -11,15 +11,15 @@ impl Engine {
     ///
     /// # Errors
     /// The text of the error reply. The data loaded before the error stays.
-    pub(crate) fn load_aof_again(&self, now: Now) -> Result<(), &'static str> {
+    pub(crate) fn reload_aof(&self, now: Now) -> Result<(), &'static str> {
         let failed = |why: String| {
             self.host.log(&why);
             FAILED
         };
         self.await_rewrite();
         // Lock in the order in which a rewrite locks.
-        let mut held = self.persist.aof.writer.lock();
-        let writer = held.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
+        let mut guard = self.persist.aof.writer.lock();
+        let writer = guard.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
         let _long_lock = self.long_locks.announce(None);
         let tail = self.keyspace.switch_journal(false);

@@ -31,7 +31,7 @@ const NO_REWRITE: &str =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RewriteStart {
     /// The rewrite runs now.
-    Now,
+    Running,
     /// The rewrite starts when the current snapshot is written.
     Scheduled,
 }
@@ -39,10 +39,10 @@ pub(crate) enum RewriteStart {
 /// Where the changes from before a rewrite's increment are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PriorChanges {
-    /// In the current files, which stay valid.
+    /// The changes are in the current files, which stay valid.
     Files,
     /// The changes are in no file: the current files, if any, belong to other data.
-    Nothing,
+    NoFile,
 }
 
 impl Engine {
@@ -65,22 +65,22 @@ impl Engine {
         if is_new {
             let writer = self.begin_writer(found, names.clone()).map_err(failed)?;
             self.adopt_writer(writer);
-            self.rewrite(PriorChanges::Nothing, now).map_err(failed)?;
+            self.rewrite(PriorChanges::NoFile, now).map_err(failed)?;
             self.host.log("Creating AOF base file on server start");
         } else {
-            let writer = self.go_on(found, names.clone()).map_err(failed)?;
+            let writer = self.continue_writer(found, names.clone()).map_err(failed)?;
             self.persist.aof.status.lock().rewritten_bytes = base_bytes;
             self.keyspace.switch_journal(true);
             self.adopt_writer(writer);
         }
         self.persist.aof.set_mode(Mode::On);
-        self.look_at_gates();
+        self.update_gates();
         self.spawn_aof_threads()?;
         self.persist.set(LOADING, false);
         Ok(())
     }
     /// A writer for the last increment, or for a new increment when the files have none.
-    fn go_on(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
+    fn continue_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
         let FoundAof { folder, mut manifest, db, .. } = found;
         if manifest.increments.is_empty() {
@@ -98,7 +98,7 @@ impl Engine {
         if db != 0 {
             // A file of redis-server or a cut file may end with any database selected. The new commands are for
             // database 0.
-            writer.select_first();
+            writer.select_database_0();
         }
         Ok(writer)
     }
@@ -125,15 +125,16 @@ impl Engine {
         *self.persist.aof.writer.lock() = Some(writer);
     }
     fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), DataError> {
-        let begun = self.persist.aof.begun.fetch_add(1, AcqRel) + 1;
+        let start_number = self.persist.aof.starts.fetch_add(1, AcqRel) + 1;
         let (writes, syncs) = (self.clone(), self.clone());
-        let writer = self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)));
-        let begun =
-            writer.and_then(|()| self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun))));
-        begun.map_err(DataError::System)
+        let writer = self.host.spawn("aof", Box::new(move || writes.run_aof_thread(start_number)));
+        let spawned = writer.and_then(|()| {
+            self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(start_number)))
+        });
+        spawned.map_err(DataError::System)
     }
     /// Call this when `appendfsync` or `appendonly` has changed.
-    pub(crate) fn look_at_gates(&self) {
+    pub(crate) fn update_gates(&self) {
         let aof = &self.persist.aof;
         aof.gates.switch(aof.mode() == Mode::On && self.always_syncs());
     }
@@ -169,29 +170,29 @@ impl Engine {
         }
         let engine = self.clone();
         let work = Box::new(move || engine.rewrite_in_background(now));
-        self.host.spawn("aof-rewrite", work).map(|()| RewriteStart::Now).map_err(|why| {
+        self.host.spawn("aof-rewrite", work).map(|()| RewriteStart::Running).map_err(|why| {
             self.host.log(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
-            self.rewrite_ended(now, Err(why));
+            self.finish_rewrite(now, Err(why));
             NO_REWRITE
         })
     }
     fn rewrite_in_background(&self, now: Now) {
-        let from = match self.persist.aof.mode() {
+        let prior = match self.persist.aof.mode() {
             Mode::On => PriorChanges::Files,
-            Mode::Begins => PriorChanges::Nothing,
-            Mode::Off => return self.rewrite_alone(now),
+            Mode::Starting => PriorChanges::NoFile,
+            Mode::Off => return self.rewrite_without_aof(now),
         };
-        let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(from, now)));
-        let done = done.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-        if done.is_ok() && from == PriorChanges::Nothing {
+        let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(prior, now)));
+        let done = done.unwrap_or_else(|_| Err(io::Error::other("the rewrite panicked, see the log")));
+        if done.is_ok() && prior == PriorChanges::NoFile {
             self.persist.aof.set_mode(Mode::On);
-            self.look_at_gates();
+            self.update_gates();
         }
-        self.rewrite_ended(now, done);
+        self.finish_rewrite(now, done);
     }
     /// BGREWRITEAOF without an append-only file. As in redis-server it writes a base, for a later start with an
     /// append-only file.
-    fn rewrite_alone(&self, now: Now) {
+    fn rewrite_without_aof(&self, now: Now) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
             let names = Names::of(&self.config);
@@ -210,9 +211,12 @@ impl Engine {
             self.remove(&*folder, &history);
             write_manifest(&*folder, &manifest, &names)
         }));
-        self.rewrite_ended(now, done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+        self.finish_rewrite(
+            now,
+            done.unwrap_or_else(|_| Err(io::Error::other("the rewrite panicked, see the log"))),
+        );
     }
-    fn rewrite_ended(&self, began: Now, done: io::Result<()>) {
+    fn finish_rewrite(&self, began: Now, done: io::Result<()>) {
         let now = self.host.now();
         let aof = &self.persist.aof;
         let mut status = aof.status.lock();
@@ -223,8 +227,8 @@ impl Engine {
                 (status.last_rewrite_ok, status.failures) = (true, 0);
                 self.host.log("Background AOF rewrite finished successfully");
                 // A sync that failed after the moment of the base stays failed. Another rewrite is scheduled.
-                if status.is_unproven && status.covered_syncs == status.failed_syncs {
-                    (status.is_unproven, status.write_error) = (false, None);
+                if status.has_failed_sync && status.covered_syncs == status.failed_syncs {
+                    (status.has_failed_sync, status.write_error) = (false, None);
                     self.persist.set(AOF_FAILED, false);
                 }
             }
@@ -237,14 +241,14 @@ impl Engine {
     }
 
     /// Writes a base and updates the manifest. May block.
-    fn rewrite(&self, from: PriorChanges, now: Now) -> io::Result<()> {
+    fn rewrite(&self, prior: PriorChanges, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
-        if from == PriorChanges::Files {
+        if prior == PriorChanges::Files {
             self.sync_ahead()?;
         }
         let (snapshot, folder, names, seq) = {
-            let mut held = aof.writer.lock();
-            let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
+            let mut guard = aof.writer.lock();
+            let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let (snapshot, offset) = {
                 let _long_lock = self.long_locks.announce(None);
                 if !self.keyspace.journal().is_on() {
@@ -254,10 +258,10 @@ impl Engine {
                 let offset = self.keyspace.journal().tail();
                 (self.take_snapshot(&mut all), offset)
             };
-            match from {
+            match prior {
                 PriorChanges::Files => writer.rotate(self, offset, self.host.now())?,
                 // The base also contains what is in the file now.
-                PriorChanges::Nothing => writer.restart(self, offset, self.host.now())?,
+                PriorChanges::NoFile => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
@@ -266,21 +270,21 @@ impl Engine {
         };
         let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
         let base_bytes = folder.open(&name)?.map_or(0, |(_, bytes)| bytes);
-        let mut held = aof.writer.lock();
-        let Some(writer) = held.as_mut() else {
+        let mut guard = aof.writer.lock();
+        let Some(writer) = guard.as_mut() else {
             // The append-only file was switched off meanwhile.
             return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
         };
         let history = writer.adopt_base(File { name, seq }, base_bytes)?;
         let bytes = writer.bytes();
-        drop(held);
+        drop(guard);
         let mut status = aof.status.lock();
         (status.bytes, status.rewritten_bytes) = (bytes, bytes);
         drop(status);
         if self.config.number(Opt::AofDisableAutoGc) == 0 {
             self.remove(&*folder, &history);
-            let mut held = aof.writer.lock();
-            if let Some(writer) = held.as_mut() {
+            let mut guard = aof.writer.lock();
+            if let Some(writer) = guard.as_mut() {
                 writer.forget_history()?;
             }
         }
@@ -290,11 +294,11 @@ impl Engine {
     fn sync_ahead(&self) -> io::Result<()> {
         let aof = &self.persist.aof;
         let order = {
-            let mut held = aof.writer.lock();
-            let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
+            let mut guard = aof.writer.lock();
+            let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             writer.write_and_order(self, self.host.now())?
         };
-        aof.syncs.in_place(order, |e| self.sync_failed(e))
+        aof.syncs.sync_now(order, |e| self.sync_failed(e))
     }
     fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> Snapshot<'k> {
         let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
@@ -315,9 +319,10 @@ impl Engine {
         let load = snapshot.load().clone();
         let mut snapshot = Some(snapshot);
         folder.replace(&name, in_parts, &mut |out| {
-            let snapshot = snapshot.take().ok_or_else(|| io::Error::other("it is written once"))?;
-            let goes_on = self.paced(&self.persist.aof.cancel);
-            self.write_base_file(is_rdb, snapshot, now, &goes_on, out)
+            let snapshot =
+                snapshot.take().ok_or_else(|| io::Error::other("the snapshot is already written"))?;
+            let report_progress = self.delay_or_cancel(&self.persist.aof.cancel);
+            self.write_base_file(is_rdb, snapshot, now, &report_progress, out)
         })?;
         self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();
         Ok(name)
@@ -331,7 +336,7 @@ impl Engine {
     }
 
     /// Starts a rewrite when one is scheduled or the files have grown. Called with every tick.
-    pub(crate) fn look_at_aof_growth(self: &Arc<Self>, now: Now) {
+    pub(crate) fn check_aof_growth(self: &Arc<Self>, now: Now) {
         let aof = &self.persist.aof;
         if aof.mode() == Mode::Off && !aof.status.lock().scheduled
             || self.is_saving()
@@ -355,13 +360,13 @@ impl Engine {
         let growth = (status.bytes * 100 / base).saturating_sub(100);
         let has_grown =
             aof.mode() == Mode::On && percentage > 0 && status.bytes > min_bytes && growth >= percentage;
-        if !status.scheduled && !has_grown && aof.mode() != Mode::Begins {
+        if !status.scheduled && !has_grown && aof.mode() != Mode::Starting {
             return;
         }
         let base_bytes = status.rewritten_bytes;
         let may_wait = has_grown && !status.scheduled;
         drop(status);
-        if may_wait && let Err(why) = self.disk_has(base_bytes) {
+        if may_wait && let Err(why) = self.check_disk_room(base_bytes) {
             // The last free blocks of the disk are left to the append-only file. A later tick checks again, as after a
             // failure.
             let mut status = aof.status.lock();
@@ -382,7 +387,7 @@ impl Engine {
     /// Why the setting stays unchanged.
     pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), DataError> {
         let aof = &self.persist.aof;
-        let _one = aof.switching.lock();
+        let _switching = aof.switching.lock();
         match (aof.mode(), on) {
             (Mode::Off, true) => {
                 self.await_rewrite();
@@ -390,16 +395,16 @@ impl Engine {
                 let names = Names::of(&self.config);
                 let writer = self.begin_writer(found, names).map_err(DataError::System)?;
                 self.adopt_writer(writer);
-                aof.set_mode(Mode::Begins);
+                aof.set_mode(Mode::Starting);
                 self.spawn_aof_threads()?;
                 aof.status.lock().scheduled = true;
-                self.look_at_aof_growth(now);
+                self.check_aof_growth(now);
                 Ok(())
             }
-            (Mode::Begins | Mode::On, false) => {
+            (Mode::Starting | Mode::On, false) => {
                 self.write_aof(true);
                 aof.set_mode(Mode::Off);
-                self.look_at_gates();
+                self.update_gates();
                 aof.cancel.store(true, Relaxed);
                 {
                     let _long_lock = self.long_locks.announce(None);
@@ -412,7 +417,7 @@ impl Engine {
                 // A running rewrite also holds the folder, so wait for its end.
                 self.await_rewrite();
                 let mut status = aof.status.lock();
-                (status.write_error, status.is_unproven, status.scheduled) = (None, false, false);
+                (status.write_error, status.has_failed_sync, status.scheduled) = (None, false, false);
                 self.persist.set(AOF_FAILED, false);
                 Ok(())
             }

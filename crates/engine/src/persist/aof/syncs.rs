@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How often the thread checks by itself whether the file was switched off.
-const LOOK_EVERY_US: u64 = 200_000;
+const CHECK_EVERY_US: u64 = 200_000;
 /// A sync that takes this long while more bytes are written is late.
 const LATE_US: u64 = 2_000_000;
 
@@ -31,11 +31,11 @@ pub(super) struct Syncs {
 
 #[derive(Default)]
 struct State {
-    /// An order to sync that no thread has begun yet.
+    /// An order to sync that no thread has start_number yet.
     order: Option<Order>,
     /// True while a sync is running.
     is_busy: bool,
-    /// When the open or running order was given, or was last found late.
+    /// When the open or running order was made, or was last found late.
     since_us: u64,
     /// The journal offset of the end of the synced bytes.
     synced: u64,
@@ -73,17 +73,17 @@ impl Syncs {
     pub(super) fn begin_at(&self, offset: u64) {
         self.state.lock().synced = offset;
     }
-    /// Gives an order to the syncing thread. The previous order must be done or taken back.
-    pub(super) fn give(&self, order: Order, now: Now) {
+    /// Orders a sync from the syncing thread. The previous order must be done or dropped.
+    pub(super) fn order_sync(&self, order: Order, now: Now) {
         let mut state = self.state.lock();
         if order.offset > state.synced {
             (state.order, state.since_us) = (Some(order), now.mono_us);
             drop(state);
-            self.ordered.tell();
+            self.ordered.notify();
         }
     }
     /// Call this after a write. True when a sync is late, at most once per [`LATE_US`].
-    pub(super) fn look_whether_late(&self, now: Now) -> bool {
+    pub(super) fn check_late(&self, now: Now) -> bool {
         let mut state = self.state.lock();
         let is_late = (state.is_busy || state.order.is_some()) && now.mono_us >= state.since_us + LATE_US;
         if is_late {
@@ -92,10 +92,10 @@ impl Syncs {
         }
         is_late
     }
-    /// Syncs on the caller's thread. `noted` is called with a failure before another sync can begin.
-    pub(super) fn in_place(&self, order: Order, noted: impl FnOnce(&io::Error)) -> io::Result<()> {
+    /// Syncs on the caller's thread. A failed sync calls `on_failure` before another sync can begin.
+    pub(super) fn sync_now(&self, order: Order, on_failure: impl FnOnce(&io::Error)) -> io::Result<()> {
         let mut state = self.state.lock();
-        // This sync also does what an order that has not begun asks for.
+        // This sync also does what an order that has not start_number asks for.
         state.order = None;
         while state.is_busy {
             let seen = self.ended.changes();
@@ -108,12 +108,12 @@ impl Syncs {
         }
         state.is_busy = true;
         drop(state);
-        self.run(order, noted)
+        self.run(order, on_failure)
     }
-    fn run(&self, order: Order, noted: impl FnOnce(&io::Error)) -> io::Result<()> {
+    fn run(&self, order: Order, on_failure: impl FnOnce(&io::Error)) -> io::Result<()> {
         let done = order.file.sync();
         if let Err(e) = &done {
-            noted(e);
+            on_failure(e);
         }
         let mut state = self.state.lock();
         state.is_busy = false;
@@ -122,15 +122,15 @@ impl Syncs {
         }
         let has_order = state.order.is_some();
         drop(state);
-        self.ended.tell();
+        self.ended.notify();
         // With `always` there is no order, and the thread sleeps on.
         if has_order {
-            self.ordered.tell();
+            self.ordered.notify();
         }
         done
     }
     /// Waits up to `at_most_us` for the open order and takes it.
-    fn take(&self, at_most_us: u64) -> Option<Order> {
+    fn wait_for_order(&self, at_most_us: u64) -> Option<Order> {
         let mut state = self.state.lock();
         if (state.order.is_none() || state.is_busy) && at_most_us > 0 {
             let seen = self.ordered.changes();
@@ -148,11 +148,11 @@ impl Syncs {
 }
 
 impl Engine {
-    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off. The thread belongs
-    /// to the host and may block. It holds no lock while [`SyncFile::sync`] waits for the disk.
-    pub(super) fn run_sync_thread(&self, begun: u64) {
-        while self.persist.aof.goes_on(begun) {
-            self.sync_ordered(LOOK_EVERY_US);
+    /// The syncing thread: runs turns until the append-only file numbered `start_number` is switched off. The thread
+    /// belongs to the host and may block. It holds no lock while [`SyncFile::sync`] waits for the disk.
+    pub(super) fn run_sync_thread(&self, start_number: u64) {
+        while self.persist.aof.is_current_start(start_number) {
+            self.sync_ordered(CHECK_EVERY_US);
         }
     }
     /// One turn of the syncing thread; tests call it without a thread. False when there was no order.
@@ -161,18 +161,19 @@ impl Engine {
     }
     fn sync_ordered(&self, at_most_us: u64) -> bool {
         let syncs = &self.persist.aof.syncs;
-        let Some(order) = syncs.take(at_most_us) else { return false };
+        let Some(order) = syncs.wait_for_order(at_most_us) else { return false };
         if syncs.run(order, |e| self.sync_failed(e)).is_ok() {
-            self.tell_synced();
+            self.wake_synced_clients();
         }
         true
     }
-    /// Wakes clients that wait for bytes that are now on the disk, unless a failed sync leaves the disk unproven.
-    pub(super) fn tell_synced(&self) {
+    /// Wakes clients that wait for bytes that are now on the disk, unless a sync has failed and its bytes may be
+    /// missing on the disk.
+    pub(super) fn wake_synced_clients(&self) {
         let aof = &self.persist.aof;
         let synced = aof.syncs.synced();
         // Before the first base is complete, no bytes count as safe.
-        if aof.gates.synced() < synced && aof.mode() == Mode::On && !aof.status.lock().is_unproven {
+        if aof.gates.synced() < synced && aof.mode() == Mode::On && !aof.status.lock().has_failed_sync {
             aof.gates.set_synced(synced);
         }
     }

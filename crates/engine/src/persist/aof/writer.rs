@@ -22,7 +22,7 @@ use strand_chain::Chain;
 /// Time between two turns when no client waits for the disk.
 const TURN_EVERY_US: u64 = 20_000;
 /// With `always`, waiting clients wake the thread. The thread also checks by itself at this interval.
-const LOOK_EVERY_US: u64 = 200_000;
+const CHECK_EVERY_US: u64 = 200_000;
 /// Time between two syncs with `everysec`.
 const SYNC_EVERY_US: u64 = 1_000_000;
 /// Time until a failed write is retried.
@@ -59,7 +59,7 @@ pub(super) struct Writer {
     retry_us: Option<u64>,
     logged_us: Option<u64>,
     /// The second in the file's last timestamp line.
-    told_s: i64,
+    timestamp_s: i64,
 }
 
 impl Writer {
@@ -87,11 +87,11 @@ impl Writer {
             last_sync_us: 0,
             retry_us: None,
             logged_us: None,
-            told_s: 0,
+            timestamp_s: 0,
         }
     }
     /// Makes the file select database 0 before its next command.
-    pub(super) fn select_first(&mut self) {
+    pub(super) fn select_database_0(&mut self) {
         self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
     }
     /// Number of bytes of all files.
@@ -117,16 +117,16 @@ impl Writer {
     }
     /// Takes the new bytes of the journal.
     fn take(&mut self, engine: &Engine, now: Now) {
-        let mut fresh = Chain::new();
-        self.taken = engine.keyspace.journal().take(&mut fresh);
-        if fresh.is_empty() {
+        let mut new_bytes = Chain::new();
+        self.taken = engine.keyspace.journal().take(&mut new_bytes);
+        if new_bytes.is_empty() {
             return;
         }
-        if engine.config.number(Opt::AofTimestampEnabled) != 0 && now.unix_s() > self.told_s {
-            self.told_s = now.unix_s();
-            self.pending.push_slice(format!("#TS:{}\r\n", self.told_s).as_bytes());
+        if engine.config.number(Opt::AofTimestampEnabled) != 0 && now.unix_s() > self.timestamp_s {
+            self.timestamp_s = now.unix_s();
+            self.pending.push_slice(format!("#TS:{}\r\n", self.timestamp_s).as_bytes());
         }
-        self.pending.push_chain(fresh);
+        self.pending.push_chain(new_bytes);
     }
     /// Writes all pending bytes, or leaves the file unchanged.
     fn write(&mut self) -> io::Result<()> {
@@ -186,8 +186,8 @@ impl Writer {
     /// # Errors
     /// The system's error.
     pub(super) fn write_until(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
-        let behind = self.take_until(engine, offset, now);
-        self.pending.push_chain(behind);
+        let after_offset = self.take_until(engine, offset, now);
+        self.pending.push_chain(after_offset);
         self.write()
     }
     /// The manifest, which names the files that make up the data.
@@ -200,13 +200,13 @@ impl Writer {
     /// # Errors
     /// On an error the old file stays in use.
     pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
-        let behind = self.take_until(engine, offset, now);
+        let after_offset = self.take_until(engine, offset, now);
         let taken = std::mem::replace(&mut self.taken, offset);
         let syncs = &engine.persist.aof.syncs;
-        let sync = |order| syncs.in_place(order, |e| engine.sync_failed(e));
+        let sync = |order| syncs.sync_now(order, |e| engine.sync_failed(e));
         let done = self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file());
         self.taken = taken;
-        self.pending.push_chain(behind);
+        self.pending.push_chain(after_offset);
         done
     }
     /// Drops the bytes before `offset` of the journal, because the new base contains them.
@@ -215,8 +215,8 @@ impl Writer {
     /// The system's error.
     pub(super) fn restart(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         self.file.cut(0)?;
-        let behind = self.take_until(engine, offset, now);
-        (self.pending, self.good_bytes, self.told_s) = (behind, 0, 0);
+        let after_offset = self.take_until(engine, offset, now);
+        (self.pending, self.good_bytes, self.timestamp_s) = (after_offset, 0, 0);
         Ok(())
     }
     /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.
@@ -255,32 +255,32 @@ impl Writer {
         super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
         self.manifest = manifest;
         self.before_bytes += self.good_bytes;
-        (self.file, self.good_bytes, self.told_s) = (file, 0, 0);
+        (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
         Ok(())
     }
 }
 
 impl Engine {
-    /// The writing thread: runs turns until the append-only file numbered `begun` is switched off.
-    pub(super) fn run_aof_thread(&self, begun: u64) {
-        while self.persist.aof.goes_on(begun) {
+    /// The writing thread: runs turns until the append-only file numbered `start_number` is switched off.
+    pub(super) fn run_aof_thread(&self, start_number: u64) {
+        while self.persist.aof.is_current_start(start_number) {
             self.write_aof(false);
             match self.persist.aof.gates.is_on() {
                 // Clients that arrive during a sync share the next one.
-                true => self.persist.aof.gates.sleep(LOOK_EVERY_US),
+                true => self.persist.aof.gates.sleep(CHECK_EVERY_US),
                 // The journal wakes the thread when many bytes wait. Bytes that are written soon are still in the
                 // processor's cache.
-                false => self.sleep_until_much_waits(TURN_EVERY_US),
+                false => self.wait_for_backlog(TURN_EVERY_US),
             }
             self.host.yield_now();
         }
     }
     /// Returns when the journal has much to write, or when the time is over.
-    fn sleep_until_much_waits(&self, at_most_us: u64) {
-        let (journal, much_waits) = (self.keyspace.journal(), &self.persist.aof.much_waits);
-        let seen = much_waits.changes();
+    fn wait_for_backlog(&self, at_most_us: u64) {
+        let (journal, backlog_signal) = (self.keyspace.journal(), &self.persist.aof.backlog_signal);
+        let seen = backlog_signal.changes();
         if journal.begin_sleep() {
-            much_waits.wait(seen, Some(at_most_us));
+            backlog_signal.wait(seen, Some(at_most_us));
         }
         journal.end_sleep();
     }
@@ -288,68 +288,69 @@ impl Engine {
     /// afterwards. Waits for the disk only with `at_end` or `appendfsync always`.
     pub fn write_aof(&self, at_end: bool) {
         let aof = &self.persist.aof;
-        let mut held = aof.writer.lock();
-        let Some(writer) = held.as_mut() else { return };
+        let mut guard = aof.writer.lock();
+        let Some(writer) = guard.as_mut() else { return };
         let (now, always) = (self.host.now(), self.always_syncs());
         writer.take(self, now);
         if !writer.pending.is_empty() && writer.retry_us.is_none_or(|at| at_end || now.mono_us >= at) {
-            let began_us = self.begins_us();
+            let began_us = self.measure_from();
             let wrote = writer.write();
-            self.note_aof_write(began_us, now);
-            self.look_at_write(writer, wrote, always, now);
-            self.look_at_late_sync(&aof.syncs, now);
+            self.record_write_latency(began_us, now);
+            self.handle_write_result(writer, wrote, always, now);
+            self.report_late_sync(&aof.syncs, now);
         }
         if at_end || always {
-            let began_us = self.begins_us().filter(|_| always);
+            let began_us = self.measure_from().filter(|_| always);
             // `sync_failed` has recorded a failure.
-            let _ = aof.syncs.in_place(writer.order(now), |e| self.sync_failed(e));
-            self.note_since(began_us, &[Event::AofFsyncAlways], now);
+            let _ = aof.syncs.sync_now(writer.order(now), |e| self.sync_failed(e));
+            self.record_latency(began_us, &[Event::AofFsyncAlways], now);
         } else if self.config.choice(Opt::AppendFsync) == "everysec" && !aof.syncs.is_pending() {
-            let held_back = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
+            let is_deferred = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
                 && (aof.is_rewriting() || self.is_saving_in_background());
-            if !held_back && now.mono_us >= writer.last_sync_us + SYNC_EVERY_US {
-                aof.syncs.give(writer.order(now), now);
+            if !is_deferred && now.mono_us >= writer.last_sync_us + SYNC_EVERY_US {
+                aof.syncs.order_sync(writer.order(now), now);
             }
         }
-        self.tell_synced();
+        self.wake_synced_clients();
         let mut status = aof.status.lock();
         (status.bytes, status.written) = (writer.bytes(), writer.written);
     }
     /// The start time of an action that LATENCY records. `None` when LATENCY is off.
-    fn begins_us(&self) -> Option<u64> {
+    fn measure_from(&self) -> Option<u64> {
         (self.stats.events.threshold_ms() > 0).then(|| self.host.mono_us())
     }
-    fn note_since(&self, began_us: Option<u64>, events: &[Event], now: Now) {
+    fn record_latency(&self, began_us: Option<u64>, events: &[Event], now: Now) {
         let Some(began_us) = began_us else { return };
         let took_us = self.host.mono_us().saturating_sub(began_us);
         events.iter().for_each(|event| self.stats.events.note(*event, took_us, now.unix_s()));
     }
     /// Records the duration of a write. As in redis-server, the name of the event says whether a sync or a save ran at
     /// the same time.
-    fn note_aof_write(&self, began_us: Option<u64>, now: Now) {
+    fn record_write_latency(&self, began_us: Option<u64>, now: Now) {
         let aof = &self.persist.aof;
-        let beside = match (aof.syncs.is_pending(), aof.is_rewriting() || self.is_saving_in_background()) {
+        let concurrent = match (aof.syncs.is_pending(), aof.is_rewriting() || self.is_saving_in_background())
+        {
             (true, _) => Event::AofWritePendingFsync,
             (false, true) => Event::AofWriteActiveChild,
             (false, false) => Event::AofWriteAlone,
         };
-        self.note_since(began_us, &[Event::AofWrite, beside], now);
+        self.record_latency(began_us, &[Event::AofWrite, concurrent], now);
     }
-    fn look_at_late_sync(&self, syncs: &Syncs, now: Now) {
-        if syncs.look_whether_late(now) {
+    fn report_late_sync(&self, syncs: &Syncs, now: Now) {
+        if syncs.check_late(now) {
             self.host.log(
                 "Asynchronous AOF fsync is taking too long (disk is busy?). The AOF buffer is written without waiting for it",
             );
         }
     }
-    fn look_at_write(&self, writer: &mut Writer, wrote: io::Result<()>, always: bool, now: Now) {
+    fn handle_write_result(&self, writer: &mut Writer, wrote: io::Result<()>, always: bool, now: Now) {
         let status = || self.persist.aof.status.lock();
         match wrote {
             Ok(()) if writer.retry_us.take().is_some() => {
                 writer.logged_us = None;
                 self.host.log("AOF write error looks solved. The server can write again.");
                 let mut status = status();
-                if !status.is_unproven {
+                if !status.has_failed_sync {
                     status.write_error = None;
                     self.persist.set(AOF_FAILED, false);
                 }
@@ -385,7 +386,7 @@ impl Engine {
              refused until the file is rewritten"
         ));
         let mut status = self.persist.aof.status.lock();
-        (status.write_error, status.is_unproven, status.scheduled) = (Some(why), true, true);
+        (status.write_error, status.has_failed_sync, status.scheduled) = (Some(why), true, true);
         status.failed_syncs += 1;
         self.persist.set(AOF_FAILED, true);
     }

@@ -58,13 +58,13 @@ impl Session {
         self.ok()
     }
     pub(super) fn client_info(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        self.publish_in_hand(args);
+        self.update_client_info_for_command(args);
         let line = self.client.line(&self.engine.stats.ids, now) + "\n";
         self.reply().verbatim("txt", line.as_bytes());
         DONE
     }
     pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        self.publish_in_hand(args);
+        self.update_client_info_for_command(args);
         if self.engine.clients.len() > LISTED_AT_ONCE_MAX || args.len() > ARGS_AT_ONCE_MAX {
             return Ok(NextStep::Detach);
         }

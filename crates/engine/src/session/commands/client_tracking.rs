@@ -100,7 +100,7 @@ impl Session {
         let redirect = asked.redirect.unwrap_or(0);
         self.engine.tracking.turn_on(&self.client, new, redirect, prefixes.iter().copied());
         self.prefixes.extend(prefixes.into_iter().map(Vec::from));
-        self.engine.look_who_listens();
+        self.engine.update_key_listeners();
         self.guard();
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Session {
             let prefixes = std::mem::take(&mut self.prefixes);
             self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
             self.flags.caching = false;
-            self.engine.look_who_listens();
+            self.engine.update_key_listeners();
             self.guard();
         }
     }

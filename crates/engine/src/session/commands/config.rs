@@ -164,7 +164,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
     }
     if changed.contains(&Opt::AppendFsync) {
-        engine.look_at_gates();
+        engine.update_gates();
     }
     if changed.contains(&Opt::AppendOnly)
         && let Some(engine) = engine.me()

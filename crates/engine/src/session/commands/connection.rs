@@ -24,7 +24,7 @@ pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newli
 impl Session {
     pub(super) fn ping(&mut self, args: Args<'_>) -> Outcome {
         match args.len() {
-            1 | 2 if self.only_listens() => {
+            1 | 2 if self.is_in_subscriber_mode() => {
                 let mut reply = self.reply();
                 reply.array(2);
                 reply.bulk(b"pong");
@@ -121,12 +121,12 @@ impl Session {
         DONE
     }
     pub(super) fn reset(&mut self) -> Outcome {
-        if !self.leave_some() {
+        if !self.unsubscribe_some() {
             return Ok(NextStep::Yield);
         }
         self.end_transaction();
         self.end_tracking();
-        self.end_watching();
+        self.leave_monitor();
         self.db = 0;
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();
@@ -138,11 +138,11 @@ impl Session {
         DONE
     }
     pub(super) fn quit(&mut self) -> Outcome {
-        if !self.leave_some() {
+        if !self.unsubscribe_some() {
             return Ok(NextStep::Yield);
         }
         // Messages that arrived before come before the end of the connection.
-        self.take_post();
+        self.take_messages();
         self.reply().ok();
         Ok(NextStep::Stop(self.close()))
     }

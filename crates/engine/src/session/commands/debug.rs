@@ -101,7 +101,7 @@ impl Session {
         }
         if is("SET-DISABLE-DENY-SCRIPTS", 3) {
             let allowed = leading_float(args.at(2)) as i64 != 0;
-            self.engine.scripts.denied_are_allowed.store(allowed, Relaxed);
+            self.engine.scripts.deny_is_disabled.store(allowed, Relaxed);
             return self.ok();
         }
         if is("QUICKLIST-PACKED-THRESHOLD", 3) {
@@ -213,7 +213,7 @@ pub(super) fn run(
         return reload(engine, args, now, reply);
     }
     if args.is(1, "LOADAOF") {
-        engine.load_aof_again(now)?;
+        engine.reload_aof(now)?;
         reply.ok();
         return Ok(());
     }

@@ -124,7 +124,7 @@ fn populate(
         if i % POPULATE_SLICE == 0 {
             engine.host.yield_now();
             if engine.memory.is_limited() {
-                engine.look_at_memory();
+                engine.sample_memory();
                 if engine.memory.over_bytes(engine.keyspace.data_bytes() as u64) > 0 {
                     return Err(OUT_OF_MEMORY.into());
                 }

@@ -218,9 +218,9 @@ fn memory(engine: &Engine, now: Now) -> Value {
 
 /// Number of shards whose records are read to estimate the memory of each type. Of 2 M keys in 128 shards, four
 /// shards hold about 60,000, read one segment at a time.
-const SHARDS_LOOKED_AT: usize = 4;
+const SHARDS_SAMPLED: usize = 4;
 /// More shards are read until they have this many keys, so the figures of a small keyspace are exact.
-const KEYS_LOOKED_AT_MIN: u64 = 10_000;
+const KEYS_SAMPLED_MIN: u64 = 10_000;
 
 /// Memory of the records of a few shards by type, and their share of all keys.
 fn data_by_type(engine: &Engine, now: Now) -> Value {
@@ -230,7 +230,7 @@ fn data_by_type(engine: &Engine, now: Now) -> Value {
     let mut types = [(0u64, 0u64); TYPE_NAMES.len()];
     let looked_at = |types: &[(u64, u64)]| types.iter().map(|(keys, _)| keys).sum::<u64>();
     for shard in 0..keyspace.shards() {
-        if shard >= SHARDS_LOOKED_AT && looked_at(&types) >= KEYS_LOOKED_AT_MIN {
+        if shard >= SHARDS_SAMPLED && looked_at(&types) >= KEYS_SAMPLED_MIN {
             break;
         }
         for db in in_use.keys() {

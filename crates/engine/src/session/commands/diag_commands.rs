@@ -4,7 +4,7 @@ use crate::diag::hot::{EVERY, KINDS};
 use crate::diag::otlp::trace_id;
 use crate::slowlog::Entry;
 use crate::timing::Spread;
-use crate::{Engine, Now, ProfileAsk};
+use crate::{Engine, Now, ProfileRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -115,9 +115,9 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
         return Ok(());
     }
     let ask = if args.is(0, "HEAP") {
-        ProfileAsk::Heap { folded: folded(1)? }
+        ProfileRequest::Heap { folded: folded(1)? }
     } else if args.is(0, "ALLOCS") {
-        ProfileAsk::Allocs { folded: folded(1)? }
+        ProfileRequest::Allocs { folded: folded(1)? }
     } else if args.is(0, "CPU") && args.is(1, "START") {
         let seconds = match args.len() {
             2 => PROFILE_DEFAULT_S,
@@ -127,10 +127,10 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
                 .ok_or_else(|| format!("ERR seconds must be between 1 and {PROFILE_MAX_S}").into_bytes())?,
             _ => return Err(syntax()),
         };
-        ProfileAsk::CpuStart { seconds }
+        ProfileRequest::CpuStart { seconds }
     } else if args.is(0, "CPU") && args.is(1, "STOP") && args.len() > 2 {
         let id = parse_int(args.at(2)).and_then(|id| u64::try_from(id).ok());
-        ProfileAsk::CpuStop { id: id.ok_or_else(syntax)?, folded: folded(3)? }
+        ProfileRequest::CpuStop { id: id.ok_or_else(syntax)?, folded: folded(3)? }
     } else {
         return Err(syntax());
     };
@@ -141,14 +141,14 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
 /// `DIAG DOCTOR`
 pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
     let findings = engine.examine(now).into_iter().map(|found| {
-        json!({ "rule": found.rule, "level": found.level.name(), "what": found.what, "todo": found.todo })
+        json!({ "rule": found.rule, "level": found.level.name(), "what": found.problem, "todo": found.advice })
     });
     let actions = engine
         .diag
         .action_log
         .all()
         .into_iter()
-        .map(|act| json!({ "unix_s": act.unix_s, "rule": act.rule, "did": act.did }));
+        .map(|act| json!({ "unix_s": act.unix_s, "rule": act.rule, "did": act.text }));
     json!({
         "findings": findings.collect::<Vec<_>>(),
         "actions": actions.collect::<Vec<_>>(),

@@ -51,7 +51,7 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        self.publish();
+        self.update_client_info();
         // Run on a helper thread when a named section reads every key, or when several sections sum up the histograms
         // of every command.
         let of = |kind: SectionVisibility| {

@@ -67,7 +67,7 @@ pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
         "client_recent_max_output_buffer": clients.iter().map(|c| c.output_bytes()).max().unwrap_or(0),
         "blocked_clients": f.engine.clients.blocked_len(),
         "tracking_clients": f.engine.tracking.clients_len(),
-        "clients_in_timeout_table": f.engine.clients.timed_len(),
+        "clients_in_timeout_table": f.engine.clients.blocked_with_timeout_len(),
     );
 }
 
@@ -81,7 +81,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let share = |purpose: Purpose| ledger.share(purpose);
     let dataset = share(Purpose::Data).min(m.used_bytes);
     let vm_bytes = memory.charged(Purpose::Scripts);
-    let (scripts, scripts_bytes) = engine.scripts.kept();
+    let (scripts, scripts_bytes) = engine.scripts.size();
     let functions = engine.scripts.functions.read();
     let (lazy_pending, lazy_freed) = memory.lazily_freed();
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });

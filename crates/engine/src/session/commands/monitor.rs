@@ -14,31 +14,31 @@ impl Session {
             return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
         }
         // As in redis-server, a client in MONITOR gets no reply.
-        if self.watches() {
+        if self.is_monitor() {
             return DONE;
         }
         self.reply().ok();
-        self.client.watches.store(true, Relaxed);
-        self.tell_output_limit();
+        self.client.is_monitor.store(true, Relaxed);
+        self.update_inbox_limit();
         self.engine.monitors.add(&self.client);
         DONE
     }
     /// True when the client is in MONITOR.
-    pub(in crate::session) fn watches(&self) -> bool {
-        self.client.watches.load(Relaxed)
+    pub(in crate::session) fn is_monitor(&self) -> bool {
+        self.client.is_monitor.load(Relaxed)
     }
     /// Ends MONITOR, for RESET or at the end of the session. Lines that arrived before come before the reply.
-    pub(in crate::session) fn end_watching(&mut self) {
-        if self.client.watches.swap(false, Relaxed) {
+    pub(in crate::session) fn leave_monitor(&mut self) {
+        if self.client.is_monitor.swap(false, Relaxed) {
             self.engine.monitors.remove(self.client.id);
-            self.take_post();
-            self.tell_output_limit();
+            self.take_messages();
+            self.update_inbox_limit();
         }
     }
     /// Sends the current command, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
     #[cold]
-    pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
-        if std::mem::replace(&mut self.retry.is_in_monitors, true) || kind_of(spec) == Kind::Exec {
+    pub(in crate::session) fn send_to_monitors(&mut self, spec: &CommandSpec, now: Now) {
+        if std::mem::replace(&mut self.retry.sent_to_monitors, true) || kind_of(spec) == Kind::Exec {
             return;
         }
         let args = self.argv.args();
@@ -48,6 +48,6 @@ impl Session {
             _ => None,
         };
         let db = selected.filter(|db| *db < self.engine.keyspace.databases()).unwrap_or(self.db);
-        self.engine.tell_monitors(spec, args, db, Caller::Client(&self.client), now);
+        self.engine.send_to_monitors(spec, args, db, Caller::Client(&self.client), now);
     }
 }

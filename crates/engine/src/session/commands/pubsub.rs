@@ -20,7 +20,7 @@ impl Session {
         }
         let receivers = publish(&self.engine, kind, args)?;
         if receivers > 0 {
-            self.take_own_post();
+            self.take_own_messages();
         }
         self.reply().int(receivers as i64);
         DONE

@@ -373,7 +373,7 @@ fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
     let mut vm = engine.scripts.take_interpreter()?;
     let mut host = Loading { engine, steps: 0, began_us: engine.host.mono_us() };
     let library = vm.vm.load_library(code, LOAD_LIMITS, &mut host);
-    engine.scripts.give_interpreter(vm);
+    engine.scripts.return_interpreter(vm);
     library.map_err(|text| [b"ERR ", &text[..]].concat())
 }
 
@@ -388,13 +388,13 @@ impl Host for Loading<'_> {
     fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> CallOutcome {
         CallOutcome::Refused("ERR This Redis command is not allowed from script".into())
     }
-    fn may(&mut self, _argv: &Argv) -> Option<bool> {
+    fn is_permitted(&mut self, _argv: &Argv) -> Option<bool> {
         None
     }
     fn log(&mut self, level: i64, text: &[u8]) {
         self.engine.host.script_logs(level, text);
     }
-    fn goes_on(&mut self, steps: u64) -> bool {
+    fn may_continue(&mut self, steps: u64) -> bool {
         self.steps += steps;
         let took_us = self.engine.host.mono_us().saturating_sub(self.began_us);
         self.steps < LOAD_STEPS_MAX && took_us < LOAD_US_MAX && !self.engine.scripts.stopping.load(Relaxed)

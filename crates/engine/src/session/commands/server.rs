@@ -56,7 +56,7 @@ impl Session {
     pub(super) fn bgrewriteaof(&mut self, now: Now) -> Outcome {
         let began = self.engine.bgrewriteaof(now)?;
         self.reply().simple(match began {
-            RewriteStart::Now => "Background append only file rewriting started",
+            RewriteStart::Running => "Background append only file rewriting started",
             RewriteStart::Scheduled => "Background append only file rewriting scheduled",
         });
         DONE

@@ -16,11 +16,11 @@ impl Session {
     pub(super) fn wait(&mut self, args: Args<'_>) -> Outcome {
         let replicas = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         let timeout_ms = milliseconds(args.at(2))?;
-        let nothing: WriteEmptyReply = |reply| reply.int(0);
+        let write_empty: WriteEmptyReply = |reply| reply.int(0);
         if replicas > 0 {
-            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
+            return Ok(NextStep::Block(KeylessWait { timeout_ms, write_empty, synced: None }));
         }
-        nothing(&mut self.reply());
+        write_empty(&mut self.reply());
         DONE
     }
     /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two numbers. The first is 1 when all earlier writes
@@ -42,16 +42,20 @@ impl Session {
             let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
             return Err(text.into());
         }
-        let nothing: WriteEmptyReply =
+        let write_empty: WriteEmptyReply =
             if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
         if replicas > 0 {
-            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
+            return Ok(NextStep::Block(KeylessWait { timeout_ms, write_empty, synced: None }));
         }
         if local > 0 && !is_synced {
             let synced: WriteEmptyReply = |reply| counts(1, reply);
-            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: Some((offset, synced)) }));
+            return Ok(NextStep::Block(KeylessWait {
+                timeout_ms,
+                write_empty,
+                synced: Some((offset, synced)),
+            }));
         }
-        nothing(&mut self.reply());
+        write_empty(&mut self.reply());
         DONE
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use strand_commands::errors;
 use strand_keyspace::KeyHash;
 use strand_keyspace::types::string::parse_int;
-use strand_script::{Ended, Input, Limits, Script, ScriptFlags, compile_error, sha_of};
+use strand_script::{Input, Limits, RunEnd, Script, ScriptFlags, compile_error, sha_of};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -108,10 +108,10 @@ impl ScriptCall {
         limits: Limits,
         run: &mut Run<'_, '_>,
         reply: &mut Reply<'_>,
-    ) -> Ended {
+    ) -> RunEnd {
         if let Some(text) = self.refusal(run.out_of_memory) {
             reply.error(text);
-            return Ended::Done;
+            return RunEnd::Done;
         }
         let keys = (3..self.keys_end).map(|i| args.at(i));
         let rest = (self.keys_end..args.len()).map(|i| args.at(i));
@@ -146,7 +146,7 @@ pub(in crate::session) fn load(
     let script = Script::new(text).map_err(|text| [b"ERR ", &text[..]].concat())?;
     let mut vm = engine.scripts.take_interpreter()?;
     let compiled = vm.vm.compile(&script);
-    engine.scripts.give_interpreter(vm);
+    engine.scripts.return_interpreter(vm);
     compiled.map_err(|text| compile_error(&text))?;
     engine.scripts.keep(script, by_load)
 }

@@ -34,7 +34,7 @@ const STEPS_MAX: usize = 400_000;
 /// A seed that takes more simulated microseconds than this counts as stuck.
 const TIME_US_MAX: u64 = 20_000_000;
 /// Number of steps between two checks whether clients wait for ever.
-const STEPS_PER_LOOK: usize = 1000;
+const STEPS_PER_CHECK: usize = 1000;
 /// Maximum number of times that clients which wait for ever are rescued.
 const RESCUES_MAX: usize = 30;
 
@@ -124,7 +124,7 @@ impl Signal for Count {
         suspend(Need::Change { count: self.count.clone(), seen, until_us });
         self.changes() != seen
     }
-    fn tell(&self) {
+    fn notify(&self) {
         self.count.fetch_add(1, SeqCst);
     }
 }
@@ -424,7 +424,7 @@ impl World {
             if self.shared.clock_us.load(Relaxed) > until_us {
                 break;
             }
-            if step % STEPS_PER_LOOK == STEPS_PER_LOOK - 1
+            if step % STEPS_PER_CHECK == STEPS_PER_CHECK - 1
                 && rescues < RESCUES_MAX
                 && !self.clients.iter().any(Client::can_send)
             {

@@ -21,7 +21,8 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("categoryname").optional()])
         .exec(Exec::Session(
-            &SessionCommand::detached(|_, args, _, reply| acl::cat(args, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|_, args, _, reply| acl::cat(args, reply))
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub(
             "deluser",
@@ -34,7 +35,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .args(&[Arg::string("username").multiple()])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, _, reply| acl::delete_users(engine, args, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub(
             "dryrun",
@@ -47,7 +48,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .args(&[Arg::string("username"), Arg::string("command"), Arg::string("arg").optional().multiple()])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, _, reply| acl::dry_run(engine, args, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub("genpass", "server", "6.0.0", "O(1)", "Makes a password that nobody guesses.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
@@ -68,7 +69,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         ])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, _, reply| acl::get_user(engine, args, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub("help", "server", "6.0.0", "O(1)", "Lists the subcommands of ACL.")
             .flags(&[F::LOADING, F::STALE])
@@ -83,13 +84,13 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, _, _, reply| acl::list(engine, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub("load", "server", "6.0.0", "O(N), N users", "Reads the ACL file again.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
                 &SessionCommand::detached(|engine, _, _, reply| acl::load(engine, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
         CommandSpec::sub(
             "log",
@@ -102,13 +103,13 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .args(&[Arg::oneof("operation", &[Arg::integer("count"), Arg::word("reset", "RESET")]).optional()])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, at, reply| acl::log(engine, args, at.now, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub("save", "server", "6.0.0", "O(N), N users", "Writes the users to the ACL file.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
                 &SessionCommand::detached(|engine, _, _, reply| acl::save(engine, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
         CommandSpec::sub(
             "setuser",
@@ -122,13 +123,13 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .history(&[("6.2.0", "Channel patterns."), ("7.0.0", "Selectors; patterns for reading or writing.")])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, _, reply| acl::set_user(engine, args, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub("users", "server", "6.0.0", "O(N), N users", "Lists the names of all users.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
                 &SessionCommand::detached(|engine, _, _, reply| acl::users(engine, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
         CommandSpec::sub("whoami", "server", "6.0.0", "O(1)", "Tells the user of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])

@@ -299,7 +299,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.ping(args))
                 .kind(Kind::Ping)
-                .for_listeners()
+                .allow_subscribers()
                 .in_scripts(InScripts::Runs(scripts::ping))
                 .in_files(InFiles::ChangesNothing),
         )),
@@ -307,7 +307,9 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
         .arity(-1)
         .exec(Exec::Session(
-            &SessionCommand::at_once(|session, _, _| session.quit()).in_multi(InMulti::Runs).for_listeners(),
+            &SessionCommand::at_once(|session, _, _| session.quit())
+                .in_multi(InMulti::Immediate)
+                .allow_subscribers(),
         )),
     CommandSpec::new(
         "reset",
@@ -318,7 +320,9 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .exec(Exec::Session(
-        &SessionCommand::at_once(|session, _, _| session.reset()).in_multi(InMulti::Runs).for_listeners(),
+        &SessionCommand::at_once(|session, _, _| session.reset())
+            .in_multi(InMulti::Immediate)
+            .allow_subscribers(),
     )),
     CommandSpec::new("select", "connection", "1.0.0", "O(1)", "Changes the database of this connection.")
         .flags(&[F::LOADING, F::STALE, F::FAST])

@@ -21,7 +21,7 @@ const OWN: &[CommandSpec] = &[
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
         &SessionCommand::detached(|engine, _, _, reply| memory::doctor(engine, reply))
-            .in_multi(InMulti::After),
+            .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::sub(
         "malloc-stats",
@@ -33,7 +33,7 @@ const OWN: &[CommandSpec] = &[
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
         &SessionCommand::detached(|engine, _, _, reply| memory::malloc_stats(engine, reply))
-            .in_multi(InMulti::After),
+            .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::sub(
         "purge",
@@ -45,12 +45,12 @@ const OWN: &[CommandSpec] = &[
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .exec(Exec::Session(
         &SessionCommand::detached(|engine, _, _, reply| memory::purge(engine, reply))
-            .in_multi(InMulti::After),
+            .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Tells what memory is used for.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, _, _, reply| memory::stats(engine, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
 ];

@@ -24,7 +24,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Pattern, args, now))
-            .for_listeners()
+            .allow_subscribers()
             .channels(Topic::Pattern),
     )),
     CommandSpec::new(
@@ -124,7 +124,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::pattern("pattern").optional().multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Pattern, args))
-            .for_listeners(),
+            .allow_subscribers(),
     )),
     CommandSpec::new(
         "spublish",
@@ -154,7 +154,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("shardchannel").multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Shard, args, now))
-            .for_listeners()
+            .allow_subscribers()
             .channels(Topic::Shard),
     )),
     CommandSpec::new(
@@ -168,7 +168,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel").multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Channel, args, now))
-            .for_listeners()
+            .allow_subscribers()
             .channels(Topic::Channel),
     )),
     CommandSpec::new(
@@ -182,7 +182,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .keys(SHARD_CHANNELS)
     .args(&[Arg::string("shardchannel").optional().multiple()])
     .exec(Exec::Session(
-        &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args)).for_listeners(),
+        &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args))
+            .allow_subscribers(),
     )),
     CommandSpec::new(
         "unsubscribe",
@@ -195,6 +196,6 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel").optional().multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Channel, args))
-            .for_listeners(),
+            .allow_subscribers(),
     )),
 ];

@@ -21,7 +21,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, _, now| session.bgrewriteaof(now))
             .or_detached(|engine, _, _, reply| server::bgrewriteaof_inside(engine, reply))
-            .in_multi(InMulti::After),
+            .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
@@ -31,7 +31,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, now| session.bgsave(args, now))
                 .or_detached(|engine, args, _, reply| server::bgsave_inside(engine, args, reply))
-                .in_multi(InMulti::After),
+                .in_multi(InMulti::AfterUnlock),
         )),
     CommandSpec::new("command", "server", "2.8.13", "O(N), N commands", "Describes all commands.")
         .flags(&[F::LOADING, F::STALE])
@@ -161,7 +161,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .exec(Exec::Session(
                 &SessionCommand::at_once(|session, args, _| session.config_get(args))
                     .or_detached(|engine, args, _, reply| config::get(engine, args, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of CONFIG.")
                 .flags(&[F::LOADING, F::STALE])
@@ -186,7 +186,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .exec(Exec::Session(
                 &SessionCommand::at_once(|session, _, _| session.config_rewrite())
                     .or_detached(|engine, _, _, reply| config::rewrite(engine, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
             CommandSpec::sub(
                 "set",
@@ -206,7 +206,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                     .or_detached(|engine, args, _, reply| {
                         config::set(engine, args, true).map(|()| reply.ok())
                     })
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
         ],
     ),
@@ -238,7 +238,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .or_detached(|engine, args, at, reply| {
                 info::info(engine, args, at.now, &|| engine.host.yield_now(), reply)
             })
-            .in_multi(InMulti::After),
+            .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Tells when the last snapshot was written.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
@@ -359,7 +359,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .exec(Exec::Session(
                 &SessionCommand::at_once(|session, args, _| session.slowlog_get(args))
                     .or_detached(|engine, args, _, reply| slowlog::get(engine, args, reply))
-                    .in_multi(InMulti::After),
+                    .in_multi(InMulti::AfterUnlock),
             )),
             CommandSpec::sub("help", "server", "6.2.0", "O(1)", "Lists the subcommands of SLOWLOG.")
                 .flags(&[F::LOADING, F::STALE])

@@ -13,7 +13,9 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
         "Forgets the queued commands.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.discard()).in_multi(InMulti::Runs))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, _, _| session.discard()).in_multi(InMulti::Immediate),
+    )),
     CommandSpec::new(
         "exec",
         "transactions",
@@ -25,7 +27,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, _, now| session.exec(now))
             .kind(Kind::Exec)
-            .in_multi(InMulti::Runs),
+            .in_multi(InMulti::Immediate),
     )),
     CommandSpec::new(
         "multi",
@@ -36,7 +38,9 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .exec(Exec::Session(
-        &SessionCommand::at_once(|session, _, _| session.multi()).kind(Kind::Multi).in_multi(InMulti::Runs),
+        &SessionCommand::at_once(|session, _, _| session.multi())
+            .kind(Kind::Multi)
+            .in_multi(InMulti::Immediate),
     )),
     CommandSpec::new(
         "unwatch",
@@ -61,7 +65,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0).multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.watch(args, now))
-            .in_multi(InMulti::Runs)
+            .in_multi(InMulti::Immediate)
             .in_files(InFiles::ChangesNothing),
     )),
 ];

@@ -1,9 +1,9 @@
-//! [`Office`]: a worker's subscribers, and the messages on their way to them.
+//! [`Dispatcher`]: a worker's subscribers, and the messages on their way to them.
 
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message};
-use super::{Kind, POST_BYTES_MAX, POSTS_MAX, Subscriptions, Topic};
+use super::{Kind, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
 use crate::Wake;
 use crate::clients::Client;
 use parking_lot::Mutex;
@@ -12,55 +12,55 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-/// Work of one [`Office::deliver`], in steps of matching: about 0.2 ms.
+/// Work of one [`Dispatcher::deliver`], in steps of matching: about 0.2 ms.
 const STEPS_PER_SLICE: usize = 64 * 1024;
 /// Steps that handing a message to a client counts as.
-const HAND_OVER_STEPS: usize = 64;
+const STEPS_PER_DELIVERY: usize = 64;
 /// Maximum number of messages that are delivered together.
-const TOGETHER_MAX: usize = 32;
+const BATCH_MAX: usize = 32;
 /// A queue that was full counts as full until it is down to one part in this many of its limits.
-const EASED_PART: usize = 2;
+const RELIEF_PART: usize = 2;
 
-/// The office of one worker: it delivers messages to the worker's subscribers.
+/// The dispatcher of one worker: it delivers messages to the worker's subscribers.
 #[derive(Default)]
-pub(super) struct Office {
+pub(super) struct Dispatcher {
     queue: Mutex<Queue>,
-    members: Mutex<Members>,
+    subscribers: Mutex<Subscribers>,
     wake: OnceLock<Arc<dyn Wake>>,
 }
 
-/// Messages in the order of their posts. Their numbers are consecutive.
+/// Messages in the order of publication. Their numbers are consecutive.
 #[derive(Default)]
 struct Queue {
-    posts: VecDeque<Arc<Message>>,
+    messages: VecDeque<Arc<Message>>,
     /// The number of the last message in the queue.
     last: u64,
     bytes: usize,
     /// The progress of the first message and of those delivered together with it.
     at: DeliveryProgress,
     /// The number of messages that are delivered together.
-    together: usize,
-    full: bool,
+    batch_len: usize,
+    is_full: bool,
 }
 
 impl Queue {
     /// The number of the queue's first message.
     fn first(&self) -> u64 {
-        self.last + 1 - self.posts.len() as u64
+        self.last + 1 - self.messages.len() as u64
     }
     /// The first message, and the messages of the same channel directly behind it. A subscriber's session gets these
     /// messages together and sends them with one write.
     fn next(&mut self, is_alone: bool) -> Option<Vec<Arc<Message>>> {
-        let front = self.posts.front()?;
-        if self.at.is_begin() {
-            let most = if is_alone { 1 } else { TOGETHER_MAX };
+        let front = self.messages.front()?;
+        if self.at.is_at_start() {
+            let most = if is_alone { 1 } else { BATCH_MAX };
             let is_same = |m: &&Arc<Message>| m.kind() == front.kind() && m.channel() == front.channel();
-            self.together = self.posts.iter().take(most).take_while(is_same).count();
+            self.batch_len = self.messages.iter().take(most).take_while(is_same).count();
         }
-        Some(self.posts.iter().take(self.together).cloned().collect())
+        Some(self.messages.iter().take(self.batch_len).cloned().collect())
     }
-    fn is_over(&self, part: usize) -> bool {
-        self.posts.len() > POSTS_MAX / part || self.bytes > POST_BYTES_MAX / part
+    fn exceeds(&self, part: usize) -> bool {
+        self.messages.len() > QUEUE_MESSAGES_MAX / part || self.bytes > QUEUE_BYTES_MAX / part
     }
 }
 
@@ -77,7 +77,7 @@ const ALL: u64 = u64::MAX;
 
 impl DeliveryProgress {
     /// True before the first delivery.
-    fn is_begin(&self) -> bool {
+    fn is_at_start(&self) -> bool {
         self.pattern.is_none() && self.client == 0
     }
     /// True when `client` got the message for this subscription, or was not subscribed.
@@ -94,52 +94,52 @@ impl DeliveryProgress {
 /// The clients of a channel or pattern, ordered by id.
 type Clients = Vec<Arc<Client>>;
 
-/// The clients of an office and their subscriptions.
+/// The clients of a dispatcher and their subscriptions.
 #[derive(Default)]
-struct Members {
+struct Subscribers {
     channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
     shard_channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
     patterns: BTreeMap<Arc<[u8]>, Clients>,
 }
 
-impl Office {
-    pub(super) fn attend(&self, wake: Arc<dyn Wake>) {
-        // One worker attends an office, and calls this once.
+impl Dispatcher {
+    pub(super) fn set_wake(&self, wake: Arc<dyn Wake>) {
+        // One worker attends a dispatcher, and calls this once.
         let _ = self.wake.set(wake);
     }
     pub(super) fn queued_bytes(&self) -> usize {
         self.queue.lock().bytes
     }
     /// Puts a message into the queue.
-    pub(super) fn post(&self, message: &Arc<Message>, congestion: &Congestion) {
+    pub(super) fn enqueue(&self, message: &Arc<Message>, congestion: &Congestion) {
         let was_empty = {
             let mut queue = self.queue.lock();
             queue.last += 1;
             queue.bytes += message.bytes();
-            queue.posts.push_back(message.clone());
-            if !queue.full && queue.is_over(1) {
-                queue.full = true;
-                congestion.begins();
+            queue.messages.push_back(message.clone());
+            if !queue.is_full && queue.exceeds(1) {
+                queue.is_full = true;
+                congestion.begin();
             }
-            queue.posts.len() == 1
+            queue.messages.len() == 1
         };
         if was_empty && let Some(wake) = self.wake.get() {
             wake.wake();
         }
     }
     pub(super) fn add(&self, topic: Topic, name: &Arc<[u8]>, client: &Arc<Client>) {
-        let mut members = self.members.lock();
+        let mut subscribers = self.subscribers.lock();
         let clients = match topic {
-            Topic::Channel => members.channels.entry(name.clone()).or_default(),
-            Topic::Shard => members.shard_channels.entry(name.clone()).or_default(),
-            Topic::Pattern => members.patterns.entry(name.clone()).or_default(),
+            Topic::Channel => subscribers.channels.entry(name.clone()).or_default(),
+            Topic::Shard => subscribers.shard_channels.entry(name.clone()).or_default(),
+            Topic::Pattern => subscribers.patterns.entry(name.clone()).or_default(),
         };
         if let Err(at) = clients.binary_search_by_key(&client.id, |c| c.id) {
             clients.insert(at, client.clone());
         }
     }
     pub(super) fn remove(&self, topic: Topic, name: &[u8], client: u64) {
-        let members = &mut *self.members.lock();
+        let subscribers = &mut *self.subscribers.lock();
         let is_left = |clients: Option<&mut Clients>| {
             clients.is_some_and(|clients| {
                 if let Ok(at) = clients.binary_search_by_key(&client, |c| c.id) {
@@ -149,33 +149,33 @@ impl Office {
             })
         };
         match topic {
-            Topic::Channel if is_left(members.channels.get_mut(name)) => {
-                members.channels.remove(name);
+            Topic::Channel if is_left(subscribers.channels.get_mut(name)) => {
+                subscribers.channels.remove(name);
             }
-            Topic::Shard if is_left(members.shard_channels.get_mut(name)) => {
-                members.shard_channels.remove(name);
+            Topic::Shard if is_left(subscribers.shard_channels.get_mut(name)) => {
+                subscribers.shard_channels.remove(name);
             }
-            Topic::Pattern if is_left(members.patterns.get_mut(name)) => {
-                members.patterns.remove(name);
+            Topic::Pattern if is_left(subscribers.patterns.get_mut(name)) => {
+                subscribers.patterns.remove(name);
             }
             _ => {}
         }
     }
     /// Puts the messages that wait for `client`, with these subscriptions, into its inbox. Later messages go to the
     /// subscriptions that the client has then.
-    pub(super) fn catch_up(&self, client: &Client, held: &Subscriptions) {
+    pub(super) fn catch_up(&self, client: &Client, subscriptions: &Subscriptions) {
         let queue = self.queue.lock();
-        let (had, first) = (client.inbox.caught_up(), queue.first());
-        if had == queue.last {
+        let (delivered_until, first_number) = (client.inbox.caught_up(), queue.first());
+        if delivered_until == queue.last {
             return;
         }
-        for (i, message) in queue.posts.iter().enumerate().filter(|_| !held.is_empty()) {
-            if first + i as u64 <= had {
+        for (i, message) in queue.messages.iter().enumerate().filter(|_| !subscriptions.is_empty()) {
+            if first_number + i as u64 <= delivered_until {
                 continue;
             }
-            held.reached(message, |topic, name| {
-                if i >= queue.together || !queue.at.is_past(topic, name, client.id) {
-                    client.post(match topic {
+            subscriptions.reached(message, |topic, name| {
+                if i >= queue.batch_len || !queue.at.is_past(topic, name, client.id) {
+                    client.push_frame(match topic {
                         Topic::Pattern => message.pattern_frame(name),
                         _ => message.frame().clone(),
                     });
@@ -189,27 +189,27 @@ impl Office {
         let mut left = STEPS_PER_SLICE;
         loop {
             // With pattern subscribers each message is delivered alone: first by its channel, then by the patterns.
-            let is_alone = !self.members.lock().patterns.is_empty();
+            let is_alone = !self.subscribers.lock().patterns.is_empty();
             let (messages, number, mut at) = {
                 let mut queue = self.queue.lock();
                 let Some(messages) = queue.next(is_alone) else { return false };
                 (messages, queue.first(), queue.at.clone())
             };
-            let done = self.members.lock().hand_out(&messages, number, &mut at, &mut left);
+            let done = self.subscribers.lock().deliver_batch(&messages, number, &mut at, &mut left);
             let mut queue = self.queue.lock();
             if !done {
                 queue.at = at;
                 return true;
             }
-            queue.posts.drain(..messages.len());
+            queue.messages.drain(..messages.len());
             queue.bytes -= messages.iter().map(|message| message.bytes()).sum::<usize>();
             queue.at = DeliveryProgress::default();
-            let eased = queue.full && !queue.is_over(EASED_PART);
-            queue.full &= !eased;
-            let more = !queue.posts.is_empty();
+            let is_relieved = queue.is_full && !queue.exceeds(RELIEF_PART);
+            queue.is_full &= !is_relieved;
+            let more = !queue.messages.is_empty();
             drop(queue);
-            if eased {
-                congestion.ends();
+            if is_relieved {
+                congestion.end();
             }
             if left == 0 || !more {
                 return more;
@@ -218,11 +218,11 @@ impl Office {
     }
 }
 
-impl Members {
+impl Subscribers {
     /// Delivers messages of one channel from `at` on. `number` is the number of the first message. False when `left`
     /// steps are not enough. Several messages together have no pattern subscribers: a client that subscribes to a
     /// pattern meanwhile catches up first.
-    fn hand_out(
+    fn deliver_batch(
         &self,
         messages: &[Arc<Message>],
         number: u64,
@@ -237,7 +237,7 @@ impl Members {
             };
             if let Some(clients) = topics.get(message.channel()) {
                 let frames: SmallVec<[Frame; 1]> = messages.iter().map(|m| m.frame().clone()).collect();
-                if !hand_to(clients, &frames, number, &mut at.client, left) {
+                if !deliver_to(clients, &frames, number, &mut at.client, left) {
                     return false;
                 }
             }
@@ -252,7 +252,7 @@ impl Members {
             }
             if at.client == ALL || !matches(pattern, message.channel(), left) {
                 at.client = ALL;
-            } else if !hand_to(clients, &[message.pattern_frame(pattern)], number, &mut at.client, left) {
+            } else if !deliver_to(clients, &[message.pattern_frame(pattern)], number, &mut at.client, left) {
                 return false;
             }
             if *left == 0 {
@@ -265,18 +265,18 @@ impl Members {
 
 /// Hands frames to those of `clients` that do not have them yet. `number` is the number of the first frame's message.
 /// False when `left` steps are not enough.
-fn hand_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
+fn deliver_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
     let begin = clients.partition_point(|c| c.id < *from);
     for client in &clients[begin..] {
         if *left == 0 {
             *from = client.id;
             return false;
         }
-        *left = left.saturating_sub(HAND_OVER_STEPS * frames.len());
-        let had = client.inbox.caught_up();
+        *left = left.saturating_sub(STEPS_PER_DELIVERY * frames.len());
+        let delivered_until = client.inbox.caught_up();
         for (frame, number) in frames.iter().zip(number..) {
-            if had < number {
-                client.post(frame.clone());
+            if delivered_until < number {
+                client.push_frame(frame.clone());
             }
         }
     }
