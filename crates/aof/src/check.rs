@@ -1,6 +1,6 @@
 //! Checks a file: reads all of it and keeps only counts. `strand check aof` prints the result.
 
-use crate::reader::{Broken, Commands, Item};
+use crate::reader::{Commands, InvalidCommand, Item};
 use std::io::Read;
 use strand_rdb::check::{Report as RdbReport, check_start};
 use strand_wire::args::Argv;
@@ -36,17 +36,15 @@ pub enum Problem {
     },
     /// A command is damaged or incomplete.
     #[error(transparent)]
-    Command(#[from] Broken),
-    /// The file has MULTI inside a transaction, or EXEC outside of one.
-    #[error("offset {offset}: {name} where none may be")]
-    Transaction {
-        /// Offset of this command in the file.
-        offset: u64,
-        /// The name of this command: MULTI or EXEC.
-        name: &'static str,
-    },
+    Command(#[from] InvalidCommand),
+    /// The file has MULTI inside a transaction. Holds the offset of this MULTI.
+    #[error("offset {0}: MULTI inside a transaction, which cannot be nested")]
+    NestedMulti(u64),
+    /// The file has EXEC outside of a transaction. Holds the offset of this EXEC.
+    #[error("offset {0}: EXEC without MULTI before it")]
+    ExecWithoutMulti(u64),
     /// The file ends after MULTI and before EXEC.
-    #[error("offset {0}: the file ends before the EXEC of a MULTI")]
+    #[error("offset {0}: the file ends inside a transaction: MULTI without EXEC")]
     Unfinished(u64),
 }
 
@@ -56,19 +54,21 @@ pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
     // Find out from the first bytes whether the file starts with an RDB.
     let mut head = Vec::new();
     if let Err(e) = reader.by_ref().take(MAGIC_BYTES_MAX).read_to_end(&mut head) {
-        report.problem = Some(Broken { offset: 0, problem: e.into() }.into());
+        report.problem = Some(InvalidCommand { offset: 0, problem: e.into() }.into());
         return report;
     }
     if !starts_as_rdb(&head) {
         let commands = Commands::new(reader, &head, 0);
-        read(commands, until_s, &mut report);
+        read_commands(commands, until_s, &mut report);
         return report;
     }
     let (rdb, rest) = check_start(head.as_slice().chain(reader));
     let offset = rdb.bytes;
     report.rdb = Some(rdb);
     match rest {
-        Ok((reader, held)) => read(Commands::new(reader, &held, offset), until_s, &mut report),
+        Ok((reader, read_ahead)) => {
+            read_commands(Commands::new(reader, &read_ahead, offset), until_s, &mut report)
+        }
         Err(why) => report.problem = Some(Problem::Rdb { offset, why }),
     }
     report
@@ -82,7 +82,7 @@ pub fn starts_as_rdb(head: &[u8]) -> bool {
     MAGICS.iter().any(|magic| head.starts_with(magic))
 }
 
-fn read<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, report: &mut Report) {
+fn read_commands<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, report: &mut Report) {
     let (mut argv, mut in_multi) = (Argv::new(), false);
     loop {
         let offset = commands.offset();
@@ -105,21 +105,23 @@ fn read<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, report: &mut R
                 return;
             }
             Ok(Item::End) => return,
-            Err(broken) => {
-                report.problem = Some(broken.into());
+            Err(invalid) => {
+                report.problem = Some(invalid.into());
                 return;
             }
         }
         report.commands += 1;
         let args = argv.args();
-        let name = [(args.is(0, "MULTI"), "MULTI", true), (args.is(0, "EXEC"), "EXEC", false)];
-        if let Some((_, name, begins)) = name.into_iter().find(|(is, ..)| *is) {
-            if in_multi == begins {
-                report.problem = Some(Problem::Transaction { offset, name });
-                return;
-            }
-            in_multi = begins;
+        let (is_multi, is_exec) = (args.is(0, "MULTI"), args.is(0, "EXEC"));
+        if is_multi && in_multi {
+            report.problem = Some(Problem::NestedMulti(offset));
+            return;
         }
+        if is_exec && !in_multi {
+            report.problem = Some(Problem::ExecWithoutMulti(offset));
+            return;
+        }
+        in_multi = (in_multi || is_multi) && !is_exec;
     }
 }
 
@@ -148,7 +150,10 @@ mod tests {
         assert!(matches!(report.problem, Some(Problem::Unfinished(_))), "{report:?}");
         assert_eq!(report.good_bytes, before);
         let (_, report) = of(&["SET a 1", "MULTI", "SET a 1"], "*1\r\n$4\r\nEX");
-        assert!(matches!(&report.problem, Some(Problem::Command(broken)) if broken.is_cut()), "{report:?}");
+        assert!(
+            matches!(&report.problem, Some(Problem::Command(invalid)) if invalid.is_truncated()),
+            "{report:?}"
+        );
         assert_eq!(report.good_bytes, before);
         for (lines, name) in [(&["SET a 1", "EXEC"][..], "EXEC"), (&["SET a 1", "MULTI", "MULTI"], "MULTI")] {
             let (_, report) = of(lines, "");

@@ -40,7 +40,7 @@ pub struct Manifest {
 /// The reason why a text is not a manifest.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line} ({text:?}): {problem}")]
-pub struct NoManifest {
+pub struct InvalidManifest {
     /// The number of the invalid line, from 1; 0: the text has no line.
     pub line: usize,
     /// The invalid line, or its start.
@@ -49,7 +49,7 @@ pub struct NoManifest {
     pub problem: Problem,
 }
 
-/// The error in a manifest, see [`NoManifest`].
+/// The error in a manifest, see [`InvalidManifest`].
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
@@ -60,7 +60,7 @@ pub enum Problem {
     #[error("The AOF manifest file contains too long line")]
     LongLine,
     /// The manifest has more than 100,000 lines.
-    #[error("the AOF manifest has too many lines")]
+    #[error("the AOF manifest has more than {LINES_MAX} lines")]
     ManyLines,
     /// A line is not a list of name-value pairs, or a required pair is missing.
     #[error("Invalid AOF manifest file format")]
@@ -84,10 +84,10 @@ impl Manifest {
     ///
     /// # Errors
     /// The first invalid line.
-    pub fn parse(text: &[u8]) -> Result<Manifest, NoManifest> {
+    pub fn parse(text: &[u8]) -> Result<Manifest, InvalidManifest> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
-            return Err(NoManifest { line: 0, text: String::new(), problem: Problem::Empty });
+            return Err(InvalidManifest { line: 0, text: String::new(), problem: Problem::Empty });
         }
         let mut rest = text;
         for line in 1.. {
@@ -96,22 +96,22 @@ impl Manifest {
             }
             let end = rest.iter().take(LINE_BYTES_MAX).position(|b| *b == b'\n');
             let shown = &rest[..end.unwrap_or(rest.len().min(LINE_BYTES_MAX))];
-            let wrong = |problem| {
+            let invalid = |problem| {
                 let text = String::from_utf8_lossy(shown).trim().to_string();
-                NoManifest { line, text, problem }
+                InvalidManifest { line, text, problem }
             };
             if line > LINES_MAX {
-                return Err(wrong(Problem::ManyLines));
+                return Err(invalid(Problem::ManyLines));
             }
             let is_comment = shown.first() == Some(&b'#');
             let end = match end {
                 Some(end) => end,
                 // A comment line at the end of the text may lack its line feed, as in redis-server.
                 None if is_comment && shown.len() == rest.len() => rest.len() - 1,
-                None => return Err(wrong(Problem::LongLine)),
+                None => return Err(invalid(Problem::LongLine)),
             };
             if !is_comment {
-                manifest.add_line(shown).map_err(wrong)?;
+                manifest.add_line(shown).map_err(invalid)?;
             }
             rest = &rest[end + 1..];
         }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> (usize, Problem) {
-        let wrong = Manifest::parse(text.as_bytes()).expect_err("no manifest");
+        let invalid = Manifest::parse(text.as_bytes()).expect_err("no manifest");
         (wrong.line, wrong.problem)
     }
 

@@ -36,20 +36,20 @@ pub enum Item {
 /// Why a file is invalid, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("offset {offset}: {problem}")]
-pub struct Broken {
+pub struct InvalidCommand {
     /// Offset of the first invalid byte.
     pub offset: u64,
     /// What is wrong with the byte at this offset.
     pub problem: Problem,
 }
 
-/// The kinds of errors, see [`Broken`].
+/// The kinds of errors, see [`InvalidCommand`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// The file ends inside a command.
     #[error("the file ends inside a command")]
-    Cut,
+    Truncated,
     /// The file has a byte that does not fit the format.
     #[error("expected {expected}, found {found:?}")]
     Unexpected {
@@ -62,7 +62,7 @@ pub enum Problem {
     #[error("no memory for an argument of {0} bytes")]
     Memory(u64),
     /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("the file cannot be read: {0}")]
     Io(io::Error),
 }
 
@@ -73,10 +73,10 @@ impl From<io::Error> for Problem {
     }
 }
 
-impl Broken {
+impl InvalidCommand {
     /// True when the file is valid but too short.
-    pub fn is_cut(&self) -> bool {
-        matches!(self.problem, Problem::Cut)
+    pub fn is_truncated(&self) -> bool {
+        matches!(self.problem, Problem::Truncated)
     }
 }
 
@@ -88,33 +88,41 @@ pub struct Commands<R> {
     start: usize,
     end: usize,
     /// Number of bytes of the file before `buffer[0]`.
-    passed: u64,
+    buffer_offset: u64,
     /// True when the reader has no more bytes for `buffer`.
-    is_over: bool,
+    is_at_end: bool,
     /// The I/O error that ended the reading, if any.
     failure: Option<io::Error>,
 }
 
 impl<R: Read> Commands<R> {
-    /// Reads the bytes of `held`, which start at `offset` of the file, and then `reader`.
-    pub fn new(reader: R, held: &[u8], offset: u64) -> Commands<R> {
-        let mut buffer = vec![0; BUFFER_BYTES.max(held.len())].into_boxed_slice();
-        buffer[..held.len()].copy_from_slice(held);
-        Commands { reader, buffer, start: 0, end: held.len(), passed: offset, is_over: false, failure: None }
+    /// Reads the bytes of `read_ahead`, which start at `offset` of the file, and then `reader`.
+    pub fn new(reader: R, read_ahead: &[u8], offset: u64) -> Commands<R> {
+        let mut buffer = vec![0; BUFFER_BYTES.max(read_ahead.len())].into_boxed_slice();
+        buffer[..read_ahead.len()].copy_from_slice(read_ahead);
+        Commands {
+            reader,
+            buffer,
+            start: 0,
+            end: read_ahead.len(),
+            buffer_offset: offset,
+            is_at_end: false,
+            failure: None,
+        }
     }
     /// The offset of the next item.
     pub fn offset(&self) -> u64 {
-        self.passed + self.start as u64
+        self.buffer_offset + self.start as u64
     }
     /// Reads one item. The arguments of a command replace the content of `argv`.
     ///
     /// # Errors
     /// The error and its position. Nothing more can be read after it.
-    pub fn next(&mut self, argv: &mut Argv) -> Result<Item, Broken> {
+    pub fn next(&mut self, argv: &mut Argv) -> Result<Item, InvalidCommand> {
         argv.clear();
         loop {
-            match self.at_hand(1) {
-                [] => return if self.failure.is_some() { Err(self.cut()) } else { Ok(Item::End) },
+            match self.buffered(1) {
+                [] => return if self.failure.is_some() { Err(self.truncated()) } else { Ok(Item::End) },
                 // Skip a line feed: a server whose write failed left it in place of a command.
                 [b'\n', ..] => self.start += 1,
                 [b'#', ..] => return self.annotation(),
@@ -126,23 +134,23 @@ impl<R: Read> Commands<R> {
             let len = self.number(b'$', "$ and the length of an argument", 0..=ARGUMENT_BYTES_MAX)?;
             match len as usize {
                 len @ 0..LARGE_BYTES_MIN => {
-                    let bytes = self.at_hand(len);
+                    let bytes = self.buffered(len);
                     if bytes.len() < len {
-                        return Err(self.cut());
+                        return Err(self.truncated());
                     }
                     argv.push(&bytes[..len]);
                     self.start += len;
                 }
-                len => self.large(len, argv)?,
+                len => self.read_large_argument(len, argv)?,
             }
-            self.line_end()?;
+            self.expect_line_end()?;
         }
         Ok(Item::Command)
     }
 
     /// The bytes of the file from the current position on: at least `n`, unless the file ends.
-    fn at_hand(&mut self, n: usize) -> &[u8] {
-        if self.end - self.start < n && !self.is_over {
+    fn buffered(&mut self, n: usize) -> &[u8] {
+        if self.end - self.start < n && !self.is_at_end {
             self.fetch(n);
         }
         &self.buffer[self.start..self.end]
@@ -151,14 +159,14 @@ impl<R: Read> Commands<R> {
     fn fetch(&mut self, n: usize) {
         debug_assert!(n <= self.buffer.len());
         self.buffer.copy_within(self.start..self.end, 0);
-        self.passed += self.start as u64;
+        self.buffer_offset += self.start as u64;
         (self.start, self.end) = (0, self.end - self.start);
-        while self.end < n && !self.is_over {
+        while self.end < n && !self.is_at_end {
             match self.reader.read(&mut self.buffer[self.end..]) {
-                Ok(0) => self.is_over = true,
+                Ok(0) => self.is_at_end = true,
                 Ok(read) => self.end += read,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => (self.is_over, self.failure) = (true, Some(e)),
+                Err(e) => (self.is_at_end, self.failure) = (true, Some(e)),
             }
         }
     }
@@ -168,14 +176,14 @@ impl<R: Read> Commands<R> {
         mark: u8,
         expected: &'static str,
         allowed: std::ops::RangeInclusive<i64>,
-    ) -> Result<i64, Broken> {
-        let bytes = self.at_hand(NUMBER_LINE_BYTES_MAX);
+    ) -> Result<i64, InvalidCommand> {
+        let bytes = self.buffered(NUMBER_LINE_BYTES_MAX);
         // The line is usually short, so parse it in one pass.
         let (mut value, mut at, negative) = match bytes {
             [first, ..] if *first != mark => return Err(self.unexpected(0, expected)),
             [_, b'-', ..] => (0i64, 2, true),
             [_, ..] => (0, 1, false),
-            [] => return Err(self.cut()),
+            [] => return Err(self.truncated()),
         };
         let digits_from = at;
         while let Some(digit) = bytes.get(at).filter(|b| b.is_ascii_digit())
@@ -190,31 +198,36 @@ impl<R: Read> Commands<R> {
                 Ok(value)
             }
             [b'\r', b'\n', ..] => Err(self.unexpected(0, expected)),
-            [] | [b'\r'] => Err(self.cut()),
-            _ => Err(self.unexpected(at, "\\r\\n behind a number")),
+            [] | [b'\r'] => Err(self.truncated()),
+            _ => Err(self.unexpected(at, "\\r\\n after a number")),
         }
     }
-    fn line_end(&mut self) -> Result<(), Broken> {
-        match self.at_hand(2) {
+    fn expect_line_end(&mut self) -> Result<(), InvalidCommand> {
+        match self.buffered(2) {
             [b'\r', b'\n', ..] => {
                 self.start += 2;
                 Ok(())
             }
-            [] | [b'\r'] => Err(self.cut()),
-            _ => Err(self.unexpected(0, "\\r\\n behind an argument")),
+            [] | [b'\r'] => Err(self.truncated()),
+            _ => Err(self.unexpected(0, "\\r\\n after an argument")),
         }
     }
     /// Reads an argument into its own allocation.
-    fn large(&mut self, len: usize, argv: &mut Argv) -> Result<(), Broken> {
+    fn read_large_argument(&mut self, len: usize, argv: &mut Argv) -> Result<(), InvalidCommand> {
         let mut body = Body::new(len);
         while body.remaining() > 0 {
-            let held = &self.buffer[self.start..self.end];
-            if held.is_empty() && self.is_over {
-                return Err(self.cut());
+            let buffered = &self.buffer[self.start..self.end];
+            if buffered.is_empty() && self.is_at_end {
+                return Err(self.truncated());
             }
-            match body.try_fill_from(held) {
+            match body.try_fill_from(buffered) {
                 Ok(taken) => self.start += taken,
-                Err(_) => return Err(Broken { offset: self.offset(), problem: Problem::Memory(len as u64) }),
+                Err(_) => {
+                    return Err(InvalidCommand {
+                        offset: self.offset(),
+                        problem: Problem::Memory(len as u64),
+                    });
+                }
             }
             if body.remaining() > 0 {
                 self.fetch(1);
@@ -223,11 +236,15 @@ impl<R: Read> Commands<R> {
         argv.push_blob(body.into_blob());
         Ok(())
     }
-    fn annotation(&mut self) -> Result<Item, Broken> {
-        let bytes = self.at_hand(ANNOTATION_BYTES_MAX);
+    fn annotation(&mut self) -> Result<Item, InvalidCommand> {
+        let bytes = self.buffered(ANNOTATION_BYTES_MAX);
         let Some(end) = bytes.iter().take(ANNOTATION_BYTES_MAX).position(|b| *b == b'\n') else {
-            let is_cut = bytes.len() < ANNOTATION_BYTES_MAX;
-            return Err(if is_cut { self.cut() } else { self.unexpected(0, "an annotation of one line") });
+            let is_truncated = bytes.len() < ANNOTATION_BYTES_MAX;
+            return Err(if is_truncated {
+                self.truncated()
+            } else {
+                self.unexpected(0, "an annotation of one line")
+            });
         };
         let time = bytes[..end].trim_ascii().strip_prefix(b"#TS:");
         let time = time.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
@@ -235,17 +252,20 @@ impl<R: Read> Commands<R> {
         Ok(time.map_or(Item::Annotation, Item::Timestamp))
     }
     #[cold]
-    fn cut(&mut self) -> Broken {
-        let problem = self.failure.take().map_or(Problem::Cut, Problem::Io);
-        Broken { offset: self.passed + self.end as u64, problem }
+    fn truncated(&mut self) -> InvalidCommand {
+        let problem = self.failure.take().map_or(Problem::Truncated, Problem::Io);
+        InvalidCommand { offset: self.buffer_offset + self.end as u64, problem }
     }
     #[cold]
-    fn unexpected(&mut self, ahead: usize, expected: &'static str) -> Broken {
+    fn unexpected(&mut self, ahead: usize, expected: &'static str) -> InvalidCommand {
         const SHOWN_BYTES_MAX: usize = 16;
         let from = self.start + ahead;
         let found = &self.buffer[from..self.end.min(from + SHOWN_BYTES_MAX)];
         let found = String::from_utf8_lossy(found).into_owned();
-        Broken { offset: self.passed + from as u64, problem: Problem::Unexpected { expected, found } }
+        InvalidCommand {
+            offset: self.buffer_offset + from as u64,
+            problem: Problem::Unexpected { expected, found },
+        }
     }
 }
 

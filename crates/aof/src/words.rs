@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(split(line.join(" \t").as_bytes()).expect("words"), words);
         assert_eq!(quote(b"x.1.aof"), "x.1.aof");
         assert_eq!(split(b" 'a\\'b' \"\\x41\\q\" "), Some(vec![b"a'b".to_vec(), b"Aq".to_vec()]));
-        for broken in [&b"\"open"[..], b"'open", b"\"a\"b", b"'a'b", b"x\"a\"b"] {
-            assert_eq!(split(broken), None, "{broken:?}");
+        for invalid in [&b"\"open"[..], b"'open", b"\"a\"b", b"'a'b", b"x\"a\"b"] {
+            assert_eq!(split(invalid), None, "{invalid:?}");
         }
     }
 }

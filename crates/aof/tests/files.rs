@@ -51,8 +51,8 @@ fn files_of_real_servers_are_whole() {
                     );
                     whole += 1;
                 }
-                Some(Problem::Command(broken)) if broken.is_cut() => {
-                    assert!(path.to_string_lossy().contains("-cut/"), "{}: {broken}", path.display());
+                Some(Problem::Command(invalid)) if invalid.is_truncated() => {
+                    assert!(path.to_string_lossy().contains("-cut/"), "{}: {invalid}", path.display());
                     cut += 1;
                 }
                 Some(problem) => panic!("{}: {problem}", path.display()),

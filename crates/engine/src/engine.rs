@@ -184,12 +184,12 @@ impl Engine {
     /// Call this after every change of users. Each session reads its user again before its next command. Sessions
     /// with subscriptions do so at once.
     pub(crate) fn users_changed(&self) {
-        self.config.touch();
+        self.config.invalidate_sessions();
         self.clients.wake_subscribers();
     }
     /// Call this after users were removed: their sessions are closed, also idle ones.
     pub(crate) fn users_removed(&self) {
-        self.config.touch();
+        self.config.invalidate_sessions();
         self.clients.wake_all();
     }
     /// True when `acl-pubsub-default` gives new users all channels.

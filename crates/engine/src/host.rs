@@ -134,7 +134,7 @@ pub trait HostServices {
     }
     /// Drops caches of the services, because memory is short. Runs on a helper thread.
     fn shrink_caches(&self) {}
-    /// More `INFO search` lines: (name, value).
+    /// The lines of `INFO search` about the services: (name, value).
     fn info_search(&self) -> Vec<(String, String)>;
 }
 
@@ -223,7 +223,7 @@ pub trait HostLog {
 /// Threads, and waiting. Only a host waits: the engine waits at its [`Signal`].
 pub trait HostThreads {
     /// Where a worker's thread is now, in the kernel and in the program. For a log line. Empty when the system does not
-    /// tell.
+    /// report it.
     fn worker_place(&self, worker: usize) -> String {
         let _ = worker;
         String::new()
@@ -298,13 +298,13 @@ pub trait HostFigures {
 /// Memory as the allocator and the kernel see it, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFacts {
-    /// Allocated by the program, with the next figure.
+    /// Bytes that the allocator has given out, including `thread_caches_bytes`.
     pub used_bytes: u64,
     /// Free memory that the allocator keeps ready for each thread.
     pub thread_caches_bytes: u64,
-    /// In pages the allocator holds active.
+    /// Bytes of the pages that are in use by the allocator (jemalloc's `active`).
     pub active_bytes: u64,
-    /// Resident pages of the allocator.
+    /// Bytes of the allocator's resident pages.
     pub resident_bytes: u64,
     /// Resident set of the process.
     pub rss_bytes: u64,
@@ -328,9 +328,9 @@ pub struct ServiceMemory {
 /// Processor time in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuFacts {
-    /// In the kernel.
+    /// Processor time in the kernel.
     pub system_us: u64,
-    /// In user mode.
+    /// Processor time in user mode.
     pub user_us: u64,
 }
 
@@ -381,7 +381,7 @@ pub enum Framing {
 pub struct PeerInfo {
     /// `ip:port` of the peer, as CLIENT LIST shows it (`[v6]:port`).
     pub addr: String,
-    /// `ip:port` of our end.
+    /// `ip:port` of the server's end of the connection.
     pub laddr: String,
     /// The socket's descriptor number, for CLIENT LIST only.
     pub fd: i32,
@@ -407,6 +407,6 @@ pub trait Signal: Send + Sync {
     fn changes(&self) -> u64;
     /// Waits until there are more than `seen` changes, at most `at_most_us`. False after a timeout.
     fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool;
-    /// Reports a change.
+    /// Reports a change, and wakes the waiting threads.
     fn notify(&self);
 }

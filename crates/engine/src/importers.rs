@@ -92,12 +92,12 @@ impl Importers {
         let mut held = self.held.lock();
         let key = (db, dataset.to_vec());
         let Some(holder) = held.get_mut(&key).filter(|holder| holder.client == client) else { return false };
-        let (told, before) = (counted(&report), holder.counted);
-        (holder.report, holder.counted) = (report, told);
+        let (reported, before) = (counted(&report), holder.counted);
+        (holder.report, holder.counted) = (report, reported);
         drop(held);
         self.count(key, |totals| {
-            for ((total, told), before) in totals.counted.iter_mut().zip(told).zip(before) {
-                *total = total.saturating_add(told.saturating_sub(before));
+            for ((total, reported), before) in totals.counted.iter_mut().zip(reported).zip(before) {
+                *total = total.saturating_add(reported.saturating_sub(before));
             }
         });
         true

@@ -46,9 +46,9 @@ pub struct Report {
 /// Reads a whole file. The report of a broken file covers the part before the error. `progress` is called with the
 /// number of bytes read.
 ///
-/// The format of every value is checked, including the entries of streams. A key that stands twice in one database is
+/// The format of every value is checked, including the entries of streams. A key that occurs twice in one database is
 /// an error, as it is for a server that loads the file. A server skips keys that expired before `now_ms`, and empty
-/// collections, so these may stand twice. Duplicate elements of a collection are not detected.
+/// collections, so these may occur twice. Duplicate elements of a collection are not detected.
 pub fn check<R: Read>(reader: R, now_ms: i64, progress: &mut dyn FnMut(u64)) -> (Report, Result<(), Error>) {
     let (report, done) = check_file(reader, now_ms, progress);
     (report, done.map(drop))
@@ -93,14 +93,14 @@ fn read<R: Read>(
         match event {
             Event::Aux { name, value } => {
                 if report.aux.len() < AUX_KEPT_MAX {
-                    report.aux.push((shown(&name, AUX_BYTES_MAX), shown(&value, AUX_BYTES_MAX)));
+                    report.aux.push((printable(&name, AUX_BYTES_MAX), printable(&value, AUX_BYTES_MAX)));
                 }
             }
             Event::SelectDb(number) => db = number,
             Event::Function(_) => report.functions += 1,
             Event::ModuleAux(module) => count_module(report, module.to_string()),
             Event::Key { key, kind, expires_at_ms, .. } => {
-                report.key = Some(shown(&key, KEY_BYTES_MAX));
+                report.key = Some(printable(&key, KEY_BYTES_MAX));
                 let of_db = report.databases.entry(db).or_default();
                 of_db.0 += 1;
                 of_db.1 += u64::from(expires_at_ms.is_some());
@@ -181,6 +181,6 @@ fn type_name(kind: Kind) -> &'static str {
 }
 
 /// The start of `bytes` for a message: printable, with control characters escaped.
-fn shown(bytes: &[u8], bytes_max: usize) -> String {
+fn printable(bytes: &[u8], bytes_max: usize) -> String {
     bytes[..bytes.len().min(bytes_max)].escape_ascii().to_string()
 }

@@ -54,17 +54,17 @@ pub struct ValueDigest(Digest);
 
 impl ValueDigest {
     /// The digest of a value alone (DEBUG DIGEST-VALUE).
-    pub fn new(of: Type) -> ValueDigest {
-        ValueDigest::continued(Digest::default(), of)
+    pub fn new(value_type: Type) -> ValueDigest {
+        ValueDigest::start_with(Digest::default(), value_type)
     }
     /// The digest of a key and its value, as a part of a dataset (DEBUG DIGEST).
-    pub fn of_key(key: &[u8], of: Type) -> ValueDigest {
+    pub fn of_key(key: &[u8], value_type: Type) -> ValueDigest {
         let mut digest = Digest::default();
         digest.mix(key);
-        ValueDigest::continued(digest, of)
+        ValueDigest::start_with(digest, value_type)
     }
-    fn continued(mut digest: Digest, of: Type) -> ValueDigest {
-        digest.mix(&(of as u32).to_be_bytes());
+    fn start_with(mut digest: Digest, value_type: Type) -> ValueDigest {
+        digest.mix(&(value_type as u32).to_be_bytes());
         ValueDigest(digest)
     }
 

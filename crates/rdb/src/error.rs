@@ -19,6 +19,14 @@ pub enum Error {
     /// The bytes violate the format. The text says how.
     #[error("{0}")]
     Corrupt(&'static str),
+    /// A number in the bytes has a value that the format does not allow.
+    #[error("expected {expected}, found {found}")]
+    Unexpected {
+        /// What the format allows at this place.
+        expected: &'static str,
+        /// The value in the input; at most `u32::MAX`, to keep this type small.
+        found: u32,
+    },
     /// A string is longer than [`crate::STRING_BYTES_MAX`].
     #[error("a string of {bytes} bytes, at most {} are read", crate::STRING_BYTES_MAX)]
     StringTooLong {
@@ -42,12 +50,12 @@ pub enum Error {
     #[error("value type {0} is unknown")]
     UnknownType(u8),
     /// Functions in the format of release candidates of Redis 7.0. Released servers refuse them too.
-    #[error("functions in the form of a release candidate of Redis 7.0 are not read")]
+    #[error("functions in the format of a release candidate of Redis 7.0 are not supported")]
     PreReleaseFunction,
     /// A module value in the format of release candidates of Redis 4.0. Only the module knows its length.
-    #[error("a module's value in the form of a release candidate of Redis 4.0 is not read")]
+    #[error("a module's value in the format of a release candidate of Redis 4.0 is not supported")]
     PreReleaseModule,
-    /// A key stands twice in one database. Only [`crate::check`] looks for it: a reader keeps no keys.
+    /// A key occurs twice in one database. Only [`crate::check`] looks for it: a reader keeps no keys.
     #[error("the key is in the file twice")]
     DuplicateKey,
     /// The stored checksum differs from the checksum of the bytes.
@@ -58,6 +66,13 @@ pub enum Error {
         /// The checksum that is stored in the file or payload.
         stored: u64,
     },
+}
+
+impl Error {
+    /// The error for the number `found`, which the format does not allow.
+    pub(crate) fn unexpected(expected: &'static str, found: u64) -> Error {
+        Error::Unexpected { expected, found: u32::try_from(found).unwrap_or(u32::MAX) }
+    }
 }
 
 // `#[from]` would make the cause a source too, and the text has the cause in it already.

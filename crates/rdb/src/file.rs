@@ -95,9 +95,9 @@ pub enum Event<'a> {
     },
 }
 
-/// What a file says about a key before the key: its use and its expiry.
+/// The attributes of a key, which the file has before the key: its use and its expiry.
 #[derive(Clone, Copy, Default)]
-struct Before {
+struct KeyAttributes {
     expires_at_ms: Option<i64>,
     idle_s: Option<u64>,
     freq: Option<u8>,
@@ -117,10 +117,10 @@ pub struct FileReader<R> {
     version: u16,
     dialect: Dialect,
     state: State,
-    before: Before,
+    attributes: KeyAttributes,
     value: ValueReader,
-    first: Vec<u8>,
-    second: Vec<u8>,
+    first_buffer: Vec<u8>,
+    second_buffer: Vec<u8>,
 }
 
 impl<R: Read> FileReader<R> {
@@ -144,9 +144,9 @@ impl<R: Read> FileReader<R> {
         let dialect = Dialect::of_version(version)
             .filter(|d| version > 0 && *d == written_by)
             .ok_or(Error::Version { version })?;
-        let (value, first, second) = (ValueReader::new(entries), Vec::new(), Vec::new());
-        let (state, before) = (State::Records, Before::default());
-        Ok(FileReader { source, version, dialect, state, before, value, first, second })
+        let (value, first_buffer, second_buffer) = (ValueReader::new(entries), Vec::new(), Vec::new());
+        let (state, attributes) = (State::Records, KeyAttributes::default());
+        Ok(FileReader { source, version, dialect, state, attributes, value, first_buffer, second_buffer })
     }
 
     /// The file's RDB version.
@@ -210,20 +210,20 @@ impl<R: Read> FileReader<R> {
     pub fn string_value(&mut self) -> Result<Text<'_>> {
         debug_assert!(self.state == State::Value, "a key comes before its value");
         self.state = State::Records;
-        p::string(&mut self.source, &mut self.first)
+        p::string(&mut self.source, &mut self.first_buffer)
     }
 
     fn record(&mut self) -> Result<Event<'_>> {
         loop {
             let source = &mut self.source;
             match p::byte(source)? {
-                opcode::EXPIRE_TIME_MS => self.before.expires_at_ms = Some(p::i64_le(source)?),
+                opcode::EXPIRE_TIME_MS => self.attributes.expires_at_ms = Some(p::i64_le(source)?),
                 opcode::EXPIRE_TIME => {
                     let seconds = i32::from_le_bytes(p::array(source)?);
-                    self.before.expires_at_ms = Some(i64::from(seconds) * 1000);
+                    self.attributes.expires_at_ms = Some(i64::from(seconds) * 1000);
                 }
-                opcode::IDLE => self.before.idle_s = Some(p::length(source)?),
-                opcode::FREQ => self.before.freq = Some(p::byte(source)?),
+                opcode::IDLE => self.attributes.idle_s = Some(p::length(source)?),
+                opcode::FREQ => self.attributes.freq = Some(p::byte(source)?),
                 opcode::SELECT_DB => return Ok(Event::SelectDb(p::length(source)?)),
                 opcode::RESIZE_DB => {
                     let (keys, expiring) = self.lengths()?;
@@ -235,11 +235,11 @@ impl<R: Read> FileReader<R> {
                     return Ok(Event::SlotInfo { slot, keys, expiring });
                 }
                 opcode::AUX => {
-                    p::string_into(source, &mut self.first)?;
-                    let value = p::string(source, &mut self.second)?;
-                    return Ok(Event::Aux { name: p::shown(&mut self.first), value });
+                    p::string_into(source, &mut self.first_buffer)?;
+                    let value = p::string(source, &mut self.second_buffer)?;
+                    return Ok(Event::Aux { name: p::take_text(&mut self.first_buffer), value });
                 }
-                opcode::FUNCTION => return Ok(Event::Function(p::string(source, &mut self.first)?)),
+                opcode::FUNCTION => return Ok(Event::Function(p::string(source, &mut self.first_buffer)?)),
                 opcode::FUNCTION_PRE_GA => return Err(Error::PreReleaseFunction),
                 opcode::MODULE_AUX => return Ok(Event::ModuleAux(skip_module_aux(source)?)),
                 opcode::SLOT_IMPORT if self.dialect == Dialect::Valkey => {
@@ -260,11 +260,11 @@ impl<R: Read> FileReader<R> {
     }
 
     fn key(&mut self, value_type: u8) -> Result<Event<'_>> {
-        p::string_into(&mut self.source, &mut self.first)?;
+        p::string_into(&mut self.source, &mut self.first_buffer)?;
         let kind = self.value.begin(value_type, self.dialect, &mut self.source)?;
         self.state = State::Value;
-        let Before { expires_at_ms, idle_s, freq } = std::mem::take(&mut self.before);
-        Ok(Event::Key { key: p::shown(&mut self.first), kind, expires_at_ms, idle_s, freq })
+        let KeyAttributes { expires_at_ms, idle_s, freq } = std::mem::take(&mut self.attributes);
+        Ok(Event::Key { key: p::take_text(&mut self.first_buffer), kind, expires_at_ms, idle_s, freq })
     }
 
     fn end(&mut self) -> Result<Event<'static>> {

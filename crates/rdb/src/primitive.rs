@@ -32,7 +32,7 @@ pub(crate) fn byte(source: &mut impl Source) -> Result<u8> {
 
 #[inline]
 pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]> {
-    if let Some(bytes) = source.at_hand().first_chunk::<N>() {
+    if let Some(bytes) = source.buffered().first_chunk::<N>() {
         let bytes = *bytes;
         source.consume(N);
         return Ok(bytes);
@@ -40,8 +40,8 @@ pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]>
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        let n = some(source)?.min(N - filled);
-        bytes[filled..filled + n].copy_from_slice(&source.at_hand()[..n]);
+        let n = ensure_buffered(source)?.min(N - filled);
+        bytes[filled..filled + n].copy_from_slice(&source.buffered()[..n]);
         source.consume(n);
         filled += n;
     }
@@ -49,20 +49,20 @@ pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]>
 }
 
 /// The number of bytes that are in memory, at least one: reads more bytes if there are none.
-fn some(source: &mut impl Source) -> Result<usize> {
-    while source.at_hand().is_empty() {
+fn ensure_buffered(source: &mut impl Source) -> Result<usize> {
+    while source.buffered().is_empty() {
         if !source.refill()? {
             return Err(Error::Truncated);
         }
     }
-    Ok(source.at_hand().len())
+    Ok(source.buffered().len())
 }
 
 /// Appends the next `n` bytes to `out`, which grows as they arrive.
 fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<()> {
     while n > 0 {
-        let piece = some(source)?.min(n);
-        out.extend_from_slice(&source.at_hand()[..piece]);
+        let piece = ensure_buffered(source)?.min(n);
+        out.extend_from_slice(&source.buffered()[..piece]);
         source.consume(piece);
         n -= piece;
     }
@@ -70,9 +70,9 @@ fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<(
 }
 
 /// Skips `n` bytes of the source.
-fn pass(source: &mut impl Source, mut n: usize) -> Result<()> {
+fn skip(source: &mut impl Source, mut n: usize) -> Result<()> {
     while n > 0 {
-        let piece = some(source)?.min(n);
+        let piece = ensure_buffered(source)?.min(n);
         source.consume(piece);
         n -= piece;
     }
@@ -88,7 +88,7 @@ pub(crate) fn length_or_encoding(source: &mut impl Source) -> Result<Length> {
         2 => match first {
             LENGTH_32 => u64::from(u32::from_be_bytes(array(source)?)),
             LENGTH_64 => u64::from_be_bytes(array(source)?),
-            _ => return Err(Error::Corrupt("a length of no known size")),
+            _ => return Err(Error::unexpected("0x80 or 0x81 before a long length", first.into())),
         },
         _ => return Ok(Length::Encoded(first & 63)),
     }))
@@ -98,7 +98,7 @@ pub(crate) fn length_or_encoding(source: &mut impl Source) -> Result<Length> {
 pub(crate) fn length(source: &mut impl Source) -> Result<u64> {
     match length_or_encoding(source)? {
         Length::Plain(n) => Ok(n),
-        Length::Encoded(_) => Err(Error::Corrupt("an encoded string where a length belongs")),
+        Length::Encoded(_) => Err(Error::Corrupt("an encoded string in place of a length")),
     }
 }
 
@@ -121,7 +121,7 @@ fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
         INT_8 => Ok(i64::from(i8::from_le_bytes(array(source)?))),
         INT_16 => Ok(i64::from(i16::from_le_bytes(array(source)?))),
         INT_32 => Ok(i64::from(i32::from_le_bytes(array(source)?))),
-        _ => Err(Error::Corrupt("a string in no known encoding")),
+        _ => Err(Error::unexpected("a string encoding from 0 to 3", encoding.into())),
     }
 }
 
@@ -133,8 +133,8 @@ pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result
         Length::Encoded(LZF) => {
             let packed_len = string_len(length(source)?)?;
             let len = string_len(length(source)?)?;
-            if source.at_hand().len() >= packed_len {
-                lzf::decompress(&source.at_hand()[..packed_len], len, out)?;
+            if source.buffered().len() >= packed_len {
+                lzf::decompress(&source.buffered()[..packed_len], len, out)?;
                 source.consume(packed_len);
                 return Ok(());
             }
@@ -153,23 +153,23 @@ pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result
 /// Reads a string into `memory`. Returns the string as a view, or as a vector of its own when it is long.
 pub(crate) fn string<'a>(source: &mut impl Source, memory: &'a mut Vec<u8>) -> Result<Text<'a>> {
     string_into(source, memory)?;
-    Ok(shown(memory))
+    Ok(take_text(memory))
 }
 
 /// The string in `memory`. A long string is moved out.
 #[inline]
-pub(crate) fn shown(memory: &mut Vec<u8>) -> Text<'_> {
+pub(crate) fn take_text(memory: &mut Vec<u8>) -> Text<'_> {
     if memory.len() >= OWNED_BYTES_MIN { Text::Owned(std::mem::take(memory)) } else { Text::Borrowed(memory) }
 }
 
 /// Skips a string.
 pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
     match length_or_encoding(source)? {
-        Length::Plain(n) => pass(source, string_len(n)?),
+        Length::Plain(n) => skip(source, string_len(n)?),
         Length::Encoded(LZF) => {
             let packed_len = string_len(length(source)?)?;
             string_len(length(source)?)?;
-            pass(source, packed_len)
+            skip(source, packed_len)
         }
         Length::Encoded(encoding) => stored_int(encoding, source).map(drop),
     }
@@ -205,7 +205,7 @@ pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
         .ok()
         .filter(|text| text.len() <= CHARS_MAX)
         .and_then(|text| text.parse().ok())
-        .ok_or(Error::Corrupt("a score that is no number"))
+        .ok_or(Error::Corrupt("a score that is not a number"))
 }
 
 /// Appends the encoding of a length to `out`.

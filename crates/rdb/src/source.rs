@@ -11,7 +11,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// fetched.
 pub trait Source {
     /// The bytes of the source that are in memory already.
-    fn at_hand(&self) -> &[u8];
+    fn buffered(&self) -> &[u8];
     /// Consumes `n` bytes, at most the bytes in memory.
     fn consume(&mut self, n: usize);
     /// Fetches more bytes. Call it only when none are in memory. Returns false at the end of the input.
@@ -21,7 +21,7 @@ pub trait Source {
 /// A slice is a source of its bytes.
 impl Source for &[u8] {
     #[inline]
-    fn at_hand(&self) -> &[u8] {
+    fn buffered(&self) -> &[u8] {
         self
     }
     #[inline]
@@ -35,8 +35,8 @@ impl Source for &[u8] {
 
 impl<S: Source> Source for &mut S {
     #[inline]
-    fn at_hand(&self) -> &[u8] {
-        S::at_hand(self)
+    fn buffered(&self) -> &[u8] {
+        S::buffered(self)
     }
     #[inline]
     fn consume(&mut self, n: usize) {
@@ -57,18 +57,18 @@ pub struct ReadSource<R> {
     /// Checksum of all consumed bytes before `buffer[0]`.
     crc: Crc64,
     /// Number of consumed bytes before `buffer[0]`.
-    passed: u64,
+    buffer_offset: u64,
 }
 
 impl<R: Read> ReadSource<R> {
     /// A source over `reader`, which needs no buffer of its own.
     pub fn new(reader: R) -> ReadSource<R> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        ReadSource { reader, buffer, start: 0, end: 0, crc: Crc64::new(), passed: 0 }
+        ReadSource { reader, buffer, start: 0, end: 0, crc: Crc64::new(), buffer_offset: 0 }
     }
     /// Number of bytes consumed so far.
     pub fn offset(&self) -> u64 {
-        self.passed + self.start as u64
+        self.buffer_offset + self.start as u64
     }
     /// The checksum of the bytes consumed so far.
     pub fn checksum(&self) -> u64 {
@@ -84,7 +84,7 @@ impl<R: Read> ReadSource<R> {
 
 impl<R: Read> Source for ReadSource<R> {
     #[inline]
-    fn at_hand(&self) -> &[u8] {
+    fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
     #[inline]
@@ -95,7 +95,7 @@ impl<R: Read> Source for ReadSource<R> {
     fn refill(&mut self) -> Result<bool> {
         debug_assert_eq!(self.start, self.end);
         self.crc.update(&self.buffer[..self.start]);
-        self.passed += self.start as u64;
+        self.buffer_offset += self.start as u64;
         (self.start, self.end) = (0, 0);
         loop {
             match self.reader.read(&mut self.buffer) {

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// The commands of a file, and the result at its end.
-fn read(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Result<u64, Broken>) {
+fn read(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Result<u64, InvalidCommand>) {
     let (mut argv, mut all) = (Argv::new(), Vec::new());
     let mut commands = Commands::new(bytes, &[], 0);
     loop {
@@ -12,7 +12,7 @@ fn read(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Result<u64, Broken>) {
             Ok(Item::End) => return (all, Ok(commands.offset())),
             Ok(Item::Command) => all.push(argv.args().iter().map(<[u8]>::to_vec).collect()),
             Ok(_) => {}
-            Err(broken) => return (all, Err(broken)),
+            Err(invalid) => return (all, Err(invalid)),
         }
     }
 }
@@ -62,7 +62,7 @@ fn a_cut_file_yields_its_complete_commands() {
         let is_whole = cut == 0 || cut == first || cut == first + parts[1].len();
         match end {
             Ok(offset) => assert!(is_whole && offset == cut as u64, "cut at {cut}"),
-            Err(broken) => assert!(!is_whole && broken.is_cut(), "cut at {cut}: {broken}"),
+            Err(invalid) => assert!(!is_whole && invalid.is_truncated(), "cut at {cut}: {invalid}"),
         }
     }
 }
@@ -82,15 +82,15 @@ fn an_invalid_command_names_its_offset() {
         (b"*1\r\n$4\r\nPINGxx", 12, "\\r\\n"),
         (b"\0\0\0\0", 0, "*"),
     ] {
-        let broken = read(bytes).1.expect_err("no commands");
-        assert_eq!(broken.offset, offset, "{bytes:?}: {broken}");
-        let Problem::Unexpected { expected: said, .. } = &broken.problem else { panic!("{broken}") };
-        assert!(said.contains(expected), "{bytes:?}: {broken}");
+        let invalid = read(bytes).1.expect_err("no commands");
+        assert_eq!(invalid.offset, offset, "{bytes:?}: {invalid}");
+        let Problem::Unexpected { expected: said, .. } = &invalid.problem else { panic!("{invalid}") };
+        assert!(said.contains(expected), "{bytes:?}: {invalid}");
     }
     let long = [&b"#"[..], &[b'x'; 2 * ANNOTATION_BYTES_MAX]].concat();
-    assert!(!read(&long).1.expect_err("no line").is_cut());
+    assert!(!read(&long).1.expect_err("no line").is_truncated());
     // A length beyond the end of the file takes no memory.
-    assert!(read(b"*2147483647\r\n$1099511627776\r\nabc").1.expect_err("too short").is_cut());
+    assert!(read(b"*2147483647\r\n$1099511627776\r\nabc").1.expect_err("too short").is_truncated());
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_failing_source_is_an_error_not_an_end() {
     let mut commands = Commands::new(file.chain(Failing), &[], 0);
     let mut argv = Argv::new();
     assert_eq!(commands.next(&mut argv).expect("whole"), Item::Command);
-    let broken = commands.next(&mut argv).expect_err("it fails");
-    assert!(matches!(broken.problem, Problem::Io(_)) && !broken.is_cut());
+    let invalid = commands.next(&mut argv).expect_err("it fails");
+    assert!(matches!(invalid.problem, Problem::Io(_)) && !invalid.is_truncated());
 }
 
 proptest! {
@@ -129,6 +129,6 @@ proptest! {
         let (commands, end) = read(&file);
         let bytes: usize = commands.iter().flatten().map(Vec::len).sum();
         prop_assert!(bytes <= file.len());
-        prop_assert!(end.unwrap_or_else(|broken| broken.offset) <= file.len() as u64);
+        prop_assert!(end.unwrap_or_else(|invalid| invalid.offset) <= file.len() as u64);
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_counts_together_and_comes_first() {
+    fn similar_denials_share_an_entry_that_comes_first() {
         let mut log = AclLog::default();
         for (object, at_ms) in [("a", 0), ("b", 1), ("a", 60_000), ("c", 60_001), ("a", 120_001)] {
             log.add(denial(object, at_ms), 3);

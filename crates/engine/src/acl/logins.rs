@@ -53,7 +53,7 @@ impl Logins {
         (count.saturating_sub(failures_max) * WAIT_STEP_US).min(WAIT_US_MAX)
     }
     /// Counts a failed login from `address`.
-    pub(crate) fn failed(&self, address: &str, now_us: u64) {
+    pub(crate) fn record_failure(&self, address: &str, now_us: u64) {
         let mut addresses = self.addresses.lock();
         let network = network(address);
         if !addresses.contains_key(&network) && addresses.len() == ADDRESSES_MAX {
@@ -86,35 +86,35 @@ mod tests {
     const HERE: &str = "10.0.0.1:5";
 
     #[test]
-    fn waits_begin_late_grow_end_and_are_each_ones_own() {
+    fn waits_start_at_the_limit_grow_end_and_are_per_address() {
         let logins = Logins::default();
         for _ in 0..3 {
             assert_eq!(logins.wait_us(HERE, 3, 0), 0);
-            logins.failed(HERE, 0);
+            logins.record_failure(HERE, 0);
         }
         assert_eq!(logins.wait_us(HERE, 3, 0), 0);
-        logins.failed("10.0.0.1:6", 0);
+        logins.record_failure("10.0.0.1:6", 0);
         assert_eq!(logins.wait_us(HERE, 3, 0), WAIT_STEP_US);
         assert_eq!(logins.wait_us("10.0.0.2:5", 3, 0), 0);
         assert_eq!(logins.wait_us(HERE, 0, 0), 0, "switched off");
         assert_eq!(logins.wait_us(HERE, 3, FORGET_EVERY_US), 0);
         for _ in 0..2 * FAILURES_MAX {
-            logins.failed(HERE, FORGET_EVERY_US);
+            logins.record_failure(HERE, FORGET_EVERY_US);
         }
         assert_eq!(logins.wait_us(HERE, 3, FORGET_EVERY_US), WAIT_US_MAX);
         assert_eq!(logins.wait_us(HERE, 3, (FAILURES_MAX - 1) * FORGET_EVERY_US), 0);
     }
 
     #[test]
-    fn networks_are_told_apart_and_their_number_is_bounded() {
+    fn networks_are_counted_separately_and_their_number_is_bounded() {
         assert_eq!(network("[2001:db8::1:2]:5"), network("[2001:db8::9]:7"));
         assert_ne!(network("[2001:db8::1]:5"), network("[2001:db8:0:1::1]:5"));
         assert_eq!(network("[::ffff:10.0.0.1]:5"), network(HERE));
         let logins = Logins::default();
-        logins.failed(HERE, 0);
-        logins.failed(HERE, 0);
+        logins.record_failure(HERE, 0);
+        logins.record_failure(HERE, 0);
         for i in 0..2 * ADDRESSES_MAX {
-            logins.failed(&format!("10.1.{}.{}:1", i / 256, i % 256), 0);
+            logins.record_failure(&format!("10.1.{}.{}:1", i / 256, i % 256), 0);
         }
         let known = logins.addresses.lock();
         assert!(known.len() == ADDRESSES_MAX && known.contains_key(&network(HERE)));

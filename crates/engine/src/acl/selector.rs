@@ -27,7 +27,7 @@ pub(crate) struct Selector {
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
     /// The cost of matching a key against all key patterns.
-    pub(super) effort: MatchCost,
+    pub(super) match_cost: MatchCost,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Vec<u8>>,
 }
@@ -100,7 +100,7 @@ impl Selector {
             first_arguments: BTreeMap::new(),
             all_keys: false,
             keys: Vec::new(),
-            effort: MatchCost::default(),
+            match_cost: MatchCost::default(),
             all_channels,
             channels: Vec::new(),
         }
@@ -152,7 +152,7 @@ impl Selector {
     fn set_all_keys(&mut self, all: bool) {
         self.all_keys = all;
         self.keys.clear();
-        self.effort = MatchCost::default();
+        self.match_cost = MatchCost::default();
     }
     fn set_all_channels(&mut self, all: bool) {
         self.all_channels = all;
@@ -234,7 +234,7 @@ impl Selector {
         if self.keys.len() == PATTERNS_MAX {
             return Err(RuleError::TooMany("key patterns", PATTERNS_MAX));
         }
-        self.effort = self.effort.and(MatchCost::of(pattern));
+        self.match_cost = self.match_cost.and(MatchCost::of(pattern));
         self.keys.push(KeyPattern { pattern: pattern.to_vec(), access });
         Ok(())
     }

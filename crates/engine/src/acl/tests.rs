@@ -160,7 +160,7 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
             may_continue
         })
     };
-    assert_eq!((check(true), check(false)), (Ok(()), Err(Denied::Unfinished)));
+    assert_eq!((check(true), check(false)), (Ok(()), Err(Denied::Interrupted)));
     let looks = 200 * 1001 * 9 / selector::STEPS_PER_CHECK;
     assert!((looks..looks + 3).contains(&asked), "{asked}");
 }
@@ -185,7 +185,7 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
         asked += 1;
         asked < 10
     });
-    assert_eq!((denied, asked), (Err(Denied::Unfinished), 10));
+    assert_eq!((denied, asked), (Err(Denied::Interrupted), 10));
 }
 
 #[test]

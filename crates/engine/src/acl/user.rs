@@ -32,7 +32,7 @@ pub(crate) struct User {
     pub(super) selectors: Vec<Selector>,
 }
 
-/// Up to this effort, the effort of a check is estimated from the bytes of all arguments. Above it, the keys are found
+/// Up to this cost, the cost of a check is estimated from the bytes of all arguments. Above it, the keys are found
 /// and only their bytes count.
 const CHEAP_STEPS: usize = 4 * 1024;
 
@@ -46,7 +46,7 @@ pub(crate) enum Denied {
     /// The user may not use the channel in this argument.
     Channel(usize),
     /// The check was stopped, because no client waits for the reply any more.
-    Unfinished,
+    Interrupted,
 }
 
 impl User {
@@ -176,17 +176,17 @@ impl User {
     /// The maximum number of pattern elements that the check of a command tries, from the number and length of its
     /// keys.
     pub(crate) fn steps(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
-        let effort = self.selectors.iter().fold(MatchCost::default(), |sum, s| sum.and(s.effort));
-        if effort == MatchCost::default() || spec.keys.is_empty() {
+        let match_cost = self.selectors.iter().fold(MatchCost::default(), |sum, s| sum.and(s.match_cost));
+        if match_cost == MatchCost::default() || spec.keys.is_empty() {
             return 0;
         }
         let many = |k: &KeySpec| !matches!(k.find, FindKeys::Range { last: 0, .. });
         let keys = if spec.keys.iter().any(many) { args.len() } else { spec.keys.len() };
         let steps = |bytes: usize| {
-            keys.saturating_mul(effort.per_key).saturating_add(bytes.saturating_mul(effort.per_byte))
+            keys.saturating_mul(match_cost.per_key).saturating_add(bytes.saturating_mul(match_cost.per_byte))
         };
         let at_most = steps(args.iter().map(<[u8]>::len).sum());
-        if at_most <= CHEAP_STEPS || effort.per_byte == 0 {
+        if at_most <= CHEAP_STEPS || match_cost.per_byte == 0 {
             return at_most;
         }
         let keys = key_accesses(spec, args);
@@ -232,7 +232,7 @@ impl User {
                         denied = Some(*at);
                         break;
                     }
-                    None => return Err(Denied::Unfinished),
+                    None => return Err(Denied::Interrupted),
                 }
             }
             match denied {

@@ -134,7 +134,7 @@ impl Config {
             let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
             let Some((name, rest)) = words.split_first() else { continue };
             if !(name.eq_ignore_ascii_case(b"include") && rest.len() == 1) {
-                self.take(name, rest, place(i + 1)).map_err(failed)?;
+                self.apply_line(name, rest, place(i + 1)).map_err(failed)?;
                 continue;
             }
             if depth == INCLUDE_DEPTH_MAX {
@@ -148,7 +148,7 @@ impl Config {
         Ok(())
     }
     /// Applies one line, split into words.
-    fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
+    fn apply_line(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
         let Some(option) = find(name) else { return self.apply_directive(name, rest, place) };
         let spec = option.spec();
         let wrong = |error| explain(spec, name, rest, error);

@@ -112,7 +112,7 @@ impl Config {
         self.generation.fetch_add(1, Ordering::Release);
     }
     /// Makes all sessions read their settings again, after a change outside the table.
-    pub(crate) fn touch(&self) {
+    pub(crate) fn invalidate_sessions(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
     /// The declared users: a list of words (name, rules) for each.

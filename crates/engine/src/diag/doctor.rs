@@ -459,12 +459,7 @@ impl Engine {
         }
         // Writing to a string does not fail.
         for Finding { rule, level, problem, advice } in found {
-            let _ = writeln!(
-                text,
-                "{}: {problem}. [{rule}]
-  To do: {advice}.",
-                level.name()
-            );
+            let _ = writeln!(text, "{}: {problem}. [{rule}]\n  To do: {advice}.", level.name());
         }
         for Action { unix_s, rule, text: action } in action_log {
             let _ = writeln!(text, "done at {unix_s}: {action}. [{rule}]");

@@ -17,7 +17,7 @@ const HALF_LIFE_S: u64 = 60;
 /// Maximum number of keys of one command that count.
 pub(crate) const KEYS_MAX: usize = 8;
 
-/// What the weights of the sketches measure, in their order.
+/// The measures of the sketches, in the order of the sketches.
 pub(crate) const KINDS: [By; 3] = [By::Count, By::Bytes, By::Time];
 
 /// The sketches of the most used keys. See the module.

@@ -189,7 +189,7 @@ pub enum ManifestProblem {
     TooLong,
     /// A line of the file is no line of a manifest.
     #[error(transparent)]
-    Format(#[from] manifest::NoManifest),
+    Format(#[from] manifest::InvalidManifest),
 }
 
 /// What is wrong with the content of an append-only file.

@@ -113,7 +113,7 @@ impl Engine {
         let (mut source, total_bytes) = self
             .host
             .open_file(&name)
-            .and_then(|file| file.ok_or_else(|| io::Error::other("it is not there")))
+            .and_then(|file| file.ok_or_else(|| io::Error::other("the file does not exist")))
             .map_err(|e| failed(DataError::System(e)))?;
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
         self.load_into(load, now).map(drop).map_err(failed)
@@ -144,7 +144,7 @@ impl Engine {
         let loading = file::Loading { now_ms: now.unix_ms(), keep_expired, replace, file_bytes };
         // With `replace` the records are put in the order of the file, without threads.
         let loaders = if replace { None } else { Loaders::begin(self) };
-        let mut told = |progress: Progress<'_>| match progress {
+        let mut report_progress = |progress: Progress<'_>| match progress {
             Progress::Aux(system::COMMAND, command) => commands.push(command.to_vec()),
             Progress::Aux(name, value) => self.log_aux(name, value, now),
             Progress::Read { bytes, keys } => {
@@ -174,7 +174,7 @@ impl Engine {
             Some(loaders) => loaders.put(batch, &self.keyspace),
             None => batch.put(&self.keyspace),
         };
-        let loaded = file::load(source, &self.keyspace, loading, &mut told, &mut put);
+        let loaded = file::load(source, &self.keyspace, loading, &mut report_progress, &mut put);
         let ended = loaders.map_or(Ok(()), |loaders| loaders.finish(&self.keyspace));
         let loaded = loaded.and_then(|loaded| ended.map(|()| loaded)).map_err(|e| {
             let file::NotLoaded { offset, problem } = e;

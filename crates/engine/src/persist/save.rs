@@ -264,7 +264,7 @@ impl Engine {
                 }
                 let write = || self.write_snapshot(&name, &running, lock);
                 catch_unwind(AssertUnwindSafe(write))
-                    .unwrap_or_else(|_| SaveOutcome::Failed("it panicked".into()))
+                    .unwrap_or_else(|_| SaveOutcome::Failed("the save panicked, see the log".into()))
             }
         };
         self.finish_save(&name, ended, &running, now)

@@ -92,8 +92,8 @@ impl Topics {
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,
     all: Counts,
-    /// Elements to match all patterns: see [`Patterns::effort`].
-    effort: (usize, usize),
+    /// Elements to match all patterns: see [`Patterns::match_cost`].
+    match_cost: (usize, usize),
 }
 
 impl Patterns {
@@ -103,7 +103,7 @@ impl Patterns {
     pub(super) fn add(&mut self, pattern: &Arc<[u8]>, dispatcher: usize) {
         if !self.by_pattern.contains_key(pattern) {
             let (whole, each) = glob::effort(pattern);
-            self.effort = (self.effort.0 + whole + PATTERN_STEPS, self.effort.1 + each);
+            self.match_cost = (self.match_cost.0 + whole + PATTERN_STEPS, self.match_cost.1 + each);
         }
         self.by_pattern.entry(pattern.clone()).or_default().add(dispatcher);
         self.all.add(dispatcher);
@@ -113,7 +113,7 @@ impl Patterns {
         if self.by_pattern.get_mut(pattern).is_some_and(|counts| counts.remove(dispatcher)) {
             self.by_pattern.remove(pattern);
             let (whole, each) = glob::effort(pattern);
-            self.effort = (self.effort.0 - whole - PATTERN_STEPS, self.effort.1 - each);
+            self.match_cost = (self.match_cost.0 - whole - PATTERN_STEPS, self.match_cost.1 - each);
         }
     }
     /// The subscribers of all patterns.
@@ -121,8 +121,8 @@ impl Patterns {
         &self.all
     }
     /// The cost of matching all patterns, in elements: per channel, and per byte of its name.
-    pub(super) fn effort(&self) -> (usize, usize) {
-        self.effort
+    pub(super) fn match_cost(&self) -> (usize, usize) {
+        self.match_cost
     }
     /// Adds the matching patterns after `from` to `recipients`. False when it stopped after about `steps` elements;
     /// `from` is then the place to continue.

@@ -235,7 +235,7 @@ impl PubSub {
         (at, &self.dispatchers[at])
     }
     fn store_match_cost(&self, patterns: &Patterns) {
-        let (whole, each) = patterns.effort();
+        let (whole, each) = patterns.match_cost();
         self.steps[0].store(whole, Relaxed);
         self.steps[1].store(each, Relaxed);
     }

@@ -120,7 +120,7 @@ pub(crate) struct Scripts {
     memory: Arc<Memory>,
 }
 
-/// An interpreter, and what it was last told of the server's scripts.
+/// An interpreter, and the state of the server's scripts at its last update.
 pub(crate) struct Interpreter {
     pub(crate) vm: Vm,
     flushes: u64,

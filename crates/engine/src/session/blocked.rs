@@ -7,7 +7,8 @@
 //! decides.
 //!
 //! Some attempts are too much for the pusher: a shard under a long lock, thousands of elements, changed rights. The
-//! pusher then tells the session to make the attempt itself. The session keeps its place in the queue meanwhile.
+//! pusher then notifies the session, which makes the attempt itself. The session keeps its place in the queue
+//! meanwhile.
 
 use super::multi::lock;
 use super::run::NextStep;
@@ -31,7 +32,7 @@ use strand_keyspace::{Key, KeyHash, Registration, Txn, WaitEvent, Waiter, Waiter
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
-/// Longest timeout: a century. A longer one means no timeout.
+/// Longest timeout in milliseconds: a century. A longer timeout means no timeout.
 const TIMEOUT_MS_MAX: u64 = 100 * 365 * 86_400_000;
 /// Approximate memory of a wait at one key, without the key's bytes: entries in two tables and in a list.
 const REGISTRATION_BYTES: usize = 256;
@@ -43,7 +44,7 @@ const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
 const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// What a blocked client leaves at its keys.
+/// The waiting command of a blocked client. It is registered at the command's keys until somebody serves it.
 pub(crate) struct Ticket {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -63,7 +64,7 @@ pub(crate) struct Ticket {
 pub(super) enum Phase {
     /// The client waits to be served.
     Waiting(Argv),
-    /// The session must make the attempt itself. It was told at this time, in unix milliseconds.
+    /// The session must make the attempt itself. It was notified at this time, in unix milliseconds.
     SessionMustTry(Argv, i64),
     /// The wait is over.
     Ended(WaitEnd),
@@ -101,7 +102,7 @@ pub(super) struct Blocked {
     /// Heap bytes that the waits at these keys take, here and in the shards.
     bytes: usize,
     deadline_us: Option<u64>,
-    /// What the session waits for, and since when on the clock of [`Now::mono_us`].
+    /// The cause of the wait, and its start on the clock of [`Now::mono_us`].
     reason: ParkReason,
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
@@ -264,8 +265,8 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
 struct LateUnregistration {
     ticket: Arc<Ticket>,
     registrations: Vec<(u32, Box<[u8]>, Registration)>,
-    /// The session was told at this time (unix milliseconds) to make the attempt and did not. The next waiter gets
-    /// its turn.
+    /// The session was notified at this time (unix milliseconds) to make the attempt, and did not make it. The next
+    /// waiter gets its turn.
     notified_ms: Option<i64>,
 }
 
@@ -290,7 +291,7 @@ impl Session {
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
-        // The wait of a session that was told to make the attempt itself.
+        // The wait of a session that must make the attempt itself.
         let own_attempt = self.own_attempt.take();
         self.last_command = self.engine.stats.ids.of(spec);
         self.begin_lap(spec, now);
@@ -503,8 +504,8 @@ impl Session {
         self.end_command();
         None
     }
-    /// Call this after a session that was told to make the attempt may have made it. Ends its wait, unless the
-    /// attempt is still under way.
+    /// Ends the wait of a session that had to make the attempt itself, unless the attempt is still under way. Call
+    /// this after each point at which the session may have made the attempt.
     pub(super) fn end_own_attempt(&mut self) {
         let is_under_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
         if !is_under_way && let Some(own_attempt) = self.own_attempt.take() {

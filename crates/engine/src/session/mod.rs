@@ -160,8 +160,8 @@ pub struct Session {
     prefixes: BTreeSet<Vec<u8>>,
     /// The progress of the current SUBSCRIBE or UNSUBSCRIBE.
     progress: Progress,
-    /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
-    /// it has tried.
+    /// The wait of a session that must make the attempt itself (see [`blocked`]). The session keeps its place in the
+    /// queue until it has made the attempt.
     own_attempt: Option<Box<Blocked>>,
     /// A script that is about to move to a helper thread.
     outgoing_script: Option<script::ScriptCall>,

@@ -76,8 +76,8 @@ impl Session {
                 }
             }
         }
-        // A job that checks the rights itself is counted as a call when the rights are granted. A session that was told
-        // to try again was counted at its first try.
+        // A job that checks the rights itself is counted as a call when the rights are granted. A session that makes
+        // the attempt of a blocking command again was counted at its first attempt.
         if lane != Lane::Unchecked && self.own_attempt.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }

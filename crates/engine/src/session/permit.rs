@@ -43,7 +43,7 @@ impl Engine {
             }
             Denied::Key(at) => (Reason::Key, shown(args.at(at)), NO_KEY.into()),
             Denied::Channel(at) => (Reason::Channel, shown(args.at(at)), NO_CHANNEL.into()),
-            Denied::Unfinished => return b"ERR the client is gone".to_vec(),
+            Denied::Interrupted => return b"ERR the client is gone".to_vec(),
         };
         self.note_denial(client, reason, object, user.name().to_vec(), now);
         text.into_bytes()
@@ -119,7 +119,7 @@ impl Session {
             self.set_user(user, true);
             return Ok(Login::Done);
         }
-        engine.acl.logins.failed(from, now.mono_us);
+        engine.acl.logins.record_failure(from, now.mono_us);
         engine.host.login_failed(&self.client.peer, engine.acl.get(name).map(|_| name));
         self.update_client_info();
         engine.note_denial(&self.client, Reason::Auth, word.to_vec(), name.to_vec(), now);

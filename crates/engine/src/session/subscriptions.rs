@@ -132,7 +132,7 @@ impl Session {
             Topic::Pattern => ("pattern", PATTERN_BYTES_MAX, PATTERNS_MAX),
         };
         if name.len() > bytes_max {
-            return Err(format!("ERR a {what} may have at count_max {bytes_max} bytes"));
+            return Err(format!("ERR a {what} may have at most {bytes_max} bytes"));
         }
         if topic == Topic::Pattern && glob::is_hard(name) {
             return Err("ERR the pattern would take too long to match".into());
@@ -140,7 +140,7 @@ impl Session {
         if subscriptions.set(topic).len() >= count_max
             || subscriptions.bytes() + name.len() > SUBSCRIPTIONS_BYTES_MAX
         {
-            return Err(format!("ERR a client may subscribe to at count_max {count_max} {what}s"));
+            return Err(format!("ERR a client may subscribe to at most {count_max} {what}s"));
         }
         let name: Arc<[u8]> = name.into();
         self.engine.pubsub.join(&self.client, topic, &name, subscriptions);

@@ -196,7 +196,7 @@ pub(super) fn lost_rights_error(denied: Denied) -> String {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",
         Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
-        Denied::Unfinished => "the client is gone",
+        Denied::Interrupted => "the client is gone",
     };
     format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \

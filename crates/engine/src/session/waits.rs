@@ -22,17 +22,17 @@ pub(crate) enum ParkReason {
     Pause,
     /// The command waits for memory below `maxmemory`.
     Memory,
-    /// Subscribers that take messages more slowly than the messages arrive.
+    /// The command waits for subscribers, which take messages more slowly than the messages arrive.
     Subscribers,
-    /// A snapshot over its budget, or the loading of data.
+    /// The command waits for a snapshot that is over its memory budget, or for the loading of data.
     Snapshot,
-    /// `appendfsync always`: the reply waits, the command has run. Also WAITAOF.
+    /// The command has run, and its reply waits for the disk (`appendfsync always`). Also WAITAOF.
     Disk,
-    /// A key: BLPOP and related commands, XREAD and XREADGROUP with BLOCK.
+    /// The command waits for a key: BLPOP and related commands, XREAD and XREADGROUP with BLOCK.
     Keys,
-    /// A replica, or the end of the timeout: WAIT.
+    /// WAIT: the command waits for a replica, or for its timeout.
     Replicas,
-    /// The delay of a login after many failures.
+    /// AUTH or HELLO waits because many logins have failed.
     Logins,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum ParkReason {
 pub(crate) const CAUSES: usize = ParkReason::ALL.len();
 
 impl ParkReason {
-    /// All causes, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [ParkReason; 9] = [
         ParkReason::Shard,
         ParkReason::Pause,

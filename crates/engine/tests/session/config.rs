@@ -167,8 +167,8 @@ fn options_without_effect_are_checked_taken_and_shown() {
             ("CONFIG SET includ x", "-ERR Unknown option or number of arguments for CONFIG SET - 'includ'|"),
         ],
     );
-    let told: Vec<String> = server.asked.try_iter().map(|a| format!("{a:?}")).collect();
-    assert_eq!(told, ["ConfigChanged(\"crash-memcheck-enabled\")", "ConfigChanged(\"oom-score-adj\")"]);
+    let notified: Vec<String> = server.asked.try_iter().map(|a| format!("{a:?}")).collect();
+    assert_eq!(notified, ["ConfigChanged(\"crash-memcheck-enabled\")", "ConfigChanged(\"oom-score-adj\")"]);
 }
 
 #[test]

@@ -191,10 +191,10 @@ fn the_ledger_adds_up() {
 /// The rules of DIAG DOCTOR that report something now.
 #[track_caller]
 fn rules(peer: &mut Peer, server: &Server) -> Vec<String> {
-    let told = json(peer, server, "DIAG DOCTOR");
-    let findings = told["findings"].as_array().expect("an array");
+    let report = json(peer, server, "DIAG DOCTOR");
+    let findings = report["findings"].as_array().expect("an array");
     for finding in findings {
-        assert!(told["text"].as_str().is_some_and(|t| t.contains(finding["todo"].as_str().expect("text"))));
+        assert!(report["text"].as_str().is_some_and(|t| t.contains(finding["todo"].as_str().expect("text"))));
     }
     findings.iter().filter_map(|f| f["rule"].as_str().map(String::from)).collect()
 }
@@ -228,13 +228,17 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
         seconds(&mut server, 1);
         assert!(rules(&mut peer, &server).contains(&rule.to_string()), "{rule}");
     }
-    let told = json(&mut peer, &server, "DIAG DOCTOR");
-    assert!(told["actions"].as_array().is_some_and(|acts| acts.iter().all(|a| a["rule"] == "disk-pressure")));
-    say(&mut server, &[("pressure.memory", 0.4, true)]);
-    let told = json(&mut peer, &server, "DIAG DOCTOR");
-    assert_eq!(find(&told["findings"], "rule", "memory-pressure")["level"], "alert");
+    let report = json(&mut peer, &server, "DIAG DOCTOR");
     assert!(
-        find(&told["actions"], "rule", "memory-pressure")["did"].as_str().is_some_and(|d| d.contains("gave"))
+        report["actions"].as_array().is_some_and(|acts| acts.iter().all(|a| a["rule"] == "disk-pressure"))
+    );
+    say(&mut server, &[("pressure.memory", 0.4, true)]);
+    let report = json(&mut peer, &server, "DIAG DOCTOR");
+    assert_eq!(find(&report["findings"], "rule", "memory-pressure")["level"], "alert");
+    assert!(
+        find(&report["actions"], "rule", "memory-pressure")["did"]
+            .as_str()
+            .is_some_and(|d| d.contains("gave"))
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
     assert_eq!(server.shrinks.load(Relaxed), 1, "caches are dropped first");
@@ -280,9 +284,11 @@ fn what_the_server_counts_becomes_advice() {
     peer.run(&server, "CONFIG GET port");
     server.step_us.store(0, Relaxed);
     assert!(has(&mut peer, &server, "stuck-worker") && has(&mut peer, &server, "latency"));
-    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    let report = json(&mut peer, &server, "DIAG DOCTOR");
     assert!(
-        find(&told["actions"], "rule", "stuck-worker")["did"].as_str().is_some_and(|d| d.contains("250 ms"))
+        find(&report["actions"], "rule", "stuck-worker")["did"]
+            .as_str()
+            .is_some_and(|d| d.contains("250 ms"))
     );
     // Set options that cause findings about memory.
     peer.run(&server, "CONFIG SET maxmemory 1mb");
@@ -328,6 +334,6 @@ fn a_disk_that_fails_is_an_alert() {
     peer.run(&server, "SET a 1");
     server.engine.write_aof(false);
     seconds(&mut server, 40);
-    let told = rules(&mut peer, &server);
-    assert_eq!(told, ["persistence", "history-disk"]);
+    let report = rules(&mut peer, &server);
+    assert_eq!(report, ["persistence", "history-disk"]);
 }

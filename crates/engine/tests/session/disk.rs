@@ -249,10 +249,10 @@ fn note(replies: &str, counter: usize, known: &mut [u64]) {
 /// The power fails at any operation on the disk, also during rewrites. Everything that a reply to a write or to a read
 /// has shown exists afterwards.
 #[test]
-fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
+fn with_always_no_acknowledged_write_is_lost_when_the_power_fails() {
     let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
     let (disk, mut known, mut rng) = (Disk::default(), [0u64; PEERS], fastrand::Rng::with_seed(18));
-    let (mut told, mut waited, mut rewrites) = (0u64, 0u64, 0u64);
+    let (mut replies, mut waited, mut rewrites) = (0u64, 0u64, 0u64);
     for crash in 0..crashes {
         let mut server = open(&disk, "appendfsync always\nenable-debug-command yes");
         let mut peers: Vec<Peer> = (0..PEERS).map(|_| server.connect()).collect();
@@ -296,7 +296,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
                         peers[at].replies()
                     };
                     note(&late, counter, &mut known);
-                    told += u64::from(!early.is_empty() || !late.is_empty());
+                    replies += u64::from(!early.is_empty() || !late.is_empty());
                     if early.is_empty() && late.is_empty() {
                         // The old session continues to wait, and nobody reads its replies.
                         peers[at] = server.connect();
@@ -307,9 +307,9 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
         drop(peers);
         disk.recover(&mut rng);
     }
-    assert!(told > crashes && waited > crashes && rewrites > 0, "{told} {waited} {rewrites}");
+    assert!(replies > crashes && waited > crashes && rewrites > 0, "{replies} {waited} {rewrites}");
     println!(
-        "always: {crashes} crashes, {told} replies, {waited} waits for the disk, {rewrites} rewrites, 0 told and lost"
+        "always: {crashes} crashes, {replies} replies, {waited} waits for the disk, {rewrites} rewrites, 0 replies lost"
     );
 }
 
@@ -487,7 +487,7 @@ fn with_everysec_nothing_older_than_two_seconds_is_lost() {
     let crashes = (crashes / 100).max(20);
     let (disk, mut rng) = (Disk::default(), fastrand::Rng::with_seed(19));
     let (mut safe, mut lost, mut syncs) = (0u64, 0u64, 0u64);
-    let mut told = 0;
+    let mut acknowledged = 0;
     for crash in 0..crashes {
         let mut server = open(&disk, "appendfsync everysec");
         let mut peer = server.connect();
@@ -496,7 +496,7 @@ fn with_everysec_nothing_older_than_two_seconds_is_lost() {
         };
         let found = number(&mut peer, "INCRBY c 0");
         assert!(found >= safe, "{found} of {safe} in crash {crash}");
-        lost += u64::from(told > found);
+        lost += u64::from(acknowledged > found);
         disk.hold_syncs();
         disk.power_fails_after(rng.usize(100..2_000));
         let (mut history, mut under_way) = (vec![found], None);
@@ -525,7 +525,7 @@ fn with_everysec_nothing_older_than_two_seconds_is_lost() {
                 other => other,
             };
         }
-        told = *history.iter().max().expect("it began with one");
+        acknowledged = *history.iter().max().expect("it began with one");
         safe = history.len().checked_sub(1 + SAFE_TURNS).map_or(found, |at| history[at].max(found));
         disk.end_syncs();
         if let Some((sync, _)) = under_way {

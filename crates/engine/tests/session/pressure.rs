@@ -33,8 +33,8 @@ fn fill(server: &Server, peer: &mut Peer, key: &str) {
 }
 
 fn has_rule(peer: &mut Peer, server: &Server, list: &str, rule: &str) -> bool {
-    let told = json(peer, server, "DIAG DOCTOR");
-    told[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)
+    let reply = json(peer, server, "DIAG DOCTOR");
+    reply[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)
 }
 
 #[test]
@@ -47,18 +47,22 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     free(&mut server, 100.0, 320.0);
     assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
     free(&mut server, 14.0, 320.0);
-    let told = peer.run(&server, "HGETALL h");
-    assert!(told.starts_with("-OOM hgetall would need 1") && told.contains(" MB, waiting for "), "{told}");
-    let told = peer.run(&server, "FT.CREATE i ON HASH SCHEMA t TEXT");
-    assert!(told.starts_with("-OOM ft.create would need "), "{told}");
-    let told = peer.run(&server, "IMPORT.VERSION HOLD mail");
-    assert_eq!(told, "-OOM an import would need 32 MB, waiting for 28 MB|");
+    let reply = peer.run(&server, "HGETALL h");
+    assert!(reply.starts_with("-OOM hgetall would need 1") && reply.contains(" MB, waiting for "), "{reply}");
+    let reply = peer.run(&server, "FT.CREATE i ON HASH SCHEMA t TEXT");
+    assert!(reply.starts_with("-OOM ft.create would need "), "{reply}");
+    let reply = peer.run(&server, "IMPORT.VERSION HOLD mail");
+    assert_eq!(reply, "-OOM an import would need 32 MB, waiting for 28 MB|");
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
     assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
     // With this many keys the server does not read the values. Only the names count.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
-    let told = peer.run(&server, &many);
-    assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
+    let reply = peer.run(&server, &many);
+    assert!(
+        reply.starts_with("-OOM mget would need 20 MB, waiting for "),
+        "{}",
+        &reply[..reply.len().min(80)]
+    );
     // Small commands, and commands that free memory, are accepted.
     peer.script(
         &server,
@@ -81,14 +85,14 @@ fn a_transaction_needs_what_its_commands_need() {
     };
     let refused = "-EXECABORT Transaction discarded because of: OOM exec would need ";
     begin(&mut peer, &server, &["HGETALL h", "SET k v"]);
-    let told = peer.run(&server, "EXEC");
-    assert!(told.starts_with(refused) && told.contains(" MB, waiting for "), "{told}");
+    let reply = peer.run(&server, "EXEC");
+    assert!(reply.starts_with(refused) && reply.contains(" MB, waiting for "), "{reply}");
     assert_eq!(peer.run(&server, "EXISTS k"), ":0|", "nothing of it has run");
     // Two replies together need twice as much.
     begin(&mut peer, &server, &["HGETALL h", "HVALS h"]);
     let twice = peer.run(&server, "EXEC");
-    let megabytes = |told: &str| told.strip_prefix(refused)?.split(' ').next()?.parse::<u64>().ok();
-    assert!(megabytes(&twice) >= megabytes(&told).map(|mb| 2 * mb - 1), "{twice} {told}");
+    let megabytes = |reply: &str| reply.strip_prefix(refused)?.split(' ').next()?.parse::<u64>().ok();
+    assert!(megabytes(&twice) >= megabytes(&reply).map(|mb| 2 * mb - 1), "{twice} {reply}");
     // Commands that read a part of a value, create little, or remove data are still accepted.
     begin(&mut peer, &server, &["LRANGE l 0 5000", "HLEN h", "SET k v", "DEL l"]);
     assert!(peer.run(&server, "EXEC").ends_with(":5000|+OK|:1|"));
@@ -117,10 +121,10 @@ fn a_transaction_needs_what_its_commands_need() {
         }
         server.advance_ms(1_000);
         peer.drive(&server);
-        let told = peer.replies();
+        let reply = peer.replies();
         match changes {
-            true => assert_eq!(told, "*-1|"),
-            false => assert!(told.starts_with("*2|*10000|") && told.ends_with("|:2|"), "{}", told.len()),
+            true => assert_eq!(reply, "*-1|"),
+            false => assert!(reply.starts_with("*2|*10000|") && reply.ends_with("|:2|"), "{}", reply.len()),
         }
     }
     assert_eq!(peer.run(&server, "GET k"), "$5|other|", "the transaction is over");
@@ -150,17 +154,21 @@ fn every_command_that_leaves_its_session_asks_for_its_memory() {
     // Run a script that has moved from its worker to the lane.
     assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MB, waiting for 4 MB|");
     // A blocking command that would read much is refused.
-    let told = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
-    assert!(told.starts_with("-OOM xread would need "), "{}", &told[..told.len().min(80)]);
+    let reply = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
+    assert!(reply.starts_with("-OOM xread would need "), "{}", &reply[..reply.len().min(80)]);
     assert_eq!(peer.run(&server, "XREAD COUNT 1 BLOCK 0 STREAMS s 0").matches("$1|f|").count(), 1);
     // The rights to many keys are checked on a helper thread, so the need is estimated from the request alone.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
-    let told = limited.run(&server, &many);
-    assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
+    let reply = limited.run(&server, &many);
+    assert!(
+        reply.starts_with("-OOM mget would need 20 MB, waiting for "),
+        "{}",
+        &reply[..reply.len().min(80)]
+    );
     assert_eq!(limited.run(&server, "GET doc:1").split(' ').next(), Some("-NOPERM"));
     // A search asks for many documents. Without LIMIT it would ask for few.
-    let told = peer.run(&server, "FT.SEARCH i word LIMIT 0 100000");
-    assert!(told.starts_with("-OOM ft.search would need "), "{told}");
+    let reply = peer.run(&server, "FT.SEARCH i word LIMIT 0 100000");
+    assert!(reply.starts_with("-OOM ft.search would need "), "{reply}");
     assert!(peer.run(&server, "FT.SEARCH i word").starts_with("+FT.SEARCH ran"));
     assert!(peer.run(&server, "FT.SEARCH i word LIMIT 0 10").starts_with("+FT.SEARCH ran"));
     // The need of this command is the text in its request, so it is accepted.
@@ -191,7 +199,7 @@ fn work_waits_for_other_work_to_end() {
     other.drive(&server);
     server.step_us.store(0, Relaxed);
     assert!(other.replies().len() > 10_000_000);
-    // The client is told what its command waited for.
+    // The client is reply what its command waited for.
     peer.hold_jobs = false;
     let log = json(&mut peer, &server, "DIAG SLOWLOG");
     let waited = log["waited"].as_array().expect("an array").iter().find(|row| row["args"][0] == "HGETALL");
@@ -212,8 +220,8 @@ fn work_that_waited_for_long_is_refused() {
     assert!(matches!(other.drive(&server), Stop::Sleep(_)));
     server.advance_ms(31_000);
     other.drive(&server);
-    let told = other.replies();
-    assert!(told.starts_with("-OOM hgetall would need "), "{told}");
+    let reply = other.replies();
+    assert!(reply.starts_with("-OOM hgetall would need "), "{reply}");
 }
 
 #[test]
@@ -268,9 +276,9 @@ fn a_disk_without_room_keeps_what_matters() {
     say(&mut server, &full);
     assert!(has_rule(&mut peer, &server, "actions", "disk-pressure"));
     assert!(server.engine.unready()[0].contains("full"), "{:?}", server.engine.unready());
-    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    let reply = json(&mut peer, &server, "DIAG DOCTOR");
     assert_eq!(
-        (&told["findings"][0]["rule"], &told["findings"][0]["level"]),
+        (&reply["findings"][0]["rule"], &reply["findings"][0]["level"]),
         (&"disk-space".into(), &"alert".into())
     );
     // The history does not try to write to the full disk.

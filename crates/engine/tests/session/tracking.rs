@@ -9,7 +9,7 @@ fn tracked(server: &mut Server, how: &str) -> Peer {
     peer
 }
 
-fn told(key: &str) -> String {
+fn invalidation(key: &str) -> String {
     format!(">2|$10|invalidate|*1|${}|{key}|", key.len())
 }
 
@@ -34,14 +34,14 @@ fn the_first_change_of_a_key_that_was_read_is_told_once() {
         }
         assert!(!b.run(&server, change).starts_with('-'));
         let key = if change.contains(" m ") { "m" } else { "k" };
-        assert_eq!(a.hears(&server), if tells { told(key) } else { String::new() }, "{change}");
+        assert_eq!(a.hears(&server), if tells { invalidation(key) } else { String::new() }, "{change}");
     }
     // The key expires although nobody reads it.
     b.run(&server, "SET k v PX 10");
     a.run(&server, "GET k");
     server.advance_ms(20);
     server.engine.tick(server.now);
-    assert!(a.hears(&server).contains(&told("k")));
+    assert!(a.hears(&server).contains(&invalidation("k")));
     a.run(&server, "MGET k m");
     b.run(&server, "FLUSHALL");
     assert_eq!(a.hears(&server), ">2|$10|invalidate|_|");
@@ -62,7 +62,7 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
     assert_eq!(a.hears(&server), "");
     a.session.lane_done(done);
     let all = a.hears(&server);
-    assert!(all.starts_with("*5000|_|") && all.ends_with(&told("k7")), "{}", &all[all.len() - 60..]);
+    assert!(all.starts_with("*5000|_|") && all.ends_with(&invalidation("k7")), "{}", &all[all.len() - 60..]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
     let reply = "%1|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
     // The first change serves the waiting client, so its invalidation comes before the reply. The second change
     // invalidates what the client has read by then.
-    assert_eq!(a.hears(&server), [told("s").as_str(), reply, told("s").as_str()].concat());
+    assert_eq!(a.hears(&server), [invalidation("s").as_str(), reply, invalidation("s").as_str()].concat());
     b.run(&server, "XADD s 3-1 f v");
     assert_eq!(a.hears(&server), "", "told once");
 }
@@ -89,7 +89,7 @@ fn what_a_script_reads_is_remembered_declared_or_not() {
     for _ in 0..3 {
         assert_eq!(a.run(&server, "EVAL \"return redis.call('get', 'm')\" 1 k"), "$1|1|");
         b.run(&server, "SET m 1");
-        assert_eq!(a.hears(&server), told("m"));
+        assert_eq!(a.hears(&server), invalidation("m"));
         b.run(&server, "SET k 1");
         assert_eq!(a.hears(&server), "", "it was declared and not read");
     }
@@ -99,13 +99,13 @@ fn what_a_script_reads_is_remembered_declared_or_not() {
 fn the_table_is_bounded() {
     let mut server = Server::with("tracking-table-max-keys 100");
     let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
-    let mut told = 0;
+    let mut invalidations = 0;
     for i in 0..1000 {
         a.run(&server, &format!("GET key:{i}"));
-        told += a.hears(&server).matches("invalidate").count();
+        invalidations += a.hears(&server).matches("invalidate").count();
     }
     // An invalidation was sent for each forgotten key, so no client keeps a copy of such a key.
-    assert_eq!(told + a.received_bytes().len(), 900);
+    assert_eq!(invalidations + a.received_bytes().len(), 900);
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:100|tracking_total_items:100|"));
     // A key that is too long to be remembered is invalidated at once, after the reply.
     let long = "k".repeat(2000);
@@ -138,7 +138,7 @@ fn prefixes_have_limits_and_many_clients_hear_of_theirs() {
     b.run(&server, "MSET p0:x 1 p1:x 1 other 1 allnew 1");
     for (i, peer) in peers.iter_mut().enumerate() {
         let heard = peer.hears(&server);
-        let want = [told(&format!("p{}:x", i % 2)), told("allnew")];
+        let want = [invalidation(&format!("p{}:x", i % 2)), invalidation("allnew")];
         assert!(
             want.iter().all(|want| heard.contains(want)) && heard.matches("invalidate").count() == 2,
             "{heard}"

@@ -18,10 +18,10 @@ impl Cursor {
         let width = u32::from_le_bytes(bytes::array(blob, 0)?) as usize;
         let count = u32::from_le_bytes(bytes::array(blob, 4)?) as usize;
         if !matches!(width, 2 | 4 | 8) {
-            return Err(Error::Corrupt("an intset whose integers have no known width"));
+            return Err(Error::unexpected("2, 4 or 8 bytes for each integer of an intset", width as u64));
         }
         if count.checked_mul(width).and_then(|n| n.checked_add(HEADER_BYTES)) != Some(blob.len()) {
-            return Err(Error::Corrupt("an intset whose count and size disagree"));
+            return Err(Error::Corrupt("an intset whose count does not match its size"));
         }
         Ok(Cursor { at: HEADER_BYTES, width, previous: None })
     }

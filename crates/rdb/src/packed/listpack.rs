@@ -24,7 +24,9 @@ impl Cursor {
     pub(crate) fn new(blob: &[u8]) -> Result<Cursor> {
         let total = u32::from_le_bytes(bytes::array(blob, 0)?) as usize;
         if total != blob.len() || blob.len() <= HEADER_BYTES || blob.last() != Some(&END) {
-            return Err(Error::Corrupt("a listpack whose size and end disagree"));
+            return Err(Error::Corrupt(
+                "a listpack whose size in the header is wrong, or without the end marker 0xff",
+            ));
         }
         let count = u16::from_le_bytes(bytes::array(blob, 4)?);
         Ok(Cursor { at: HEADER_BYTES, left: (count != COUNT_UNKNOWN).then_some(count) })
@@ -44,7 +46,7 @@ impl Cursor {
             return if at + 1 == blob.len() && self.left.is_none_or(|left| left == 0) {
                 Ok(None)
             } else {
-                Err(Error::Corrupt("a listpack whose count and entries disagree"))
+                Err(Error::Corrupt("a listpack whose count in the header differs from its number of entries"))
             };
         }
         let string = |header: usize, n: usize| -> Result<_> {
@@ -68,15 +70,16 @@ impl Cursor {
             0xf2 => (Entry::Int(bytes::signed::<3>(blob, at + 1)?), 4),
             0xf3 => (Entry::Int(bytes::signed::<4>(blob, at + 1)?), 5),
             0xf4 => (Entry::Int(bytes::signed::<8>(blob, at + 1)?), 9),
-            _ => return Err(Error::Corrupt("a listpack entry in no known encoding")),
+            _ => return Err(Error::unexpected("a listpack encoding up to 0xf4", first.into())),
         };
         let (back, back_len) = back_length(len);
         if bytes::slice(blob, at + len, back_len)? != &back[..back_len] {
-            return Err(Error::Corrupt("a listpack entry with a wrong length behind it"));
+            return Err(Error::Corrupt("a listpack entry that is followed by a wrong length"));
         }
         if let Some(left) = &mut self.left {
-            *left =
-                left.checked_sub(1).ok_or(Error::Corrupt("a listpack whose count and entries disagree"))?;
+            *left = left.checked_sub(1).ok_or(Error::Corrupt(
+                "a listpack whose count in the header differs from its number of entries",
+            ))?;
         }
         self.at = at + len + back_len;
         Ok(Some(entry))

@@ -29,7 +29,9 @@ impl Cursor {
         let tail = u32::from_le_bytes(bytes::array(blob, 4)?) as usize;
         let count = u16::from_le_bytes(bytes::array(blob, 8)?);
         if total != blob.len() || blob.len() <= HEADER_BYTES || blob.last() != Some(&END) {
-            return Err(Error::Corrupt("a ziplist whose size and end disagree"));
+            return Err(Error::Corrupt(
+                "a ziplist whose size in the header is wrong, or without the end marker 0xff",
+            ));
         }
         let left = (count != COUNT_UNKNOWN).then_some(count);
         Ok(Cursor { at: HEADER_BYTES, left, previous_len: 0, tail })
@@ -52,7 +54,7 @@ impl Cursor {
             {
                 Ok(None)
             } else {
-                Err(Error::Corrupt("a ziplist whose header and entries disagree"))
+                Err(Error::Corrupt("a ziplist whose header does not match its entries"))
             };
         }
         let (previous_len, mut at) = if first < LONG_PREVIOUS {
@@ -61,7 +63,7 @@ impl Cursor {
             (u32::from_le_bytes(bytes::array(blob, start + 1)?) as usize, start + 5)
         };
         if previous_len != self.previous_len {
-            return Err(Error::Corrupt("a ziplist entry that mistakes the one before it"));
+            return Err(Error::Corrupt("a ziplist entry that has a wrong length of the previous entry"));
         }
         let [encoding] = bytes::array(blob, at)?;
         at += 1;
@@ -83,11 +85,12 @@ impl Cursor {
                 at += 4;
                 string(blob, &mut at, n)?
             }
-            _ => return Err(Error::Corrupt("a ziplist entry in no known encoding")),
+            _ => return Err(Error::unexpected("a ziplist encoding", encoding.into())),
         };
         if let Some(left) = &mut self.left {
-            *left =
-                left.checked_sub(1).ok_or(Error::Corrupt("a ziplist whose header and entries disagree"))?;
+            *left = left
+                .checked_sub(1)
+                .ok_or(Error::Corrupt("a ziplist whose header does not match its entries"))?;
         }
         self.previous_len = at - start;
         self.at = at;

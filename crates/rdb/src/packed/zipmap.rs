@@ -21,7 +21,7 @@ impl Cursor {
     pub(super) fn new(blob: &[u8]) -> Result<Cursor> {
         let [count] = bytes::array(blob, 0)?;
         if blob.last() != Some(&END) || blob.len() < 2 {
-            return Err(Error::Corrupt("a zipmap without its end"));
+            return Err(Error::Corrupt("a zipmap without the end marker 0xff"));
         }
         Ok(Cursor { at: 1, value_is_next: false, left: (count < LONG).then_some(count) })
     }
@@ -40,7 +40,7 @@ impl Cursor {
             {
                 Ok(None)
             } else {
-                Err(Error::Corrupt("a zipmap whose count and entries disagree"))
+                Err(Error::Corrupt("a zipmap whose count in the header differs from its number of pairs"))
             };
         }
         let (n, mut at) = if first < LONG {
@@ -53,8 +53,9 @@ impl Cursor {
             unused = usize::from(bytes::array::<1>(blob, at)?[0]);
             at += 1;
             if let Some(left) = &mut self.left {
-                *left =
-                    left.checked_sub(1).ok_or(Error::Corrupt("a zipmap whose count and entries disagree"))?;
+                *left = left.checked_sub(1).ok_or(Error::Corrupt(
+                    "a zipmap whose count in the header differs from its number of pairs",
+                ))?;
             }
         }
         let text = bytes::slice(blob, at, n)?;

@@ -4,7 +4,8 @@ use crate::primitive as p;
 use crate::source::Source;
 use crate::{Error, Result};
 
-pub(super) const NO_TIME: Error = Error::Corrupt("a field's expiry that is no time");
+pub(super) const INVALID_EXPIRY: Error =
+    Error::Corrupt("a hash field with an expiry that is not a valid time");
 
 /// Where a field's expiry is stored, and what it is relative to.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +22,7 @@ pub(super) enum Ttl {
 impl Ttl {
     /// The form [`Ttl::Relative`] with the smallest expiry `smallest_ms`.
     pub(super) fn relative(smallest_ms: i64) -> Result<Ttl> {
-        if smallest_ms < 0 { Err(NO_TIME) } else { Ok(Ttl::Relative { smallest_ms }) }
+        if smallest_ms < 0 { Err(INVALID_EXPIRY) } else { Ok(Ttl::Relative { smallest_ms }) }
     }
 
     /// Reads an expiry that is stored before the field, if the form stores it there.
@@ -34,7 +35,7 @@ impl Ttl {
         };
         match p::length(source)? {
             0 => Ok(None),
-            n => i64::try_from(n).ok().and_then(|n| base_ms.checked_add(n)).ok_or(NO_TIME).map(Some),
+            n => i64::try_from(n).ok().and_then(|n| base_ms.checked_add(n)).ok_or(INVALID_EXPIRY).map(Some),
         }
     }
 
@@ -45,7 +46,7 @@ impl Ttl {
             Ttl::Valkey => match p::i64_le(source)? {
                 -1 => Ok(None),
                 at if at >= 0 => Ok(Some(at)),
-                _ => Err(NO_TIME),
+                _ => Err(INVALID_EXPIRY),
             },
         }
     }

@@ -13,7 +13,7 @@ pub(crate) use module::skip_aux as skip_module_aux;
 pub use stream::{StreamEntries, StreamId};
 
 use crate::packed::{Cursor, Entry, Form};
-use crate::primitive::{self as p, shown};
+use crate::primitive::{self as p, take_text};
 use crate::source::Source;
 use crate::{Dialect, Error, Result, Text, value_type as t};
 use hash_ttl::Ttl;
@@ -189,8 +189,8 @@ pub struct ValueReader {
     stream: StreamReader,
     elements_hint: u64,
     blob: Vec<u8>,
-    first: Vec<u8>,
-    second: Vec<u8>,
+    first_buffer: Vec<u8>,
+    second_buffer: Vec<u8>,
 }
 
 impl ValueReader {
@@ -201,8 +201,8 @@ impl ValueReader {
             stream: StreamReader::new(entries),
             elements_hint: 0,
             blob: Vec::new(),
-            first: Vec::new(),
-            second: Vec::new(),
+            first_buffer: Vec::new(),
+            second_buffer: Vec::new(),
         }
     }
 
@@ -270,7 +270,7 @@ impl ValueReader {
                 State::Done => return Ok(None),
                 State::String => {
                     self.state = State::Done;
-                    return Ok(Some(Part::String(p::string(source, &mut self.first)?)));
+                    return Ok(Some(Part::String(p::string(source, &mut self.first_buffer)?)));
                 }
                 State::Plain { left: 0, .. } => self.state = State::Done,
                 State::Plain { left, plain } => {
@@ -291,7 +291,7 @@ impl ValueReader {
                     let more = Nodes { left: nodes.left - 1, ..*nodes };
                     if more.with_container && plain_container(source)? {
                         self.state = State::Nodes(more);
-                        return Ok(Some(Part::Element(p::string(source, &mut self.first)?)));
+                        return Ok(Some(Part::Element(p::string(source, &mut self.first_buffer)?)));
                     }
                     p::string_into(source, &mut self.blob)?;
                     let form = if more.with_container { Form::Listpack } else { Form::Ziplist };
@@ -330,20 +330,24 @@ impl ValueReader {
             Plain::FieldWithTtl(ttl) => ttl.before(source)?,
             _ => None,
         };
-        p::string_into(source, &mut self.first)?;
+        p::string_into(source, &mut self.first_buffer)?;
         Ok(match plain {
-            Plain::Element => Part::Element(shown(&mut self.first)),
-            Plain::Member => Part::Member(shown(&mut self.first)),
-            Plain::ScoredText => scored(shown(&mut self.first), p::text_double(source)?)?,
-            Plain::ScoredBinary => scored(shown(&mut self.first), p::binary_double(source)?)?,
+            Plain::Element => Part::Element(take_text(&mut self.first_buffer)),
+            Plain::Member => Part::Member(take_text(&mut self.first_buffer)),
+            Plain::ScoredText => scored(take_text(&mut self.first_buffer), p::text_double(source)?)?,
+            Plain::ScoredBinary => scored(take_text(&mut self.first_buffer), p::binary_double(source)?)?,
             Plain::Field => {
-                let value = p::string(source, &mut self.second)?;
-                Part::Field { field: shown(&mut self.first), value, expires_at_ms: None }
+                let value = p::string(source, &mut self.second_buffer)?;
+                Part::Field { field: take_text(&mut self.first_buffer), value, expires_at_ms: None }
             }
             Plain::FieldWithTtl(form) => {
-                p::string_into(source, &mut self.second)?;
+                p::string_into(source, &mut self.second_buffer)?;
                 let expires_at_ms = form.after(source)?.or(ttl);
-                Part::Field { field: shown(&mut self.first), value: shown(&mut self.second), expires_at_ms }
+                Part::Field {
+                    field: take_text(&mut self.first_buffer),
+                    value: take_text(&mut self.second_buffer),
+                    expires_at_ms,
+                }
             }
         })
     }
@@ -358,7 +362,7 @@ fn plain_container(source: &mut impl Source) -> Result<bool> {
     match p::length(source)? {
         1 => Ok(true),
         2 => Ok(false),
-        _ => Err(Error::Corrupt("a list node in no known container")),
+        other => Err(Error::unexpected("list node container 1 or 2", other)),
     }
 }
 
@@ -382,7 +386,7 @@ fn packed_part<'a>(cursor: &mut Cursor, role: Role, blob: &'a [u8]) -> Result<Pa
             let expires_at_ms = match take()? {
                 Entry::Int(0) => None,
                 Entry::Int(at) if at > 0 => Some(at),
-                _ => return Err(hash_ttl::NO_TIME),
+                _ => return Err(hash_ttl::INVALID_EXPIRY),
             };
             Part::Field { field: first.text(), value, expires_at_ms }
         }
@@ -391,7 +395,7 @@ fn packed_part<'a>(cursor: &mut Cursor, role: Role, blob: &'a [u8]) -> Result<Pa
 
 fn scored(member: Text<'_>, score: f64) -> Result<Part<'_>> {
     if score.is_nan() {
-        return Err(Error::Corrupt("a sorted set with a score that is no number"));
+        return Err(Error::Corrupt("a sorted set with the score NaN"));
     }
     Ok(Part::Scored { member, score })
 }

@@ -45,7 +45,7 @@ pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
             FLOAT => drop(p::array::<4>(source)?),
             DOUBLE => drop(p::array::<8>(source)?),
             STRING => p::skip_string(source)?,
-            _ => return Err(Error::Corrupt("a module's value with a part of no known kind")),
+            other => return Err(Error::unexpected("opcode 0 to 5 in a module's value", other)),
         }
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
 pub(crate) fn skip_aux(source: &mut impl Source) -> Result<ModuleId> {
     let id = ModuleId(p::length(source)?);
     if p::length(source)? != UNSIGNED {
-        return Err(Error::Corrupt("a module's data without the time to load it"));
+        return Err(Error::Corrupt("a module's data without its load time"));
     }
     p::length(source)?;
     skip(source)?;

@@ -10,7 +10,7 @@ use crate::primitive as p;
 use crate::source::Source;
 use crate::{Error, Result, Text, value_type as t};
 
-const BAD_ENTRY: Error = Error::Corrupt("a stream entry that is not as its node says");
+const BAD_ENTRY: Error = Error::Corrupt("a stream entry that does not match the master entry of its node");
 const BAD_ORDER: Error = Error::Corrupt("stream IDs that do not ascend");
 
 /// The form in which the entries of streams are yielded.
@@ -135,7 +135,7 @@ impl StreamReader {
                     self.nodes_left -= 1;
                     self.read_node(source)?;
                     if self.entries == StreamEntries::Nodes {
-                        let listpack = p::shown(&mut self.blob);
+                        let listpack = p::take_text(&mut self.blob);
                         return Ok(Some(Part::StreamNode { id: self.node, listpack }));
                     }
                     self.read_master()?;
@@ -187,8 +187,9 @@ impl StreamReader {
     /// Reads a node's ID and its listpack.
     fn read_node(&mut self, source: &mut impl Source) -> Result<()> {
         p::string_into(source, &mut self.blob)?;
-        let id: [u8; 16] =
-            self.blob[..].try_into().map_err(|_| Error::Corrupt("a stream node under no ID"))?;
+        let id: [u8; 16] = self.blob[..]
+            .try_into()
+            .map_err(|_| Error::Corrupt("a stream node whose key is not an ID of 16 bytes"))?;
         self.node = StreamId::from_bytes(id);
         p::string_into(source, &mut self.blob)
     }
@@ -204,7 +205,9 @@ impl StreamReader {
             self.item()?;
         }
         if self.int()? != 0 || live < 0 || deleted < 0 {
-            return Err(Error::Corrupt("a stream node whose master entry has no end"));
+            return Err(Error::Corrupt(
+                "a stream node whose master entry does not end with 0, or has a negative count",
+            ));
         }
         (self.live_left, self.deleted_left) = (live, deleted);
         Ok(())
@@ -215,7 +218,9 @@ impl StreamReader {
         loop {
             let Some(first) = self.entry_of_node()? else {
                 if (self.live_left, self.deleted_left) != (0, 0) {
-                    return Err(Error::Corrupt("a stream node whose counts and entries disagree"));
+                    return Err(Error::Corrupt(
+                        "a stream node whose counts differ from its number of entries",
+                    ));
                 }
                 return Ok(None);
             };
@@ -287,7 +292,7 @@ impl StreamReader {
             state.entries_added = p::length(source)?;
         }
         if self.entries == StreamEntries::Single && length != self.live {
-            return Err(Error::Corrupt("a stream whose length and entries disagree"));
+            return Err(Error::Corrupt("a stream whose length differs from its number of entries"));
         }
         if self.previous.is_some_and(|previous| previous > last_id) {
             return Err(Error::Corrupt("a stream whose last ID is less than an entry's"));

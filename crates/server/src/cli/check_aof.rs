@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use strand_aof::check::{Problem, check};
-use strand_aof::manifest::{self, Manifest, NoManifest};
+use strand_aof::manifest::{self, InvalidManifest, Manifest};
 
 /// Number of bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -48,7 +48,7 @@ enum AofError {
     #[error("{path}: {error}", path = path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("{path}: {error}", path = path.display())]
-    Manifest { path: PathBuf, error: NoManifest },
+    Manifest { path: PathBuf, error: InvalidManifest },
     #[error(
         "{path}: offset {offset}: what is later begins here, and this is not the last file; nothing is cut",
         path = path.display()

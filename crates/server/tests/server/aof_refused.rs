@@ -102,7 +102,7 @@ fn what_is_no_append_only_file_is_refused_and_left_alone() {
         ),
         (
             |dir| std::fs::remove_file(dir.with_extension("aof.2.incr.aof")).expect("there"),
-            &["2.incr.aof", "it is not there"],
+            &["2.incr.aof", "the file does not exist"],
         ),
         (|dir| change(dir.with_extension("aof.manifest"), |b| b.clear()), &["manifest", "empty"]),
         (

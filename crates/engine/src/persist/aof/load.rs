@@ -238,7 +238,7 @@ impl Engine {
         }
         match ended {
             None if !replay.in_multi() => Ok((good_bytes, replay.db())),
-            Some(invalid) if !invalid.is_cut() => Err(damaged(place, invalid.offset, invalid.problem)),
+            Some(invalid) if !invalid.is_truncated() => Err(damaged(place, invalid.offset, invalid.problem)),
             _ => self.handle_truncated_file(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }

@@ -237,7 +237,7 @@ pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     let rights = "This user has no permissions to";
     match user.check(found.spec, args, &mut || true) {
-        Ok(()) | Err(Denied::Unfinished) => reply.ok(),
+        Ok(()) | Err(Denied::Interrupted) => reply.ok(),
         Err(Denied::Command) => {
             reply.bulk(format!("{rights} run the '{}' command", found.full_name()).as_bytes());
         }
