@@ -1,7 +1,7 @@
 //! [`Client`]: runs commands one after another and shows replies as they arrive. Reconnects when the connection is
-//! lost. Follows the state that commands change: database, transaction, subscriptions.
+//! lost. Follows the state that commands change: database, database_before_multi, subscriptions.
 
-use crate::connection::{Connection, Ended};
+use crate::connection::{Connection, ConnectionError};
 use crate::format;
 use crate::help::Rows;
 use crate::options::Options;
@@ -32,7 +32,7 @@ const VERBATIM: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub struct Failed;
 
-/// Runs commands.
+/// Runs commands on a connection, and opens the connection when there is none.
 pub struct Client {
     /// The options that the user gave.
     pub options: Options,
@@ -44,8 +44,8 @@ pub struct Client {
     database: i64,
     /// The database to select after a reconnect.
     wanted_database: i64,
-    /// The database that was selected before MULTI. `Some` between MULTI and EXEC.
-    transaction: Option<i64>,
+    /// The database that was selected before MULTI; `Some` between MULTI and EXEC.
+    database_before_multi: Option<i64>,
     speaks_resp3: bool,
 }
 
@@ -59,7 +59,7 @@ impl Client {
             is_interactive: false,
             database: 0,
             wanted_database: database,
-            transaction: None,
+            database_before_multi: None,
             speaks_resp3: false,
         }
     }
@@ -85,7 +85,7 @@ impl Client {
         if self.database != 0 {
             prompt.push_str(&format!("[{}]", self.database));
         }
-        if self.transaction.is_some() {
+        if self.database_before_multi.is_some() {
             prompt.push_str("(TX)");
         }
         prompt + "> "
@@ -103,18 +103,19 @@ impl Client {
     /// # Errors
     /// When there is no connection. A failed login leaves the connection open.
     pub fn connect(&mut self) -> Result<&mut Connection, Failed> {
-        (self.connection, self.transaction, self.database, self.speaks_resp3) = (None, None, 0, false);
+        (self.connection, self.database_before_multi, self.database, self.speaks_resp3) =
+            (None, None, 0, false);
         let connection = Connection::open(&self.options.target).map_err(|text| {
             eprintln!("{text}");
             Failed
         })?;
         self.connection = Some(connection);
-        self.introduce().map_err(|ended| self.lost(&ended))?;
+        self.log_in().map_err(|error| self.drop_connection(&error))?;
         self.connection.as_mut().ok_or(Failed)
     }
 
     /// Sends AUTH, SELECT and HELLO. Stops at the first refusal.
-    fn introduce(&mut self) -> Result<(), Ended> {
+    fn log_in(&mut self) -> Result<(), ConnectionError> {
         let (target, resp3) = (self.options.target.clone(), self.options.resp3);
         let Some(connection) = &mut self.connection else { return Ok(()) };
         if let Some(password) = &target.password {
@@ -141,7 +142,7 @@ impl Client {
         Ok(())
     }
     /// Selects the wanted database. Returns false when the server refuses.
-    fn select(&mut self) -> Result<bool, Ended> {
+    fn select(&mut self) -> Result<bool, ConnectionError> {
         let wanted = self.wanted_database;
         let Some(connection) = &mut self.connection else { return Ok(false) };
         if wanted == self.database {
@@ -167,12 +168,12 @@ impl Client {
         if self.connection.is_none() {
             self.connect()?;
         }
-        let mut left = repeat;
-        while left != 0 {
-            left -= i64::from(left > 0);
-            match self.once(args) {
+        let mut runs_left = repeat;
+        while runs_left != 0 {
+            runs_left -= i64::from(runs_left > 0);
+            match self.run_once(args) {
                 Ok(()) => {}
-                Err(ended) => return Err(self.lost(&ended)),
+                Err(error) => return Err(self.drop_connection(&error)),
             }
             if let Some(interval) = self.options.interval {
                 sleep(interval);
@@ -181,29 +182,31 @@ impl Client {
         Ok(())
     }
 
-    fn lost(&mut self, ended: &Ended) -> Failed {
-        eprintln!("Error: {ended}");
+    /// Prints why the connection ended, and forgets the connection. The next command reconnects.
+    fn drop_connection(&mut self, error: &ConnectionError) -> Failed {
+        eprintln!("Error: {error}");
         self.connection = None;
         Failed
     }
 
-    fn once(&mut self, args: &[Vec<u8>]) -> Result<(), Ended> {
+    /// Sends a command and shows its reply, or all replies of MONITOR and SUBSCRIBE.
+    fn run_once(&mut self, args: &[Vec<u8>]) -> Result<(), ConnectionError> {
         let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
         let verbatim = VERBATIM.iter().any(|(name, sub)| is(0, name) && (sub.is_empty() || is(1, sub)));
-        let Some(connection) = &mut self.connection else { return Err(Ended::Closed) };
+        let Some(connection) = &mut self.connection else { return Err(ConnectionError::Closed) };
         connection.send(args)?;
         if is(0, "monitor") {
-            return self.listen(verbatim, |reply| matches!(reply, Value::Error(_)));
+            return self.show_replies_until(verbatim, |reply| matches!(reply, Value::Error(_)));
         }
         if is(0, "subscribe") || is(0, "psubscribe") || is(0, "ssubscribe") {
-            if self.options.form != format::Form::Raw {
+            if self.options.output_format != format::OutputFormat::Raw {
                 println!("Reading messages... (press Ctrl-C to quit)");
             }
-            return self.listen(verbatim, |reply| matches!(reply, Value::Error(_)));
+            return self.show_replies_until(verbatim, |reply| matches!(reply, Value::Error(_)));
         }
         let reply = match self.next_reply() {
             // The server obeys SHUTDOWN by closing the connection.
-            Err(Ended::Closed | Ended::Failed(_)) if is(0, "shutdown") => {
+            Err(_) if is(0, "shutdown") => {
                 self.connection = None;
                 return Ok(());
             }
@@ -217,18 +220,22 @@ impl Client {
             exit(1);
         }
         self.show(&reply, verbatim);
-        self.follow(args, &reply)
+        self.track_state(args, &reply)
     }
 
     /// Shows replies until `ends` returns true for a reply.
-    fn listen(&mut self, verbatim: bool, ends: impl Fn(&Value) -> bool) -> Result<(), Ended> {
+    fn show_replies_until(
+        &mut self,
+        verbatim: bool,
+        ends: impl Fn(&Value) -> bool,
+    ) -> Result<(), ConnectionError> {
         loop {
-            let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply();
+            let reply = self.connection.as_mut().ok_or(ConnectionError::Closed)?.reply();
             let reply = match reply {
                 Ok(reply) => reply,
-                Err(ended) if self.is_interactive => return Err(ended),
-                Err(ended) => {
-                    eprintln!("Error: {ended}");
+                Err(error) if self.is_interactive => return Err(error),
+                Err(error) => {
+                    eprintln!("Error: {error}");
                     exit(1);
                 }
             };
@@ -239,10 +246,10 @@ impl Client {
         }
     }
 
-    /// Reads the next reply. Push messages before it are shown or dropped.
-    fn next_reply(&mut self) -> Result<Value, Ended> {
+    /// Reads the next reply. Push messages that arrive before the reply are shown or dropped.
+    fn next_reply(&mut self) -> Result<Value, ConnectionError> {
         loop {
-            let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply()?;
+            let reply = self.connection.as_mut().ok_or(ConnectionError::Closed)?.reply()?;
             match &reply {
                 Value::Push(parts) if self.options.shows_pushes => self.show_push(parts, &reply),
                 Value::Push(_) => {}
@@ -265,17 +272,17 @@ impl Client {
             }
         }
         text.push(b'\n');
-        put(&text);
+        write_stdout(&text);
     }
 
     fn show(&self, reply: &Value, verbatim: bool) {
         let mut out = Vec::new();
-        format::reply(&mut out, reply, self.options.form, verbatim, &self.options.delimiters);
-        put(&out);
+        format::reply(&mut out, reply, self.options.output_format, verbatim, &self.options.delimiters);
+        write_stdout(&out);
     }
 
-    /// Applies the effect of a successful command to the client's state.
-    fn follow(&mut self, args: &[Vec<u8>], reply: &Value) -> Result<(), Ended> {
+    /// Updates the database, transaction and protocol of this client after a command that changes them.
+    fn track_state(&mut self, args: &[Vec<u8>], reply: &Value) -> Result<(), ConnectionError> {
         let name = args.first().map(|a| a.to_ascii_lowercase()).unwrap_or_default();
         let failed = matches!(reply, Value::Error(_));
         match (name.as_slice(), args.len()) {
@@ -286,22 +293,22 @@ impl Client {
             (b"auth", 2 | 3) => {
                 self.select()?;
             }
-            (b"multi", 1) if !failed => self.transaction = Some(self.database),
+            (b"multi", 1) if !failed => self.database_before_multi = Some(self.database),
             (b"exec", 1) => {
                 // EXEC did not run the queued commands, so the database is the one before MULTI.
-                if let Some(before) = self.transaction.take()
+                if let Some(previous) = self.database_before_multi.take()
                     && matches!(reply, Value::Error(_) | Value::Null)
                 {
-                    (self.database, self.wanted_database) = (before, before);
+                    (self.database, self.wanted_database) = (previous, previous);
                 }
             }
             (b"discard", 1) if !failed => {
-                if let Some(before) = self.transaction.take() {
-                    (self.database, self.wanted_database) = (before, before);
+                if let Some(previous) = self.database_before_multi.take() {
+                    (self.database, self.wanted_database) = (previous, previous);
                 }
             }
             (b"reset", 1) if !failed => {
-                (self.transaction, self.database, self.wanted_database) = (None, 0, 0);
+                (self.database_before_multi, self.database, self.wanted_database) = (None, 0, 0);
                 self.speaks_resp3 = false;
             }
             (b"hello", _) if !failed => self.speaks_resp3 = args.get(1).is_some_and(|v| v == b"3"),
@@ -312,7 +319,7 @@ impl Client {
 }
 
 /// Writes to the standard output. If the reader of the output has closed it, the process ends, as other programs do.
-pub fn put(bytes: &[u8]) {
+pub fn write_stdout(bytes: &[u8]) {
     let mut out = stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
         exit(1);

@@ -10,22 +10,33 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// The end of a connection, with redis-cli's texts.
-#[derive(Debug)]
-pub enum Ended {
+/// Why a command got no usable reply. Where redis-cli has a text, the text is redis-cli's.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
     /// The server closed the connection.
+    #[error("Server closed the connection")]
     Closed,
-    /// Another failure, described by this text.
-    Failed(String),
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ended::Closed => f.write_str("Server closed the connection"),
-            Ended::Failed(text) => f.write_str(text),
-        }
-    }
+    /// The system could not read from or write to the connection.
+    #[error("{}", system_text(.0))]
+    Io(io::Error),
+    /// The standard input, whose commands `--pipe` sends, cannot be read.
+    #[error("Error reading from stdin: {0}")]
+    Stdin(io::Error),
+    /// The bytes from the server are not a reply of RESP.
+    #[error("Protocol error, {0}")]
+    Protocol(String),
+    /// The server replied with this error.
+    #[error("{0}")]
+    ErrorReply(String),
+    /// The reply has another type than a string.
+    #[error("unexpected reply: expected a string")]
+    NotAString,
+    /// The server refused SCAN with this error.
+    #[error("SCAN error: {0}")]
+    ScanRefused(String),
+    /// The reply of SCAN is not an array of a cursor and keys.
+    #[error("Non ARRAY response from SCAN!")]
+    NotAPage,
 }
 
 enum Stream {
@@ -35,7 +46,8 @@ enum Stream {
 }
 
 impl Stream {
-    fn both(&mut self) -> &mut dyn ReadWrite {
+    /// The stream, as any type that reads and writes.
+    fn as_read_write(&mut self) -> &mut dyn ReadWrite {
         match self {
             Stream::Tcp(stream) => stream,
             Stream::Unix(stream) => stream,
@@ -57,42 +69,42 @@ pub struct Connection {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No server accepts a connection at this place.
-    #[error("Could not connect to Redis at {place}: {}", text_of(.why))]
-    Refused {
+    /// No server accepts a connection at this address or socket.
+    #[error("Could not connect to Redis at {address}: {}", system_text(.error))]
+    Unreachable {
         /// The server's address, or the path of its socket.
-        place: String,
+        address: String,
         /// The system's error.
-        why: io::Error,
+        error: io::Error,
     },
-    /// The TLS options cannot be used.
+    /// The TLS options cannot be used. The text has the cause in it, so the cause is no `source`.
     #[error("Could not negotiate a TLS connection: {0}")]
-    Tls(#[from] TlsError),
+    Tls(TlsError),
     /// The server does not complete the TLS handshake.
     #[error("Could not negotiate a TLS connection: {0}")]
     Handshake(io::Error),
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the server, and completes the TLS handshake if TLS is requested.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// [`ConnectError`].
     pub fn open(target: &Target) -> Result<Connection, ConnectError> {
         let stream = match &target.socket {
             Some(path) => UnixStream::connect(path)
                 .map(Stream::Unix)
-                .map_err(|why| ConnectError::Refused { place: path.display().to_string(), why })?,
+                .map_err(|error| ConnectError::Unreachable { address: path.display().to_string(), error })?,
             None => {
-                let place = format!("{}:{}", target.host, target.port);
-                let tcp =
-                    connect(&target.host, target.port).map_err(|why| ConnectError::Refused { place, why })?;
+                let address = format!("{}:{}", target.host, target.port);
+                let tcp = connect(&target.host, target.port)
+                    .map_err(|error| ConnectError::Unreachable { address, error })?;
                 // Without TCP_NODELAY the connection still works, but more slowly.
                 let _ = tcp.set_nodelay(true);
                 match &target.tls {
                     None => Stream::Tcp(tcp),
                     Some(tls) => {
-                        let state = tls.connection(&target.host)?;
+                        let state = tls.connection(&target.host).map_err(ConnectError::Tls)?;
                         let mut stream = StreamOwned::new(state, tcp);
                         stream.conn.complete_io(&mut stream.sock).map_err(ConnectError::Handshake)?;
                         Stream::Tls(Box::new(stream))
@@ -108,7 +120,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn send<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), Ended> {
+    pub fn send<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), ConnectionError> {
         let mut out = Vec::new();
         encode_command(&mut out, args);
         self.write(&out)
@@ -117,15 +129,15 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        let stream = self.stream.both();
-        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(ended)
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        let stream = self.stream.as_read_write();
+        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(connection_error)
     }
     /// The next reply.
     ///
     /// # Errors
     /// When the connection ends first, or the bytes are not a reply.
-    pub fn reply(&mut self) -> Result<Value, Ended> {
+    pub fn reply(&mut self) -> Result<Value, ConnectionError> {
         loop {
             if let Some(value) = self.buffered()? {
                 return Ok(value);
@@ -137,25 +149,25 @@ impl Connection {
     ///
     /// # Errors
     /// When the bytes are not a reply.
-    pub fn buffered(&mut self) -> Result<Option<Value>, Ended> {
-        self.parser.next(&mut self.input).map_err(|e| Ended::Failed(format!("Protocol error, {}", e.0)))
+    pub fn buffered(&mut self) -> Result<Option<Value>, ConnectionError> {
+        self.parser.next(&mut self.input).map_err(|e| ConnectionError::Protocol(e.0))
     }
     /// Reads the bytes that have arrived. Waits at most as long as set by [`Connection::wait_at_most`]. Returns
     /// false when nothing arrived.
     ///
     /// # Errors
     /// When the connection ends.
-    pub fn fill(&mut self) -> Result<bool, Ended> {
-        let room = self.input.spare();
-        match self.stream.both().read(room) {
-            Ok(0) => Err(Ended::Closed),
+    pub fn fill(&mut self) -> Result<bool, ConnectionError> {
+        let free = self.input.spare();
+        match self.stream.as_read_write().read(free) {
+            Ok(0) => Err(ConnectionError::Closed),
             Ok(n) => {
                 self.input.filled(n);
                 Ok(true)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(false),
-            Err(e) => Err(ended(e)),
+            Err(e) => Err(connection_error(e)),
         }
     }
     /// Limits the wait of [`Connection::fill`].
@@ -182,7 +194,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection ends.
-    pub fn ask<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Value, Ended> {
+    pub fn ask<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Value, ConnectionError> {
         self.send(args)?;
         loop {
             match self.reply()? {
@@ -204,15 +216,15 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| io::Error::other("Name or service not known")))
 }
 
-fn ended(e: io::Error) -> Ended {
+fn connection_error(e: io::Error) -> ConnectionError {
     match e.kind() {
-        io::ErrorKind::UnexpectedEof => Ended::Closed,
-        _ => Ended::Failed(text_of(&e)),
+        io::ErrorKind::UnexpectedEof => ConnectionError::Closed,
+        _ => ConnectionError::Io(e),
     }
 }
 
-/// The system's error text, without the parts that Rust adds.
-fn text_of(e: &io::Error) -> String {
+/// The system's error text without the prefix and the error number that Rust adds, as redis-cli prints it.
+fn system_text(e: &io::Error) -> String {
     let text = e.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     text.split(" (os error ").next().unwrap_or(text).to_string()

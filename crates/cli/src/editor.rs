@@ -49,8 +49,8 @@ impl Editor {
         let shows_hints = Arc::new(AtomicBool::new(true));
         let menu = ColumnarMenu::default().with_name("completion").with_columns(4);
         let mut inner = Reedline::create()
-            .with_completer(Box::new(Names(rows)))
-            .with_hinter(Box::new(Arguments { shown: shows_hints.clone(), rows }))
+            .with_completer(Box::new(CommandCompleter(rows)))
+            .with_hinter(Box::new(ArgumentHinter { is_shown: shows_hints.clone(), rows }))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
             .with_quick_completions(true)
             .with_partial_completions(true)
@@ -58,20 +58,20 @@ impl Editor {
         if let Some(history) =
             history_file().and_then(|f| FileBackedHistory::with_file(HISTORY_LINES_MAX, f).ok())
         {
-            inner = inner.with_history(Box::new(Discreet(history)));
+            inner = inner.with_history(Box::new(PasswordFreeHistory(history)));
         }
         Editor { inner, shows_hints }
     }
     /// Turns hints on or off.
-    pub fn show_hints(&mut self, shown: bool) {
-        self.shows_hints.store(shown, Ordering::Relaxed);
+    pub fn show_hints(&mut self, is_shown: bool) {
+        self.shows_hints.store(is_shown, Ordering::Relaxed);
     }
     /// Reads a line.
     ///
     /// # Errors
     /// Errors of the terminal.
     pub fn read(&mut self, prompt: &str) -> io::Result<Line> {
-        Ok(match self.inner.read_line(&Plain(prompt))? {
+        Ok(match self.inner.read_line(&PlainPrompt(prompt))? {
             Signal::Success(text) => Line::Text(text),
             Signal::CtrlD => Line::End,
             _ => Line::Abandoned,
@@ -89,9 +89,9 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// A prompt that reedline shows unchanged, in the terminal's own colour.
-struct Plain<'a>(&'a str);
+struct PlainPrompt<'a>(&'a str);
 
-impl Prompt for Plain<'_> {
+impl Prompt for PlainPrompt<'_> {
     fn render_prompt_left(&self) -> Cow<'_, str> {
         Cow::Borrowed(self.0)
     }
@@ -110,7 +110,7 @@ impl Prompt for Plain<'_> {
 }
 
 /// Completes names of commands and subcommands, and the literal words of their arguments.
-struct Names(Rows);
+struct CommandCompleter(Rows);
 
 /// The words that may come at the end of `line`, and the offset of the text that they replace.
 fn suggestions(rows: Rows, line: &str) -> (usize, Vec<(String, String)>) {
@@ -146,7 +146,7 @@ fn suggestions(rows: Rows, line: &str) -> (usize, Vec<(String, String)>) {
     (start, found)
 }
 
-impl Completer for Names {
+impl Completer for CommandCompleter {
     fn complete(&mut self, line: &str, pos: usize) -> CompletionResult {
         let Some(head) = line.get(..pos) else { return CompletionResult::fresh(Vec::new()) };
         let (start, found) = suggestions(self.0, head);
@@ -162,13 +162,13 @@ impl Completer for Names {
 }
 
 /// Shows the missing arguments of a command in grey.
-struct Arguments {
-    shown: Arc<AtomicBool>,
+struct ArgumentHinter {
+    is_shown: Arc<AtomicBool>,
     rows: Rows,
 }
 
 /// The missing arguments after `line`, in redis-cli's form.
-fn missing(rows: Rows, line: &str) -> String {
+fn missing_arguments(rows: Rows, line: &str) -> String {
     let Some(typed) = words(line.as_bytes()) else { return String::new() };
     let Some(entry) = rows.find(&typed) else { return String::new() };
     let ends_in_space = line.ends_with(char::is_whitespace);
@@ -184,12 +184,12 @@ fn missing(rows: Rows, line: &str) -> String {
     format!("{space}{}", rest.join(" "))
 }
 
-impl Hinter for Arguments {
+impl Hinter for ArgumentHinter {
     fn handle(&mut self, line: &str, pos: usize, _: &dyn History, coloured: bool, _: &str) -> String {
-        if !self.shown.load(Ordering::Relaxed) || pos < line.len() {
+        if !self.is_shown.load(Ordering::Relaxed) || pos < line.len() {
             return String::new();
         }
-        match missing(self.rows, line) {
+        match missing_arguments(self.rows, line) {
             hint if hint.is_empty() || !coloured => hint,
             hint => format!("\u{1b}[90m{hint}\u{1b}[0m"),
         }
@@ -204,7 +204,7 @@ impl Hinter for Arguments {
 }
 
 /// A history that does not store lines with passwords.
-struct Discreet(FileBackedHistory);
+struct PasswordFreeHistory(FileBackedHistory);
 
 /// True for a command with secret arguments.
 fn is_sensitive(line: &str) -> bool {
@@ -219,7 +219,7 @@ fn is_sensitive(line: &str) -> bool {
         || ((is(0, "hello") || is(0, "migrate")) && any(&["auth", "auth2"]))
 }
 
-impl History for Discreet {
+impl History for PasswordFreeHistory {
     fn save(&mut self, item: HistoryItem) -> reedline::Result<HistoryItem> {
         match is_sensitive(&item.command_line) {
             true => Ok(item),
@@ -278,12 +278,12 @@ mod tests {
 
     #[test]
     fn hints_show_missing_arguments() {
-        assert_eq!(missing(ROWS, "get"), " key");
-        assert_eq!(missing(ROWS, "get "), "key");
-        assert_eq!(missing(ROWS, "get k"), "");
-        assert_eq!(missing(ROWS, "config"), " subcommand");
-        assert_eq!(missing(ROWS, "config get "), "parameter [parameter ...]");
-        assert_eq!(missing(ROWS, "nosuch "), "");
+        assert_eq!(missing_arguments(ROWS, "get"), " key");
+        assert_eq!(missing_arguments(ROWS, "get "), "key");
+        assert_eq!(missing_arguments(ROWS, "get k"), "");
+        assert_eq!(missing_arguments(ROWS, "config"), " subcommand");
+        assert_eq!(missing_arguments(ROWS, "config get "), "parameter [parameter ...]");
+        assert_eq!(missing_arguments(ROWS, "nosuch "), "");
     }
 
     #[test]

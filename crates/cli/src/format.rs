@@ -6,7 +6,7 @@ use strand_wire::quote::quoted;
 
 /// The format of replies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Form {
+pub enum OutputFormat {
     /// For a person at a terminal: types have names, strings are quoted, elements are numbered.
     Standard,
     /// Raw: strings are printed as their bytes.
@@ -30,21 +30,21 @@ pub struct Delimiters {
 
 /// Appends a whole reply and its end. `verbatim`: the value is a text for people, such as the reply of INFO, and is
 /// printed raw.
-pub fn reply(out: &mut Vec<u8>, value: &Value, form: Form, verbatim: bool, delimiters: &Delimiters) {
+pub fn reply(out: &mut Vec<u8>, value: &Value, form: OutputFormat, verbatim: bool, delimiters: &Delimiters) {
     if verbatim {
         return raw(out, value, delimiters);
     }
     match form {
-        Form::Standard => standard(out, value, &mut Vec::new()),
-        Form::Raw => {
+        OutputFormat::Standard => standard(out, value, &mut Vec::new()),
+        OutputFormat::Raw => {
             raw(out, value, delimiters);
             out.extend_from_slice(&delimiters.replies);
         }
-        Form::Csv => {
+        OutputFormat::Csv => {
             csv(out, value);
             out.push(b'\n');
         }
-        Form::Json | Form::QuotedJson => {
+        OutputFormat::Json | OutputFormat::QuotedJson => {
             json(out, value, form);
             out.push(b'\n');
         }
@@ -193,7 +193,7 @@ fn csv(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-fn json(out: &mut Vec<u8>, value: &Value, form: Form) {
+fn json(out: &mut Vec<u8>, value: &Value, form: OutputFormat) {
     match value {
         Value::Error(text) => {
             out.extend_from_slice(b"error:");
@@ -231,7 +231,7 @@ fn json(out: &mut Vec<u8>, value: &Value, form: Form) {
 }
 
 /// Appends the name of a JSON member. A key that is not a string is converted to a string.
-fn json_name(out: &mut Vec<u8>, key: &Value, form: Form) {
+fn json_name(out: &mut Vec<u8>, key: &Value, form: OutputFormat) {
     match key {
         Value::Error(_) | Value::Simple(_) | Value::Bulk(_) | Value::Verbatim(..) => json(out, key, form),
         other => {
@@ -242,8 +242,8 @@ fn json_name(out: &mut Vec<u8>, key: &Value, form: Form) {
     }
 }
 
-fn json_string(out: &mut Vec<u8>, bytes: &[u8], form: Form) {
-    if form == Form::Json {
+fn json_string(out: &mut Vec<u8>, bytes: &[u8], form: OutputFormat) {
+    if form == OutputFormat::Json {
         return escaped(out, bytes);
     }
     let mut text = Vec::new();
@@ -277,7 +277,7 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn shown(value: &Value, form: Form) -> String {
+    fn shown(value: &Value, form: OutputFormat) -> String {
         let delimiters = Delimiters { parts: b"\n".to_vec(), replies: b"\n".to_vec() };
         let mut out = Vec::new();
         reply(&mut out, value, form, false, &delimiters);
@@ -293,21 +293,21 @@ mod tests {
             Value::Set(vec![Value::Bool(true), Value::Array(vec![])]),
         ]);
         assert_eq!(
-            shown(&value, Form::Standard),
+            shown(&value, OutputFormat::Standard),
             "1) 1# \"k\\n\" => \n      1) (integer) 1\n      2) (nil)\n2) 1~ (true)\n   2~ (empty array)\n"
         );
-        assert!(shown(&ten, Form::Standard).starts_with(" 1) (integer) 0\n 2) "));
-        assert_eq!(shown(&value, Form::Raw), "k\n 1\n\n(true)\n\n");
-        assert_eq!(shown(&value, Form::Csv), "\"k\\n\",1,NULL,true,\n");
-        assert_eq!(shown(&value, Form::Json), "[{\"k\\n\":[1,null]},[true,[]]]\n");
+        assert!(shown(&ten, OutputFormat::Standard).starts_with(" 1) (integer) 0\n 2) "));
+        assert_eq!(shown(&value, OutputFormat::Raw), "k\n 1\n\n(true)\n\n");
+        assert_eq!(shown(&value, OutputFormat::Csv), "\"k\\n\",1,NULL,true,\n");
+        assert_eq!(shown(&value, OutputFormat::Json), "[{\"k\\n\":[1,null]},[true,[]]]\n");
     }
 
     #[test]
     fn strings_of_json_are_escaped() {
         let value = Value::Bulk("é\"\\\u{1}".into());
-        assert_eq!(shown(&value, Form::Json), "\"é\\\"\\\\\\u0001\"\n");
-        assert_eq!(shown(&value, Form::QuotedJson), "\"\\\\xc3\\\\xa9\\\\\"\\\\\\\\\\\\x01\"\n");
+        assert_eq!(shown(&value, OutputFormat::Json), "\"é\\\"\\\\\\u0001\"\n");
+        assert_eq!(shown(&value, OutputFormat::QuotedJson), "\"\\\\xc3\\\\xa9\\\\\"\\\\\\\\\\\\x01\"\n");
         let map = Value::Map(vec![(Value::Int(1), Value::Bool(false))]);
-        assert_eq!(shown(&map, Form::Json), "{\"1\":false}\n");
+        assert_eq!(shown(&map, OutputFormat::Json), "{\"1\":false}\n");
     }
 }

@@ -1,6 +1,6 @@
 //! The arguments of commands, from the command table: for hints, completion and `help`.
 
-use crate::client::put;
+use crate::client::write_stdout;
 use strand_commands::spec::{Arg, CommandSpec};
 
 /// An entry of the help: a command or subcommand.
@@ -78,7 +78,7 @@ impl Rows {
             }
         }
         text.push('\n');
-        put(text.as_bytes());
+        write_stdout(text.as_bytes());
     }
 }
 

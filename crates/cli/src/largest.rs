@@ -1,9 +1,9 @@
 //! `--bigkeys`, `--memkeys` and `--hotkeys`: walks all keys with SCAN and keeps the largest key of each type, or
 //! the most used keys.
 
-use crate::client::put;
-use crate::connection::{Connection, Ended};
-use crate::modes::{page, string};
+use crate::client::write_stdout;
+use crate::connection::{Connection, ConnectionError};
+use crate::modes::{scan_page, string};
 use crate::options::{Mode, Options};
 use std::thread;
 use strand_wire::client::Value;
@@ -51,25 +51,25 @@ fn kinds() -> Vec<Kind> {
 ///
 /// # Errors
 /// When the connection ends or SCAN is refused.
-pub fn run(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+pub fn run(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     match options.mode {
-        Mode::HotKeys => hot(connection, options),
-        Mode::MemoryKeys(samples) => big(connection, options, Some(samples)),
-        _ => big(connection, options, None),
+        Mode::HotKeys => find_hottest(connection, options),
+        Mode::MemoryKeys(samples) => find_largest(connection, options, Some(samples)),
+        _ => find_largest(connection, options, None),
     }
 }
 
-fn say(text: std::fmt::Arguments<'_>) {
-    put(text.to_string().as_bytes());
+fn write_text(text: std::fmt::Arguments<'_>) {
+    write_stdout(text.to_string().as_bytes());
 }
 
-fn shown(key: &[u8]) -> String {
+fn quoted_key(key: &[u8]) -> String {
     let mut out = Vec::new();
     quoted(&mut out, key);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn keys_in_all(connection: &mut Connection) -> Result<u64, Ended> {
+fn key_count(connection: &mut Connection) -> Result<u64, ConnectionError> {
     match connection.ask(&["DBSIZE"])? {
         Value::Int(n) => Ok(u64::try_from(n).unwrap_or(0)),
         other => string(other).map(|_| 0),
@@ -81,14 +81,18 @@ const SCANNING: &str = "# average sizes per key type.  You can use -i 0.1 to sle
 
 /// Finds the largest keys. With `memory`, the size of a key is its MEMORY USAGE with this number of samples.
 /// Otherwise the size is the number of elements.
-fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64>>) -> Result<(), Ended> {
-    let all = keys_in_all(connection)?;
-    say(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
+fn find_largest(
+    connection: &mut Connection,
+    options: &Options,
+    memory: Option<Option<u64>>,
+) -> Result<(), ConnectionError> {
+    let all = key_count(connection)?;
+    write_text(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
     let (mut kinds, mut cursor, mut sampled, mut pages, mut key_bytes) =
         (kinds(), b"0".to_vec(), 0u64, 0u64, 0);
     loop {
         let percent = 100.0 * sampled as f64 / all as f64;
-        let (next, keys) = page(connection, &cursor, options)?;
+        let (next, keys) = scan_page(connection, &cursor, options)?;
         pages += 1;
         keys.iter().try_for_each(|key| connection.send(&[&b"TYPE"[..], key]))?;
         let mut types = Vec::new();
@@ -126,15 +130,15 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
             (kind.total, kind.count, sampled) = (kind.total + size, kind.count + 1, sampled + 1);
             key_bytes += key.len();
             if kind.biggest < size {
-                kind.biggest_key = shown(key);
-                say(format_args!(
+                kind.biggest_key = quoted_key(key);
+                write_text(format_args!(
                     "[{percent:05.2}%] Biggest {:<6} found so far '{}' with {size} {unit}\n",
                     kind.name, kind.biggest_key
                 ));
                 kind.biggest = size;
             }
             if sampled % KEYS_PER_LINE == 0 {
-                say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
+                write_text(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
             }
         }
         if next == b"0" {
@@ -146,14 +150,14 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
         }
     }
     let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
-    say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
-    say(format_args!(
+    write_text(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    write_text(format_args!(
         "Total key length in bytes is {key_bytes} (avg len {:.2})\n\n",
         share(key_bytes as u64, sampled)
     ));
     let unit = |kind: &Kind| if memory.is_some() { "bytes" } else { kind.unit };
     for kind in kinds.iter().filter(|kind| !kind.biggest_key.is_empty()) {
-        say(format_args!(
+        write_text(format_args!(
             "Biggest {:>6} found '{}' has {} {}\n",
             kind.name,
             kind.biggest_key,
@@ -161,9 +165,9 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
             unit(kind)
         ));
     }
-    say(format_args!("\n"));
+    write_text(format_args!("\n"));
     for kind in &kinds {
-        say(format_args!(
+        write_text(format_args!(
             "{} {}s with {} {} ({:05.2}% of keys, avg size {:.2})\n",
             kind.count,
             kind.name,
@@ -176,14 +180,16 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
     Ok(())
 }
 
-fn hot(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
-    let all = keys_in_all(connection)?;
-    say(format_args!("\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"));
+fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
+    let all = key_count(connection)?;
+    write_text(format_args!(
+        "\n# Scanning the entire keyspace to find find_hottest keys as well as\n{SCANNING}"
+    ));
     let (mut hottest, mut cursor, mut sampled, mut pages): (Vec<(u64, String)>, _, u64, u64) =
         (Vec::new(), b"0".to_vec(), 0, 0);
     loop {
         let percent = 100.0 * sampled as f64 / all as f64;
-        let (next, keys) = page(connection, &cursor, options)?;
+        let (next, keys) = scan_page(connection, &cursor, options)?;
         pages += 1;
         keys.iter().try_for_each(|key| connection.send(&[&b"OBJECT"[..], b"FREQ", key]))?;
         for key in &keys {
@@ -194,15 +200,15 @@ fn hot(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
             };
             sampled += 1;
             if sampled % KEYS_PER_LINE == 0 {
-                say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
+                write_text(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
             }
             if hottest.len() == HOT_KEYS_MAX && hottest.last().is_some_and(|(least, _)| *least >= uses)
                 || uses == 0
             {
                 continue;
             }
-            let key = shown(key);
-            say(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {uses}\n"));
+            let key = quoted_key(key);
+            write_text(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {uses}\n"));
             let at = hottest.partition_point(|(other, _)| *other >= uses);
             hottest.insert(at, (uses, key));
             hottest.truncate(HOT_KEYS_MAX);
@@ -215,9 +221,9 @@ fn hot(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
             thread::sleep(interval);
         }
     }
-    say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    write_text(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
     for (uses, key) in hottest {
-        say(format_args!("hot key found with counter: {uses}\tkeyname: {key}\n"));
+        write_text(format_args!("find_hottest key found with counter: {uses}\tkeyname: {key}\n"));
     }
     Ok(())
 }

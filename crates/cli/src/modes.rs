@@ -1,8 +1,8 @@
 //! redis-cli's modes other than running commands: statistics, latency, mass insertion, walks over all keys.
 
-use crate::client::{Client, put};
-use crate::connection::{Connection, Ended};
-use crate::format::Form;
+use crate::client::{Client, write_stdout};
+use crate::connection::{Connection, ConnectionError};
+use crate::format::OutputFormat;
 use crate::options::{Mode, Options};
 use std::io::{Read, Write, stdin};
 use std::process::{ExitCode, exit};
@@ -34,8 +34,8 @@ pub fn run(options: Options) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(ended) => {
-            eprintln!("Error: {ended}");
+        Err(error) => {
+            eprintln!("Error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -45,11 +45,11 @@ pub fn run(options: Options) -> ExitCode {
 ///
 /// # Errors
 /// When the reply is not a string.
-pub fn string(reply: Value) -> Result<Vec<u8>, Ended> {
+pub fn string(reply: Value) -> Result<Vec<u8>, ConnectionError> {
     match reply {
         Value::Bulk(text) | Value::Simple(text) | Value::Verbatim(_, text) => Ok(text),
-        Value::Error(text) => Err(Ended::Failed(String::from_utf8_lossy(&text).into_owned())),
-        _ => Err(Ended::Failed("an unexpected reply".into())),
+        Value::Error(text) => Err(ConnectionError::ErrorReply(String::from_utf8_lossy(&text).into_owned())),
+        _ => Err(ConnectionError::NotAString),
     }
 }
 
@@ -57,11 +57,11 @@ pub fn string(reply: Value) -> Result<Vec<u8>, Ended> {
 ///
 /// # Errors
 /// When the reply is not a page.
-pub fn page(
+pub fn scan_page(
     connection: &mut Connection,
     cursor: &[u8],
     options: &Options,
-) -> Result<(Vec<u8>, Vec<Vec<u8>>), Ended> {
+) -> Result<(Vec<u8>, Vec<Vec<u8>>), ConnectionError> {
     let mut args: Vec<&[u8]> = vec![b"SCAN", cursor];
     if let Some(pattern) = &options.pattern {
         args.extend([&b"MATCH"[..], pattern]);
@@ -70,29 +70,29 @@ pub fn page(
         Value::Array(mut parts) if parts.len() == 2 => {
             let (keys, cursor) = (parts.pop(), parts.pop());
             let Some(Value::Array(keys)) = keys else {
-                return Err(Ended::Failed("Non ARRAY response from SCAN!".into()));
+                return Err(ConnectionError::NotAPage);
             };
             let cursor = string(cursor.unwrap_or(Value::Null))?;
             Ok((cursor, keys.into_iter().map(string).collect::<Result<_, _>>()?))
         }
-        Value::Error(text) => Err(Ended::Failed(format!("SCAN error: {}", String::from_utf8_lossy(&text)))),
-        _ => Err(Ended::Failed("Non ARRAY response from SCAN!".into())),
+        Value::Error(text) => Err(ConnectionError::ScanRefused(String::from_utf8_lossy(&text).into_owned())),
+        _ => Err(ConnectionError::NotAPage),
     }
 }
 
-fn scan(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+fn scan(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     let mut cursor = b"0".to_vec();
     loop {
-        let (next, keys) = page(connection, &cursor, options)?;
+        let (next, keys) = scan_page(connection, &cursor, options)?;
         let mut out = Vec::new();
         for key in keys {
-            match options.form {
-                Form::Standard => quoted(&mut out, &key),
+            match options.output_format {
+                OutputFormat::Standard => quoted(&mut out, &key),
                 _ => out.extend_from_slice(&key),
             }
             out.push(b'\n');
         }
-        put(&out);
+        write_stdout(&out);
         if next == b"0" {
             return Ok(());
         }
@@ -105,77 +105,79 @@ fn scan(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
 
 /// Sends the standard input and counts the replies meanwhile.
 fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
-    let mut magic = [0; 20];
-    magic.iter_mut().for_each(|b| *b = fastrand::u8(..));
+    let mut end_marker = [0; 20];
+    end_marker.iter_mut().for_each(|b| *b = fastrand::u8(..));
     let mut last = b"\r\n*2\r\n$4\r\nECHO\r\n$20\r\n".to_vec();
-    last.extend_from_slice(&magic);
+    last.extend_from_slice(&end_marker);
     last.extend_from_slice(b"\r\n");
-    let mut counted = Counted { errors: 0, replies: 0, magic, is_done: false };
+    let mut counter = ReplyCounter { errors: 0, replies: 0, end_marker, is_done: false };
     let outcome = match connection.writer() {
         Some(mut writer) => {
             let sender = thread::spawn(move || {
-                send_all(|bytes| writer.write_all(bytes).map_err(|e| e.to_string()), &last)
+                send_all(|bytes| writer.write_all(bytes).map_err(ConnectionError::Io), &last)
             });
-            count_all(connection, &mut counted, timeout_s, || sender.is_finished())
+            count_all(connection, &mut counter, timeout_s, || sender.is_finished())
         }
         // A TLS stream cannot be split, so replies are read after each piece.
         None => {
             let sent = send_all(
                 |bytes| {
-                    connection.write(bytes).map_err(|e| e.to_string())?;
-                    connection.wait_at_most(Some(Duration::from_millis(1))).map_err(|e| e.to_string())?;
-                    connection.fill().map_err(|e| e.to_string())?;
-                    counted.take(connection).map_err(|e| e.to_string())
+                    connection.write(bytes)?;
+                    connection.wait_at_most(Some(Duration::from_millis(1))).map_err(ConnectionError::Io)?;
+                    connection.fill()?;
+                    counter.count_arrived(connection)
                 },
                 &last,
             );
-            match sent {
-                Ok(()) => count_all(connection, &mut counted, timeout_s, || true),
-                Err(text) => Err(Ended::Failed(text)),
-            }
+            sent.and_then(|()| count_all(connection, &mut counter, timeout_s, || true))
         }
     };
-    if let Err(ended) = outcome {
-        eprintln!("Error reading replies from server: {ended}");
+    if let Err(error) = outcome {
+        eprintln!("Error reading replies from server: {error}");
         exit(1);
     }
-    put(format!("errors: {}, replies: {}\n", counted.errors, counted.replies).as_bytes());
-    if counted.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    write_stdout(format!("errors: {}, replies: {}\n", counter.errors, counter.replies).as_bytes());
+    if counter.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn send_all(mut write: impl FnMut(&[u8]) -> Result<(), String>, last: &[u8]) -> Result<(), String> {
+/// Sends the standard input, and then `last`.
+fn send_all(
+    mut write: impl FnMut(&[u8]) -> Result<(), ConnectionError>,
+    last: &[u8],
+) -> Result<(), ConnectionError> {
     let (mut input, mut buffer) = (stdin().lock(), vec![0; PIPE_BYTES]);
     loop {
         match input.read(&mut buffer) {
             Ok(0) => {
-                put(b"All data transferred. Waiting for the last reply...\n");
+                write_stdout(b"All data transferred. Waiting for the last reply...\n");
                 return write(last);
             }
             Ok(n) => write(&buffer[..n])?,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(format!("Error reading from stdin: {e}")),
+            Err(e) => return Err(ConnectionError::Stdin(e)),
         }
     }
 }
 
-struct Counted {
+/// Counts the replies to the commands of `--pipe`, up to the reply to a final ECHO of `end_marker`.
+struct ReplyCounter {
     errors: u64,
     replies: u64,
-    magic: [u8; 20],
+    end_marker: [u8; 20],
     is_done: bool,
 }
 
-impl Counted {
+impl ReplyCounter {
     /// Counts the replies that have arrived on the connection.
-    fn take(&mut self, connection: &mut Connection) -> Result<(), Ended> {
+    fn count_arrived(&mut self, connection: &mut Connection) -> Result<(), ConnectionError> {
         while let Some(reply) = connection.buffered()? {
             match reply {
                 Value::Error(text) => {
                     eprintln!("{}", String::from_utf8_lossy(&text));
                     self.errors += 1;
                 }
-                Value::Bulk(text) if text == self.magic => {
-                    put(b"Last reply received from server.\n");
+                Value::Bulk(text) if text == self.end_marker => {
+                    write_stdout(b"Last reply received from server.\n");
                     self.is_done = true;
                     return Ok(());
                 }
@@ -187,62 +189,67 @@ impl Counted {
     }
 }
 
+/// Counts replies until the last one has arrived, or until none arrives for `timeout_s` seconds after everything was
+/// sent (0: wait for ever).
 fn count_all(
     connection: &mut Connection,
-    counted: &mut Counted,
+    counter: &mut ReplyCounter,
     timeout_s: u64,
     all_sent: impl Fn() -> bool,
-) -> Result<(), Ended> {
-    connection.wait_at_most(Some(PIPE_WAIT)).map_err(|e| Ended::Failed(e.to_string()))?;
-    let mut heard = Instant::now();
-    counted.take(connection)?;
-    while !counted.is_done {
+) -> Result<(), ConnectionError> {
+    connection.wait_at_most(Some(PIPE_WAIT)).map_err(ConnectionError::Io)?;
+    let mut last_reply_at = Instant::now();
+    counter.count_arrived(connection)?;
+    while !counter.is_done {
         if connection.fill()? {
-            heard = Instant::now();
+            last_reply_at = Instant::now();
         }
-        counted.take(connection)?;
-        if all_sent() && timeout_s > 0 && heard.elapsed() > Duration::from_secs(timeout_s) {
+        counter.count_arrived(connection)?;
+        if all_sent() && timeout_s > 0 && last_reply_at.elapsed() > Duration::from_secs(timeout_s) {
             eprintln!("No replies for {timeout_s} seconds: exiting.");
-            counted.errors += 1;
+            counter.errors += 1;
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn latency(connection: &mut Connection, options: &Options, history: bool) -> Result<(), Ended> {
-    let (is_live, default_s) = (options.form == Form::Standard, if history { 15 } else { 1 });
+fn latency(connection: &mut Connection, options: &Options, history: bool) -> Result<(), ConnectionError> {
+    let (is_live, default_s) =
+        (options.output_format == OutputFormat::Standard, if history { 15 } else { 1 });
     let interval = options.interval.unwrap_or(Duration::from_secs(default_s));
     let (mut min, mut max, mut sum, mut count) = (u128::MAX, 0, 0, 0u64);
-    let mut begun = Instant::now();
+    let mut interval_start = Instant::now();
     loop {
         let start = Instant::now();
         connection.ask(&["PING"])?;
         let ms = start.elapsed().as_millis();
         (min, max, sum, count) = (min.min(ms), max.max(ms), sum + ms, count + 1);
         let average = sum as f64 / count as f64;
-        let line = match options.form {
-            Form::Standard => format!("min: {min}, max: {max}, avg: {average:.2} ({count} samples)"),
-            Form::Csv => format!("{min},{max},{average:.2},{count}\n"),
-            Form::Raw => format!("{min} {max} {average:.2} {count}\n"),
-            Form::Json | Form::QuotedJson => {
+        let line = match options.output_format {
+            OutputFormat::Standard => format!("min: {min}, max: {max}, avg: {average:.2} ({count} samples)"),
+            OutputFormat::Csv => format!("{min},{max},{average:.2},{count}\n"),
+            OutputFormat::Raw => format!("{min} {max} {average:.2} {count}\n"),
+            OutputFormat::Json | OutputFormat::QuotedJson => {
                 format!("{{\"min\": {min}, \"max\": {max}, \"avg\": {average:.2}, \"count\": {count}}}\n")
             }
         };
-        let is_over = begun.elapsed() > interval;
+        let is_over = interval_start.elapsed() > interval;
         if is_live {
-            put(format!("\u{1b}[0G\u{1b}[2K{line}").as_bytes());
+            write_stdout(format!("\u{1b}[0G\u{1b}[2K{line}").as_bytes());
         } else if is_over {
-            put(line.as_bytes());
+            write_stdout(line.as_bytes());
             if !history {
                 return Ok(());
             }
         }
         if history && is_over {
             if is_live {
-                put(format!(" -- {:.2} seconds range\n", begun.elapsed().as_secs_f64()).as_bytes());
+                write_stdout(
+                    format!(" -- {:.2} seconds range\n", interval_start.elapsed().as_secs_f64()).as_bytes(),
+                );
             }
-            (min, max, sum, count, begun) = (u128::MAX, 0, 0, 0, Instant::now());
+            (min, max, sum, count, interval_start) = (u128::MAX, 0, 0, 0, Instant::now());
         }
         thread::sleep(LATENCY_PAUSE);
     }
@@ -254,14 +261,16 @@ fn number(info: &str, name: &str) -> i64 {
     found.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
-fn stat(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+fn stat(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     let (mut rows, mut requests) = (0, 0);
     loop {
         let info = string(connection.ask(&["INFO"])?)?;
         let info = String::from_utf8_lossy(&info);
         if rows % STAT_ROWS == 0 {
-            put(b"------- data ------ --------------------- load -------------------- - child -\n\
-                keys       mem      clients blocked requests            connections          \n");
+            write_stdout(
+                b"------- data ------ --------------------- load -------------------- - child -\n\
+                keys       mem      clients blocked requests            connections          \n",
+            );
         }
         rows += 1;
         let keys: i64 = info
@@ -283,19 +292,19 @@ fn stat(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
         };
         let row = format!(
             "{keys:<11}{:<8}{:<8}{:<8}{:<19}{:<12}{child}\n",
-            human(number(&info, "used_memory")),
+            human_bytes(number(&info, "used_memory")),
             format!(" {}", number(&info, "connected_clients")),
             number(&info, "blocked_clients"),
             format!("{now} (+{})", if requests == 0 { 0 } else { now - requests }),
             format!(" {}", number(&info, "total_connections_received")),
         );
-        put(row.as_bytes());
+        write_stdout(row.as_bytes());
         requests = now;
         thread::sleep(options.interval.unwrap_or(Duration::from_secs(1)));
     }
 }
 
-fn human(bytes: i64) -> String {
+fn human_bytes(bytes: i64) -> String {
     let n = bytes as f64;
     match bytes {
         ..1_024 => format!("{bytes}B"),

@@ -3,7 +3,7 @@
 //! [`CliArgs`] are the arguments as given. [`Options`] are derived from them, from the environment and from the
 //! kind of the standard output.
 
-use crate::format::{Delimiters, Form};
+use crate::format::{Delimiters, OutputFormat};
 use crate::help::Rows;
 use crate::tls::TlsOptions;
 use clap::Args;
@@ -217,7 +217,7 @@ pub struct Options {
     /// What the client does: run commands, or one of the special modes.
     pub mode: Mode,
     /// The format of replies.
-    pub form: Form,
+    pub output_format: OutputFormat,
     /// The delimiters of the raw format.
     pub delimiters: Delimiters,
     /// Whether to request RESP3. `Some(false)`: only if the server supports it (--json).
@@ -248,7 +248,7 @@ fn bytes(text: OsString) -> Vec<u8> {
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// The time between two runs is negative or too long.
-    #[error("-i {0} is no time to wait")]
+    #[error("-i {0} is no pause: expected 0 to {INTERVAL_S_MAX} seconds")]
     Interval(f64),
     /// A quote in a pattern is not closed.
     #[error("Invalid quoted string specified for --quoted-pattern.")]
@@ -257,10 +257,10 @@ pub enum OptionsError {
     #[error("Invalid URI scheme")]
     Scheme,
     /// The port in the URI is not a port number.
-    #[error("Invalid port '{0}' in the URI")]
+    #[error("Invalid port '{0}' in the URI: expected a number from 0 to 65535")]
     Port(String),
     /// The database in the URI is not a number.
-    #[error("Invalid database '{0}' in the URI")]
+    #[error("Invalid database '{0}' in the URI: expected a number")]
     Database(String),
     /// No password can be read from the terminal.
     #[error(transparent)]
@@ -284,14 +284,14 @@ impl CliArgs {
             }
         };
         let form = match () {
-            () if self.quoted_json => Form::QuotedJson,
-            () if self.json => Form::Json,
-            () if self.csv => Form::Csv,
-            () if self.no_raw => Form::Standard,
-            () if self.raw || !at_terminal => Form::Raw,
-            () => Form::Standard,
+            () if self.quoted_json => OutputFormat::QuotedJson,
+            () if self.json => OutputFormat::Json,
+            () if self.csv => OutputFormat::Csv,
+            () if self.no_raw => OutputFormat::Standard,
+            () if self.raw || !at_terminal => OutputFormat::Raw,
+            () => OutputFormat::Standard,
         };
-        let is_json = matches!(form, Form::Json | Form::QuotedJson);
+        let is_json = matches!(form, OutputFormat::Json | OutputFormat::QuotedJson);
         let interval = match self.interval {
             Some(s) if !(0.0..INTERVAL_S_MAX).contains(&s) => {
                 return Err(OptionsError::Interval(s));
@@ -312,7 +312,7 @@ impl CliArgs {
             None => FromStdin::None,
         };
         Ok(Options {
-            form,
+            output_format: form,
             delimiters,
             resp3: if self.resp3 { Some(true) } else { (is_json && !self.resp2).then_some(false) },
             shows_pushes,
@@ -356,7 +356,7 @@ impl CliArgs {
             tls: self.tls.is_on().then(|| self.tls.clone()),
         };
         if let Some(uri) = &self.uri {
-            target.follow(uri, &self.tls)?;
+            target.apply_uri(uri, &self.tls)?;
         }
         if target.password.is_some() && !self.no_auth_warning {
             eprintln!(
@@ -375,7 +375,7 @@ impl CliArgs {
 
 impl Target {
     /// Applies the parts of a URI to the options.
-    fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), OptionsError> {
+    fn apply_uri(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), OptionsError> {
         let (scheme, rest) = uri.split_once("://").ok_or(OptionsError::Scheme)?;
         match scheme {
             "redis" => {}
@@ -396,11 +396,11 @@ impl Target {
             }
             None => rest,
         };
-        let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         // An IPv6 address is in brackets, because it contains colons.
-        let (host, port) = match place.rsplit_once(':') {
+        let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
-            _ => (place, None),
+            _ => (authority, None),
         };
         if !host.is_empty() {
             self.host = host.trim_start_matches('[').trim_end_matches(']').into();

@@ -1,9 +1,9 @@
 //! Runs commands line by line: from a person at a terminal, through the [`editor`](crate::editor), or from the
 //! standard input.
 
-use crate::client::{Client, put};
+use crate::client::{Client, write_stdout};
 use crate::editor::{Editor, Line};
-use crate::format::Form;
+use crate::format::OutputFormat;
 use std::io::{BufRead, IsTerminal, stdin};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub fn run(mut client: Client) -> ExitCode {
     // Ignore the error: it has been printed, and the next command connects again.
     let _ = client.connect();
     if stdin().is_terminal() {
-        return by_hand(client);
+        return run_interactive(client);
     }
     let mut input = stdin().lock();
     loop {
@@ -34,18 +34,18 @@ pub fn run(mut client: Client) -> ExitCode {
         while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
             line.pop();
         }
-        if step(&mut client, &line, None).is_break() {
+        if run_line(&mut client, &line, None).is_break() {
             return ExitCode::SUCCESS;
         }
     }
 }
 
-fn by_hand(mut client: Client) -> ExitCode {
+fn run_interactive(mut client: Client) -> ExitCode {
     let mut editor = Editor::new(client.rows());
     loop {
         match editor.read(&client.prompt()) {
             Ok(Line::Text(line)) => {
-                if step(&mut client, line.as_bytes(), Some(&mut editor)).is_break() {
+                if run_line(&mut client, line.as_bytes(), Some(&mut editor)).is_break() {
                     return ExitCode::SUCCESS;
                 }
             }
@@ -60,10 +60,10 @@ fn by_hand(mut client: Client) -> ExitCode {
 }
 
 /// Runs a line. Returns `Break` when the line ends the client.
-fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
+fn run_line(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
     use std::ops::ControlFlow::{Break, Continue};
     let Some(mut args) = words(line) else {
-        put(b"Invalid argument(s)\n");
+        write_stdout(b"Invalid argument(s)\n");
         return Continue(());
     };
     let Some(first) = args.first().cloned() else { return Continue(()) };
@@ -71,7 +71,7 @@ fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::o
     if args.len() > 1 && first.iter().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && *b == b'-')) {
         repeat = std::str::from_utf8(&first).ok().and_then(|t| t.parse().ok()).unwrap_or(0);
         if repeat <= 0 {
-            put(b"Invalid redis-cli repeat command option value.\n");
+            write_stdout(b"Invalid redis-cli repeat command option value.\n");
             return Continue(());
         }
         args.remove(0);
@@ -90,18 +90,18 @@ fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::o
         (_, Some(_)) if first.starts_with(b":") => {
             eprintln!("unknown internal command '{}'", String::from_utf8_lossy(&first));
         }
-        (1, _) if is("clear") => put(b"\x1b[H\x1b[2J"),
+        (1, _) if is("clear") => write_stdout(b"\x1b[H\x1b[2J"),
         (3, _) if is("connect") => match String::from_utf8_lossy(&args[2]).parse() {
             Ok(port) => client.connect_to(String::from_utf8_lossy(&args[1]).into_owned(), port),
-            Err(_) => put(b"Invalid argument(s)\n"),
+            Err(_) => write_stdout(b"Invalid argument(s)\n"),
         },
         _ => {
-            let begun = Instant::now();
+            let started = Instant::now();
             // Ignore the error, which has been printed.
             let _ = client.run(&args, repeat);
-            let took = begun.elapsed();
-            if took >= SLOW && client.options.form == Form::Standard {
-                put(format!("({:.2}s)\n", took.as_secs_f64()).as_bytes());
+            let took = started.elapsed();
+            if took >= SLOW && client.options.output_format == OutputFormat::Standard {
+                write_stdout(format!("({:.2}s)\n", took.as_secs_f64()).as_bytes());
             }
         }
     }
