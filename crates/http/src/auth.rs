@@ -42,7 +42,11 @@ pub fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, Problem> 
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(header) = all.next() else { return Ok(None) };
     let bytes = header.as_bytes();
-    let bad = || Problem::unauthorized("the Authorization header cannot be read");
+    let bad = || {
+        Problem::unauthorized(
+            "malformed Authorization header: expected `Basic` and Base64 of user:password, or `Bearer` and a token",
+        )
+    };
     if all.next().is_some() || bytes.len() > AUTHORIZATION_BYTES_MAX {
         return Err(bad());
     }
@@ -59,7 +63,7 @@ pub fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, Problem> 
             None => of(b"", token),
         }));
     }
-    Err(Problem::unauthorized("only the schemes Basic and Bearer are known"))
+    Err(Problem::unauthorized("unknown scheme in the Authorization header: expected Basic or Bearer"))
 }
 
 fn of(user: &[u8], password: &[u8]) -> Credentials {

@@ -1,4 +1,5 @@
-//! Response bodies: whole, a chain without copies, or produced piece by piece as the client reads.
+//! Response bodies: bytes that are sent at once, a chain that is sent without copies, or pieces that a future writes
+//! while the client reads.
 
 use crate::pipe::Holding;
 use bytes::{Buf, Bytes};
@@ -59,14 +60,14 @@ impl Buf for Piece {
 
 /// The error when a response cannot be completed as announced. The connection is cut, so that the client notices.
 #[derive(Debug)]
-pub struct CutShort;
+pub struct TruncatedBody;
 
-impl std::fmt::Display for CutShort {
+impl std::fmt::Display for TruncatedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the response was cut short")
     }
 }
-impl std::error::Error for CutShort {}
+impl std::error::Error for TruncatedBody {}
 
 /// The response bytes that a connection buffers before its socket takes them, see [`Outgoing::push`].
 #[derive(Clone, Default)]
@@ -121,10 +122,10 @@ pub enum ResponseBody {
     Empty,
     /// The whole body, which is sent at once.
     Whole(Bytes),
-    /// A chain that is sent in pieces. The rest that is not sent yet counts as the client's memory.
+    /// A chain that is sent in pieces. The bytes that are not sent yet count as the client's memory.
     Chain(Chain, Outgoing, Holding),
     /// A body that a future writes.
-    Made(Made),
+    Generated(GeneratedBody),
 }
 
 impl ResponseBody {
@@ -138,12 +139,12 @@ impl ResponseBody {
         ResponseBody::Chain(chain, outgoing, holding)
     }
     /// A body that the future of `make` writes while the client reads it.
-    pub fn made<F: Future<Output = Result<(), CutShort>> + 'static>(
+    pub fn generated<F: Future<Output = Result<(), TruncatedBody>> + 'static>(
         make: impl FnOnce(Writer) -> F,
     ) -> ResponseBody {
         let slot = Rc::new(RefCell::new(None));
         let future = Box::pin(make(Writer { slot: slot.clone() }));
-        ResponseBody::Made(Made { slot, future: Some(future), cut: None })
+        ResponseBody::Generated(GeneratedBody { slot, future: Some(future), cut: None })
     }
 }
 
@@ -154,7 +155,7 @@ pub struct Writer {
 
 impl Writer {
     /// True when [`Writer::send`] would not wait.
-    pub fn is_free(&self) -> bool {
+    pub fn is_ready_for_piece(&self) -> bool {
         self.slot.borrow().is_none()
     }
     /// Waits until the previous piece has been taken, then passes on `piece`.
@@ -165,7 +166,7 @@ impl Writer {
         poll_fn(|_| if self.slot.borrow().is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
         self.put(piece);
     }
-    /// Passes on `piece`. The previous piece must have been taken ([`Writer::is_free`]).
+    /// Passes on `piece`. The previous piece must have been taken ([`Writer::is_ready_for_piece`]).
     pub fn put(&self, piece: Vec<u8>) {
         if !piece.is_empty() {
             *self.slot.borrow_mut() = Some(Bytes::from(piece));
@@ -174,18 +175,18 @@ impl Writer {
 }
 
 /// A future that writes a body.
-type Making = dyn Future<Output = Result<(), CutShort>>;
+type BodyFuture = dyn Future<Output = Result<(), TruncatedBody>>;
 
-/// A body that a future writes: see [`ResponseBody::made`].
-pub struct Made {
+/// A body that a future writes: see [`ResponseBody::generated`].
+pub struct GeneratedBody {
     slot: Rc<RefCell<Option<Bytes>>>,
-    future: Option<Pin<Box<Making>>>,
+    future: Option<Pin<Box<BodyFuture>>>,
     /// The error to report after the written pieces, if `future` failed.
-    cut: Option<CutShort>,
+    cut: Option<TruncatedBody>,
 }
 
-impl Made {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutShort>>> {
+impl GeneratedBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, TruncatedBody>>> {
         loop {
             if let Some(piece) = self.slot.borrow_mut().take() {
                 return Poll::Ready(Some(Ok(piece)));
@@ -205,12 +206,12 @@ impl Made {
 
 impl Body for ResponseBody {
     type Data = Piece;
-    type Error = CutShort;
+    type Error = TruncatedBody;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, CutShort>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, TruncatedBody>>> {
         let this = self.get_mut();
         let piece = match this {
             ResponseBody::Empty => None,
@@ -223,7 +224,7 @@ impl Body for ResponseBody {
                 }
                 Some(Piece::Chain(piece))
             }
-            ResponseBody::Made(made) => match made.poll(cx) {
+            ResponseBody::Generated(made) => match made.poll(cx) {
                 Poll::Ready(Some(Ok(bytes))) => Some(Piece::Bytes(bytes)),
                 Poll::Ready(Some(Err(cut))) => return Poll::Ready(Some(Err(cut))),
                 Poll::Ready(None) => None,
@@ -237,7 +238,7 @@ impl Body for ResponseBody {
             ResponseBody::Empty => true,
             ResponseBody::Whole(bytes) => bytes.is_empty(),
             ResponseBody::Chain(chain, ..) => chain.is_empty(),
-            ResponseBody::Made(made) => {
+            ResponseBody::Generated(made) => {
                 made.future.is_none() && made.cut.is_none() && made.slot.borrow().is_none()
             }
         }
@@ -247,7 +248,7 @@ impl Body for ResponseBody {
             ResponseBody::Empty => SizeHint::with_exact(0),
             ResponseBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             ResponseBody::Chain(chain, ..) => SizeHint::with_exact(chain.len() as u64),
-            ResponseBody::Made(_) => SizeHint::default(),
+            ResponseBody::Generated(_) => SizeHint::default(),
         }
     }
 }
@@ -284,17 +285,17 @@ mod tests {
     }
 
     #[test]
-    fn a_made_body_goes_piece_by_piece_and_can_be_cut() {
-        let mut body = ResponseBody::made(|out| async move {
+    fn a_generated_body_is_sent_in_pieces_and_can_be_truncated() {
+        let mut body = ResponseBody::generated(|out| async move {
             out.send(b"one".to_vec()).await;
             out.send(Vec::new()).await;
             out.send(b"two".to_vec()).await;
-            Err(CutShort)
+            Err(TruncatedBody)
         });
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut next = || match Pin::new(&mut body).poll_frame(&mut cx) {
             Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|p| p.chunk().to_vec()),
-            Poll::Ready(Some(Err(CutShort))) => Some(b"cut".to_vec()),
+            Poll::Ready(Some(Err(TruncatedBody))) => Some(b"cut".to_vec()),
             _ => None,
         };
         assert_eq!(

@@ -1,12 +1,13 @@
 //! [`Budget`]: limits the memory of one request. Bytes are counted before they are allocated.
 //!
-//! Data gathered from a body or from replies (a document, a chunked value, a list of keys) is taken from a budget
-//! first. While the budget exists it counts as the client's memory (`tot-mem` of CLIENT LIST). It refuses bytes
-//! above its limit. It counts capacities, not lengths: a buffer that doubles counts as its allocation.
+//! Data gathered from a body or from replies (a document, a chunked value, a list of keys) is reserved in a
+//! budget first. The reserved bytes count as the client's memory (`tot-mem` of CLIENT LIST) while the budget exists. A
+//! budget refuses bytes above its limit. It counts capacities, not lengths: a buffer whose capacity doubles counts with
+//! the doubled capacity.
 
 use crate::pipe::Holding;
 
-/// The error when the budget is spent. The bytes asked for were not allocated.
+/// The error when a reservation would exceed the budget's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverBudget;
 
@@ -18,31 +19,31 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget of `bytes_max` bytes. `holding` always shows the bytes taken.
+    /// Creates a budget of `bytes_max` bytes. `holding` always shows the reserved bytes.
     pub fn new(holding: Holding, bytes_max: usize) -> Budget {
         Budget { holding, held: 0, bytes_max }
     }
-    /// Takes `bytes` more bytes from the budget.
+    /// Reserves `bytes` more bytes. Call this before the bytes are allocated.
     ///
     /// # Errors
-    /// When the total would exceed the limit. Then nothing is taken.
-    pub fn take(&mut self, bytes: usize) -> Result<(), OverBudget> {
+    /// When the total would exceed the limit. Then nothing is reserved.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let held = self.held.checked_add(bytes).filter(|held| *held <= self.bytes_max).ok_or(OverBudget)?;
         self.held = held;
         self.holding.set(held);
         Ok(())
     }
-    /// Returns `bytes` to the budget, after the caller has freed them.
-    pub fn give(&mut self, bytes: usize) {
+    /// Releases `bytes` reserved bytes, after the caller has freed them.
+    pub fn release(&mut self, bytes: usize) {
         self.held = self.held.saturating_sub(bytes);
         self.holding.set(self.held);
     }
-    /// Returns all taken bytes to the budget.
-    pub fn clear(&mut self) {
-        self.give(self.held);
+    /// Releases all reserved bytes.
+    pub fn release_all(&mut self) {
+        self.release(self.held);
     }
-    /// Number of bytes that were taken from the budget.
-    pub fn held(&self) -> usize {
+    /// Number of reserved bytes.
+    pub fn reserved(&self) -> usize {
         self.held
     }
     /// Appends `more` to `to`, whose capacity this budget counts. The capacity doubles if the limit allows it.
@@ -55,7 +56,7 @@ impl Budget {
         if needed > capacity {
             let doubled = capacity.min(self.bytes_max - self.held);
             let growth = doubled.max(needed - capacity);
-            self.take(growth)?;
+            self.reserve(growth)?;
             to.reserve_exact(capacity + growth - len);
         }
         to.extend_from_slice(more);
@@ -71,7 +72,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     #[test]
-    fn capacities_count_before_they_grow_and_end_at_the_limit() {
+    fn capacity_is_reserved_before_it_grows_and_ends_at_the_limit() {
         let (http_end, session_end) = pipe();
         let meter = Arc::new(AtomicU64::new(0));
         session_end.measure(meter.clone());
@@ -81,17 +82,17 @@ mod tests {
             let more = [b'x'; 10];
             budget.append(&mut text, &more).expect("within the limit");
             assert_eq!(text.len(), 10 * (i + 1));
-            assert!(text.capacity() <= budget.held() && budget.held() <= 1000);
-            assert_eq!(meter.load(Relaxed), budget.held() as u64);
+            assert!(text.capacity() <= budget.reserved() && budget.reserved() <= 1000);
+            assert_eq!(meter.load(Relaxed), budget.reserved() as u64);
         }
         assert_eq!(budget.append(&mut text, b"y"), Err(OverBudget));
-        assert_eq!((text.len(), budget.take(1)), (1000, Err(OverBudget)));
-        assert_eq!(budget.take(usize::MAX), Err(OverBudget));
-        budget.give(400);
-        assert_eq!((budget.take(400), budget.held()), (Ok(()), 1000));
-        budget.clear();
+        assert_eq!((text.len(), budget.reserve(1)), (1000, Err(OverBudget)));
+        assert_eq!(budget.reserve(usize::MAX), Err(OverBudget));
+        budget.release(400);
+        assert_eq!((budget.reserve(400), budget.reserved()), (Ok(()), 1000));
+        budget.release_all();
         assert_eq!(meter.load(Relaxed), 0);
-        budget.take(7).expect("within the limit");
+        budget.reserve(7).expect("within the limit");
         drop(budget);
         assert_eq!(meter.load(Relaxed), 0);
     }

@@ -75,7 +75,7 @@ pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
             Err(text) => text.len(),
         };
         let too_large = |_| Problem::new(StatusCode::INSUFFICIENT_STORAGE, "the bundle is too large");
-        budget.take(bytes).map_err(too_large)?;
+        budget.reserve(bytes).map_err(too_large)?;
         replies.push(reply);
     }
     let secrets = context.session.password().into_iter().collect();

@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use strand_wire::events::Event;
 
 /// Maximum number of attempts of a write, because the watched key may change during each attempt.
-const TRIES: usize = 4;
+const ATTEMPTS_MAX: usize = 4;
 /// Maximum number of elements per command. A transaction may have any number of commands.
 const ELEMENTS_PER_COMMAND: usize = 1024;
 
@@ -37,7 +37,7 @@ pub enum Kind {
 
 /// What a write requires of the existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KeyCondition {
     /// The key may exist or be missing.
     Any,
     /// The key must exist.
@@ -48,7 +48,7 @@ pub enum Wanted {
 
 impl Kind {
     /// The type with this name, as in the reply of TYPE and in `Strand-Type`.
-    pub fn named(name: &[u8]) -> Option<Kind> {
+    pub fn from_name(name: &[u8]) -> Option<Kind> {
         let all = [Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
     /// The command whose RESP3 reply becomes the value's JSON.
-    pub fn reading(self, key: &[u8]) -> Vec<&[u8]> {
+    pub fn read_command(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
             Kind::Hash => vec![b"HGETALL", key],
             Kind::List => vec![b"LRANGE", key, b"0", b"-1"],
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
     /// The command for which a writer needs permission.
-    pub fn writing(self, key: &[u8]) -> Vec<&[u8]> {
+    pub fn write_command(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
             Kind::Hash => vec![b"HREPLACE", key, b"FIELDS", b"", b""],
             Kind::List => vec![b"RPUSH", key, b""],
@@ -87,18 +87,21 @@ impl Kind {
     /// # Errors
     /// 400 when the JSON is not a value of this type or is empty.
     pub fn commands(self, key: &[u8], json: Json) -> Result<Vec<Vec<Vec<u8>>>, Problem> {
-        let Json::Array(elements) = json else { return Err(self.misshapen()) };
+        let Json::Array(elements) = json else { return Err(self.wrong_element()) };
         if elements.is_empty() {
-            return Err(self.misshapen());
+            return Err(self.wrong_element());
         }
         let mut last_id = (0, 0);
         let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
         for (i, element) in elements.into_iter().enumerate() {
             let words = self.element(element, &mut last_id).ok_or_else(|| {
-                Problem::bad_request(format!("element {i} of the array is not as a {} has it", self.name()))
+                Problem::bad_request(format!(
+                    "element {i} of the array cannot be an element of a {}",
+                    self.name()
+                ))
             })?;
             if self == Kind::Stream || i % ELEMENTS_PER_COMMAND == 0 {
-                commands.push(vec![self.writing(key)[0].to_vec(), key.to_vec()]);
+                commands.push(vec![self.write_command(key)[0].to_vec(), key.to_vec()]);
             }
             commands.last_mut().expect("one was added").extend(words);
         }
@@ -128,7 +131,7 @@ impl Kind {
             (Kind::Hash | Kind::ZSet | Kind::Stream, _) => None,
         }
     }
-    fn misshapen(self) -> Problem {
+    fn wrong_element(self) -> Problem {
         Problem::bad_request(match self {
             Kind::Hash => "a hash is a JSON object with a member at least",
             Kind::List | Kind::Set => "a list or a set is a JSON array of strings, one at least",
@@ -165,12 +168,12 @@ pub async fn replace(
     key: &[u8],
     commands: &[Vec<Vec<u8>>],
     expiry: &Expiry,
-    wanted: Wanted,
+    wanted: KeyCondition,
     failed: impl Fn() -> Problem,
 ) -> Result<bool, Problem> {
     let session = &context.session;
-    let watches = wanted != Wanted::Any || matches!(expiry, Expiry::Keep);
-    for _ in 0..TRIES {
+    let watches = wanted != KeyCondition::Any || matches!(expiry, Expiry::Keep);
+    for _ in 0..ATTEMPTS_MAX {
         let mut expire_at_ms = None;
         if watches {
             session.command(&[b"WATCH", key]);
@@ -178,7 +181,8 @@ pub async fn replace(
             let (watched, at_ms) = (session.line().await, session.line().await);
             let at_ms = watched.and(at_ms);
             let is_there = at_ms.as_ref().is_ok_and(|at_ms| at_ms.as_deref() != Some(b"-2"));
-            if at_ms.is_err() || (wanted == Wanted::Present) != is_there && wanted != Wanted::Any {
+            if at_ms.is_err() || (wanted == KeyCondition::Present) != is_there && wanted != KeyCondition::Any
+            {
                 session.command(&[b"UNWATCH"]);
                 session.line().await?;
                 at_ms?;
@@ -214,7 +218,7 @@ async fn transaction(
     for command in commands {
         session.begin_command(command.len());
         for word in command {
-            session.room().await?;
+            session.wait_for_room().await?;
             session.argument(word);
         }
         refused = refused.or(session.line().await.err());

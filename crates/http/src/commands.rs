@@ -13,7 +13,7 @@ use crate::json::JsonWriter;
 use crate::problem::Problem;
 use crate::session_client::Gone;
 use crate::text;
-use crate::turns::step_back;
+use crate::turns::yield_to_ready_tasks;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
@@ -63,6 +63,7 @@ enum Waiting {
     Refused(String),
 }
 
+/// What the response does next.
 enum Step {
     Command(Vec<Vec<u8>>),
     BodyEnds(Option<Problem>),
@@ -76,14 +77,14 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     let media = request.media();
     // A page of another site cannot send these media types without a preflight request (see `origin`).
     if !["application/json", "application/x-ndjson", "application/jsonl"].contains(&media.as_str()) {
-        let detail = "the Content-Type is to be application/json or application/x-ndjson";
+        let detail = "unsupported Content-Type: expected application/json or application/x-ndjson";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let mut source = Source { request, elements: Elements::new() };
     // An error before the first command gets a response with its own status.
     let first = poll_fn(|cx| source.poll_next(cx)).await?;
     let form = source.elements.form();
-    let body = ResponseBody::made(|writer| async move {
+    let body = ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &context.session).holding(HELD_BYTES_MAX);
         let is_array = form == Form::Array;
         if is_array {
@@ -99,7 +100,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
                     waiting.push_back(send(&context, &args));
                     sent += 1;
                     if sent % COMMANDS_PER_TURN == 0 {
-                        step_back().await;
+                        yield_to_ready_tasks().await;
                     }
                     continue;
                 }
@@ -109,7 +110,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
                 }
                 Step::Done => break,
                 Step::Event(event) => {
-                    separate(&mut json, is_array, &mut written);
+                    write_separator(&mut json, is_array, &mut written);
                     match event? {
                         Event::Error(text) => json.error(&text),
                         first => {
@@ -120,16 +121,16 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
                     }
                 }
                 Step::Refused(text) => {
-                    separate(&mut json, is_array, &mut written);
+                    write_separator(&mut json, is_array, &mut written);
                     json.error(text.as_bytes());
                 }
             }
             waiting.pop_front();
             json.raw(if is_array { "" } else { "\n" });
-            json.pour().await;
+            json.flush_if_full().await;
         }
         if let Some(Some(problem)) = ended {
-            separate(&mut json, is_array, &mut written);
+            write_separator(&mut json, is_array, &mut written);
             json.raw(&serde_json::json!({ "problem": problem.document() }).to_string());
             json.raw(if is_array { "" } else { "\n" });
         }
@@ -143,13 +144,16 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     Ok(response)
 }
 
-fn separate(json: &mut JsonWriter, is_array: bool, written: &mut u64) {
+/// Starts a result. Writes a comma before every result but the first, if the results are an array.
+fn write_separator(json: &mut JsonWriter, is_array: bool, written: &mut u64) {
     if is_array && *written > 0 {
         json.raw(",");
     }
     *written += 1;
 }
 
+/// Finds the next step: sends a command while the limits allow one, and otherwise waits for the reply to the oldest
+/// one.
 fn next_step(
     cx: &mut task::Context<'_>,
     context: &Context,
@@ -182,7 +186,7 @@ fn next_step(
         None => {}
     }
     // No result can be written now, so send those that have been gathered.
-    json.offer();
+    json.try_flush();
     Poll::Pending
 }
 
@@ -212,7 +216,7 @@ impl Source {
     fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Vec<Vec<u8>>>, Problem>> {
         loop {
             if let Some(element) = self.elements.next_command()? {
-                return Poll::Ready(arguments(&element, self.elements.taken()).map(Some));
+                return Poll::Ready(arguments(&element, self.elements.command_count()).map(Some));
             }
             self.request.hold(self.elements.held());
             match ready!(self.request.poll_data(cx))? {
@@ -234,16 +238,15 @@ fn arguments(element: &[u8], number: u64) -> Result<Vec<Vec<u8>>, Problem> {
     let values: Vec<Value> =
         serde_json::from_slice(element).map_err(|e| bad(format!("not a JSON array: {e}")))?;
     if values.is_empty() || values.len() > ARGUMENTS_MAX {
-        return Err(bad(format!("a command has 1 to {ARGUMENTS_MAX} arguments")));
+        return Err(bad(format!("{} arguments: expected 1 to {ARGUMENTS_MAX}", values.len())));
     }
     values
         .into_iter()
         .map(|value| match value {
-            Value::String(text) => {
-                text::unquote(text).ok_or_else(|| bad("what follows `base64:` is none".into()))
-            }
+            Value::String(text) => text::unquote(text)
+                .ok_or_else(|| bad("the text after `base64:` is not Base64 with padding".into())),
             Value::Number(n) => Ok(n.to_string().into_bytes()),
-            _ => Err(bad("an argument is a string or a number".into())),
+            _ => Err(bad("an argument has another type: expected a string or a number".into())),
         })
         .collect()
 }

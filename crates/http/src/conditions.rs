@@ -7,7 +7,7 @@
 //! ranges gets the whole value, as section 14.2 allows.
 
 use crate::problem::Problem;
-use crate::turns::step_back;
+use crate::turns::yield_to_ready_tasks;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub async fn tag(value: &Chain, seed: u64) -> Tag {
             done += part.len();
             if done >= SLICE_BYTES {
                 done = 0;
-                step_back().await;
+                yield_to_ready_tasks().await;
             }
         }
     }
@@ -48,7 +48,7 @@ pub async fn tag(value: &Chain, seed: u64) -> Tag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The request may continue.
-    Go,
+    Proceed,
     /// The response is 304 for GET and HEAD, and 412 for other methods.
     NotModified,
     /// A condition failed, so the response has status 412.
@@ -101,7 +101,7 @@ impl Conditions {
     }
     /// Evaluates the conditions in the order of section 13.2.2. `value` is `None` when the key does not exist. Its
     /// inner value is `None` when the value has no tag, so that only `*` matches.
-    pub fn judge(&self, value: Option<Option<&str>>) -> Verdict {
+    pub fn evaluate(&self, value: Option<Option<&str>>) -> Verdict {
         let fits = |condition: &Condition, weak: bool| match (condition, value) {
             (_, None) => false,
             (Condition::Any, Some(_)) => true,
@@ -115,7 +115,7 @@ impl Conditions {
         if self.none_matches.as_ref().is_some_and(|c| fits(c, true)) {
             return Verdict::NotModified;
         }
-        Verdict::Go
+        Verdict::Proceed
     }
 }
 
@@ -123,7 +123,11 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
     if !headers.contains_key(&name) {
         return Ok(None);
     }
-    let bad = || Problem::bad_request(format!("the header {name} is no list of entity tags"));
+    let bad = || {
+        Problem::bad_request(format!(
+            "the header {name} is no list of entity tags: expected * or quoted tags like \"a\", \"b\""
+        ))
+    };
     let mut tags = Vec::new();
     for value in headers.get_all(&name) {
         let mut rest = value.to_str().map_err(|_| bad())?.trim();
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_range_is_a_part_and_several_are_the_whole() {
+    fn one_range_returns_a_part_and_several_ranges_return_the_whole_value() {
         let part = |range: &str| {
             let found = super::range(&headers(&[(RANGE, range)]), 10, None);
             found.map(|r| r.map(|r| (r.start, r.end))).map_err(|p| p.status.as_u16())
@@ -211,22 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_judged_by_the_value_and_its_tag() {
+    fn conditions_are_evaluated_against_the_value_and_its_tag() {
         let of = |name: HeaderName, value: &str| Conditions::of(&headers(&[(name, value)])).expect("tags");
         let a = Some(Some("\"a\""));
         for (conditions, value, verdict) in [
             (of(IF_MATCH, "*"), None, Verdict::Failed),
-            (of(IF_MATCH, "*"), Some(None), Verdict::Go),
-            (of(IF_MATCH, "\"x\", \"a\""), a, Verdict::Go),
+            (of(IF_MATCH, "*"), Some(None), Verdict::Proceed),
+            (of(IF_MATCH, "\"x\", \"a\""), a, Verdict::Proceed),
             (of(IF_MATCH, "W/\"a\""), a, Verdict::Failed),
             (of(IF_MATCH, "\"a\""), Some(None), Verdict::Failed),
-            (of(IF_NONE_MATCH, "*"), None, Verdict::Go),
+            (of(IF_NONE_MATCH, "*"), None, Verdict::Proceed),
             (of(IF_NONE_MATCH, "*"), a, Verdict::NotModified),
             (of(IF_NONE_MATCH, "W/\"a\""), a, Verdict::NotModified),
-            (of(IF_NONE_MATCH, "\"b\",\"c\""), a, Verdict::Go),
-            (Conditions::default(), None, Verdict::Go),
+            (of(IF_NONE_MATCH, "\"b\",\"c\""), a, Verdict::Proceed),
+            (Conditions::default(), None, Verdict::Proceed),
         ] {
-            assert_eq!(conditions.judge(value), verdict, "{conditions:?} on {value:?}");
+            assert_eq!(conditions.evaluate(value), verdict, "{conditions:?} on {value:?}");
         }
         let tags = of(IF_MATCH, "\"a\", W/\"b\", \"*\"").matches.expect("there");
         assert_eq!(tags.digests(true), ["a", "b", "\"*\""]);

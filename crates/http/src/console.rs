@@ -108,8 +108,8 @@ pub static ROUTES: &[Route] = &[
             required: false,
             summary: "Milliseconds between two events",
         }],
-        takes: &[],
-        gives: &[(200, "Events", "text/event-stream")],
+        accepts: &[],
+        responses: &[(200, "Events", "text/event-stream")],
         needs_session: true,
         run: |context, request, _| Box::pin(live(context, request)),
     },
@@ -125,8 +125,8 @@ pub static ROUTES: &[Route] = &[
             required: true,
             summary: "Its name",
         }],
-        takes: &[],
-        gives: &[(200, "The file", "*/*"), (304, "The client has it", "")],
+        accepts: &[],
+        responses: &[(200, "The file", "*/*"), (304, "The client has it", "")],
         needs_session: false,
         run: |_, request, name| Box::pin(async move { file(&request, &name) }),
     },
@@ -136,8 +136,8 @@ pub static ROUTES: &[Route] = &[
         operation: "console",
         summary: "The console",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "The page", HTML), (304, "The client has it", "")],
+        accepts: &[],
+        responses: &[(200, "The page", HTML), (304, "The client has it", "")],
         needs_session: false,
         run: |_, request, _| Box::pin(async move { file(&request, b"index.html") }),
     },
@@ -179,7 +179,7 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
     let db = request.query.number("db", 0, 0, i32::MAX as u64)?;
     context.session.command(&[b"INFO", b"everything"]);
     let mut info = context.session.line().await?.unwrap_or_default();
-    let body = ResponseBody::made(|writer| async move {
+    let body = ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &context.session);
         loop {
             json.raw("data: {\"info\":");
@@ -191,7 +191,7 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
             }
             let Ok(who) = credentials(&request.parts.headers) else { return Ok(()) };
             let version = context.settings.users_version.0();
-            if context.session.enter(who, version, db).await.is_err() {
+            if context.session.log_in(who, version, db).await.is_err() {
                 return Ok(());
             }
             context.session.command(&[b"INFO", b"everything"]);

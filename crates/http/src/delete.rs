@@ -8,15 +8,16 @@
 
 use crate::problem::Problem;
 use crate::session_client::{Gone, Value};
-use crate::update::{Sent, Update};
+use crate::update::{PendingReply, Update};
 use crate::xml::{Position, at};
 
 /// Number of keys that one SCAN step visits when everything is deleted.
 const SCAN_COUNT: &[u8] = b"1000";
 /// Number of documents per search.
 const PAGE: &[u8] = b"1000";
-/// Maximum number of documents that are compared and kept, because FT.SEARCH allows no larger offset.
-const KEPT_MAX: usize = 1_000_000;
+/// Maximum number of found documents that differ from the query's value and so are not deleted. FT.SEARCH allows no
+/// larger offset.
+const MATCHES_MAX: usize = 1_000_000;
 /// Maximum number of text indexes that are searched for a field.
 const INDEXES_MAX: usize = 256;
 
@@ -36,14 +37,14 @@ impl Update {
         if query == "*:*" {
             return self.remove_all(place).await;
         }
-        match term(query) {
+        match parse_term(query) {
             Some(("id", id)) => self.remove(&id, place).await,
             Some((field, value)) => self.remove_with(field, &value, place).await,
             None => Err(refused(place, "the queries *:*, id:... and field:value can be deleted by")),
         }
     }
     async fn remove_all(&mut self, place: Position) -> Result<(), Problem> {
-        self.settle(0).await?;
+        self.read_replies_until(0).await?;
         let mut pattern = Vec::new();
         for &b in self.prefix() {
             if b"*?[]\\^-".contains(&b) {
@@ -61,8 +62,8 @@ impl Update {
             if !keys.is_empty() {
                 let mut args: Vec<&[u8]> = vec![b"UNLINK"];
                 args.extend(keys.iter().filter_map(Value::text));
-                self.send(&args, Sent::Removal(place)).await?;
-                self.settle(0).await?;
+                self.send(&args, PendingReply::Removal(place)).await?;
+                self.read_replies_until(0).await?;
             }
             if next == b"0" {
                 return Ok(());
@@ -71,7 +72,7 @@ impl Update {
         }
     }
     async fn remove_with(&mut self, field: &str, value: &str, place: Position) -> Result<(), Problem> {
-        self.settle(0).await?;
+        self.read_replies_until(0).await?;
         let number = value.parse::<f64>().ok().filter(|n| n.is_finite());
         let Some((index, attribute, kind)) = self.index_of(field.as_bytes()).await? else {
             let prefix = String::from_utf8_lossy(self.prefix()).into_owned();
@@ -86,7 +87,7 @@ impl Update {
                 [b"@", escaped(&attribute).as_slice(), format!(":[{n} {n}]").as_bytes()].concat()
             }
             (Kind::Numeric, None) => {
-                return Err(refused(place, "what is looked for in a NUMERIC field is a number"));
+                return Err(refused(place, "the value for a NUMERIC field is not a number"));
             }
         };
         let mut kept = 0;
@@ -108,23 +109,23 @@ impl Update {
                 let is_meant = key.starts_with(self.prefix())
                     && match self.ask(&[b"HGET", key, field.as_bytes()]).await? {
                         Value::Text(found) => {
-                            self.has(&found, value, number.filter(|_| kind == Kind::Numeric))
+                            self.field_matches(&found, value, number.filter(|_| kind == Kind::Numeric))
                         }
                         _ => false,
                     };
                 match is_meant {
-                    true => self.send(&[b"DEL", key], Sent::Removal(place)).await?,
+                    true => self.send(&[b"DEL", key], PendingReply::Removal(place)).await?,
                     false => kept += 1,
                 }
-                self.settle(0).await?;
+                self.read_replies_until(0).await?;
             }
-            if keys.is_empty() || kept > KEPT_MAX {
+            if keys.is_empty() || kept > MATCHES_MAX {
                 return Ok(());
             }
         }
     }
-    /// True when the field's text is `value`, or is a joined list that contains it.
-    fn has(&self, found: &[u8], value: &str, number: Option<f64>) -> bool {
+    /// True when the field's text is `value`, or is a list of joined values that contains `value`.
+    fn field_matches(&self, found: &[u8], value: &str, number: Option<f64>) -> bool {
         let is_value = |text: &str| match number {
             Some(n) => text.trim().parse::<f64>() == Ok(n),
             None => text == value,
@@ -168,7 +169,7 @@ fn ids(reply: Value) -> Vec<Vec<u8>> {
 }
 
 /// Splits `field:value` or `field:"a value"`. `None` when the query contains any other syntax.
-fn term(query: &str) -> Option<(&str, String)> {
+fn parse_term(query: &str) -> Option<(&str, String)> {
     const SPECIAL: &str = " \t\r\n*?\"\\()[]{}:^~/&|!";
     let (field, value) = query.split_once(':')?;
     let (field, value) = (field.trim(), value.trim());
@@ -238,7 +239,7 @@ mod tests {
             ("{!term f=id}7", None),
             ("", None),
         ] {
-            let found = term(query);
+            let found = parse_term(query);
             assert_eq!(found.as_ref().map(|(f, v)| (*f, v.as_str())), want, "{query}");
         }
         assert_eq!(escaped("a-b c,\u{e9}_1".as_bytes()), "a\\-b\\ c\\,\u{e9}_1".as_bytes());

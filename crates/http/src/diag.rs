@@ -45,7 +45,7 @@ const REPORTS: [&str; 6] = ["bigkeys", "doctor", "hotkeys", "memory", "phases", 
 pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<Response, Problem> {
     match REPORTS.iter().find(|report| report.as_bytes() == name) {
         Some(report) => json(&context, &[b"DIAG", report.as_bytes()]).await,
-        None => Err(Problem::not_found(format!("the reports are {}", REPORTS.join(", ")))),
+        None => Err(Problem::not_found(format!("unknown report: expected one of {}", REPORTS.join(", ")))),
     }
 }
 
@@ -58,7 +58,7 @@ pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> R
     let folded = match request.query.get("format") {
         None | Some("pprof") => false,
         Some("folded") => true,
-        Some(_) => return Err(Problem::bad_request("format is pprof or folded")),
+        Some(_) => return Err(Problem::bad_request("unknown format: expected pprof or folded")),
     };
     let started;
     let mut args: Vec<&[u8]> = match &name[..] {
@@ -67,7 +67,8 @@ pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> R
         b"profile" => {
             let wanted = request.query.get("seconds").map(str::parse::<u64>);
             let wanted = wanted.unwrap_or(Ok(PROFILE_SECONDS));
-            let seconds = wanted.map_err(|_| Problem::bad_request("seconds is no number"))?;
+            let seconds =
+                wanted.map_err(|_| Problem::bad_request("the query parameter `seconds` is not a number"))?;
             let number = seconds.to_string();
             let start: [&[u8]; 6] = [b"DIAG", b"PROFILE", b"CPU", b"START", b"SECONDS", number.as_bytes()];
             context.session.command(&start);
@@ -75,7 +76,7 @@ pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> R
             (context.settings.sleep.0)(seconds.saturating_mul(1000)).await;
             vec![b"DIAG", b"PROFILE", b"CPU", b"STOP", &started]
         }
-        _ => return Err(Problem::not_found("the profiles are heap, allocs, profile")),
+        _ => return Err(Problem::not_found("unknown profile: expected heap, allocs or profile")),
     };
     if folded {
         args.push(b"FOLDED");
@@ -103,7 +104,7 @@ pub async fn live(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     let series = request.query.get("series").map(|names| names.as_bytes().to_vec());
     // Ask once before the response begins, so that an error gets its own status.
     let mut newest = ask(&context, &series).await?;
-    let body = ResponseBody::made(|writer| async move {
+    let body = ResponseBody::generated(|writer| async move {
         for _ in 0..LIVE_EVENTS_MAX {
             writer.send([b"event: figures\ndata: ", newest.as_slice(), b"\n\n"].concat()).await;
             tokio::time::sleep(LIVE_STEP).await;

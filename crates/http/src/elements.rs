@@ -25,18 +25,18 @@ pub enum Form {
 pub struct Elements {
     buffer: Vec<u8>,
     /// Offset in `buffer` of the first byte that is not consumed.
-    from: usize,
+    consumed: usize,
     /// Offset in `buffer` of the first byte that is not scanned.
-    at: usize,
+    scanned: usize,
     /// Number of brackets that are open inside the current command.
     depth: usize,
     in_string: bool,
     escaped: bool,
     form: Option<Form>,
     /// True when the body's first bracket was read. That bracket may open the array or a command.
-    opened: bool,
+    has_opened: bool,
     /// True when the end of the array was read.
-    closed: bool,
+    has_closed: bool,
     /// In an array: true when the last token was a comma or the opening bracket, so a command must follow.
     wants_command: bool,
     taken: u64,
@@ -53,23 +53,23 @@ impl Elements {
     pub fn new() -> Elements {
         Elements {
             buffer: Vec::new(),
-            from: 0,
-            at: 0,
+            consumed: 0,
+            scanned: 0,
             depth: 0,
             in_string: false,
             escaped: false,
             form: None,
-            opened: false,
-            closed: false,
+            has_opened: false,
+            has_closed: false,
             wants_command: true,
             taken: 0,
         }
     }
     /// Appends bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.from);
-        self.at -= self.from;
-        self.from = 0;
+        self.buffer.drain(..self.consumed);
+        self.scanned -= self.consumed;
+        self.consumed = 0;
         self.buffer.extend_from_slice(bytes);
     }
     /// Number of bytes held in the buffer.
@@ -81,7 +81,7 @@ impl Elements {
         self.form.unwrap_or(Form::Array)
     }
     /// Number of commands returned so far.
-    pub fn taken(&self) -> u64 {
+    pub fn command_count(&self) -> u64 {
         self.taken
     }
     /// The next command, if it has arrived completely.
@@ -89,22 +89,22 @@ impl Elements {
     /// # Errors
     /// 400 when the body contains something else, 413 when the command is too long.
     pub fn next_command(&mut self) -> Result<Option<Vec<u8>>, Problem> {
-        while self.at < self.buffer.len() {
-            let byte = self.buffer[self.at];
-            self.at += 1;
+        while self.scanned < self.buffer.len() {
+            let byte = self.buffer[self.scanned];
+            self.scanned += 1;
             if self.depth > 0 {
-                if self.inside(byte)? {
-                    let command = self.buffer[self.from..self.at].to_vec();
-                    self.from = self.at;
+                if self.scan_inside_command(byte)? {
+                    let command = self.buffer[self.consumed..self.scanned].to_vec();
+                    self.consumed = self.scanned;
                     self.taken += 1;
                     self.wants_command = false;
                     return Ok(Some(command));
                 }
                 continue;
             }
-            self.between(byte)?;
+            self.scan_between_commands(byte)?;
         }
-        if self.buffer.len() - self.from > COMMAND_BYTES_MAX {
+        if self.buffer.len() - self.consumed > COMMAND_BYTES_MAX {
             return Err(Problem::too_large(COMMAND_BYTES_MAX as u64)
                 .member("hint", "PUT /v1/keys/{key} takes larger values"));
         }
@@ -116,7 +116,7 @@ impl Elements {
     /// 400 when the body is incomplete.
     pub fn end(&self) -> Result<(), Problem> {
         let whole = match self.form {
-            Some(Form::Array) => self.closed,
+            Some(Form::Array) => self.has_closed,
             Some(Form::Lines) => self.depth == 0,
             None => false,
         };
@@ -127,7 +127,7 @@ impl Elements {
     }
 
     /// Scans a byte inside a command. Returns true when this byte ends the command.
-    fn inside(&mut self, byte: u8) -> Result<bool, Problem> {
+    fn scan_inside_command(&mut self, byte: u8) -> Result<bool, Problem> {
         if self.in_string {
             match byte {
                 _ if self.escaped => self.escaped = false,
@@ -140,7 +140,7 @@ impl Elements {
         match byte {
             b'"' => self.in_string = true,
             b'[' | b'{' if self.depth == DEPTH_MAX => {
-                return Err(Problem::bad_request("the JSON is nested too deep"));
+                return Err(Problem::bad_request(format!("a command is nested more than {DEPTH_MAX} deep")));
             }
             b'[' | b'{' => self.depth += 1,
             b']' | b'}' => self.depth -= 1,
@@ -149,41 +149,43 @@ impl Elements {
         Ok(self.depth == 0)
     }
     /// Scans a byte between commands. Such a byte is not kept.
-    fn between(&mut self, byte: u8) -> Result<(), Problem> {
+    fn scan_between_commands(&mut self, byte: u8) -> Result<(), Problem> {
         let bad = || {
-            Err(Problem::bad_request("the body is a JSON array of commands, or commands one after the other"))
+            Err(Problem::bad_request(
+                "malformed body: expected a JSON array of commands, or one command after another",
+            ))
         };
         match (self.form, byte) {
-            (None, b' ' | b'\t' | b'\r' | b'\n') if self.opened => return Ok(()),
+            (None, b' ' | b'\t' | b'\r' | b'\n') if self.has_opened => return Ok(()),
             (_, b' ' | b'\t' | b'\r' | b'\n') => {}
-            (None, b'[') if !self.opened => {
-                self.opened = true;
-                self.from = self.at - 1;
+            (None, b'[') if !self.has_opened => {
+                self.has_opened = true;
+                self.consumed = self.scanned - 1;
                 return Ok(());
             }
             (None, b'[') => {
                 self.form = Some(Form::Array);
                 return self.begin();
             }
-            (None, b']') if self.opened => (self.form, self.closed) = (Some(Form::Array), true),
+            (None, b']') if self.has_opened => (self.form, self.has_closed) = (Some(Form::Array), true),
             // The opening bracket belongs to a command, not to an array of commands.
-            (None, byte) if self.opened => {
+            (None, byte) if self.has_opened => {
                 self.form = Some(Form::Lines);
                 self.depth = 1;
-                return self.inside(byte).map(|_| ());
+                return self.scan_inside_command(byte).map(|_| ());
             }
             (Some(Form::Lines), b'[') => return self.begin(),
-            (Some(Form::Array), b'[') if self.wants_command && !self.closed => return self.begin(),
-            (Some(Form::Array), b',') if !self.wants_command && !self.closed => self.wants_command = true,
-            (Some(Form::Array), b']') if !self.wants_command && !self.closed => self.closed = true,
+            (Some(Form::Array), b'[') if self.wants_command && !self.has_closed => return self.begin(),
+            (Some(Form::Array), b',') if !self.wants_command && !self.has_closed => self.wants_command = true,
+            (Some(Form::Array), b']') if !self.wants_command && !self.has_closed => self.has_closed = true,
             _ => return bad(),
         }
-        self.from = self.at;
+        self.consumed = self.scanned;
         Ok(())
     }
     fn begin(&mut self) -> Result<(), Problem> {
         self.depth = 1;
-        self.from = self.at - 1;
+        self.consumed = self.scanned - 1;
         Ok(())
     }
 }
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_in_pieces_of_any_size() {
+    fn both_forms_are_split_correctly_in_pieces_of_any_size() {
         for (body, commands, form) in [
             (
                 r#"[["a","]["],["b\"]",{"x":[1]}]]"#,

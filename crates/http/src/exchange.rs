@@ -2,7 +2,7 @@
 //! connection, and the [`Settings`] of the operator.
 
 use crate::Bundler;
-use crate::body::{CutShort, Outgoing, ResponseBody};
+use crate::body::{Outgoing, ResponseBody, TruncatedBody};
 use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::query::Query;
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Version {
 /// Returns whether a user (first argument) may call a command (its arguments, name first), regardless of its keys.
 pub type MayCall = dyn Fn(&[u8], &[&[u8]]) -> bool;
 
-/// The rights of users, as far as they are known before the session checks. Returns true when only the session knows.
+/// A check of a user's rights before the session checks each command. Returns true when only the session can decide.
 #[derive(Clone)]
 pub struct Rights(pub Rc<MayCall>);
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Rights {
 #[derive(Clone)]
 pub struct Sleeper(pub Rc<Sleep>);
 
-/// A function that returns a future which ends after this many milliseconds.
+/// Returns a future that is ready after this number of milliseconds.
 pub type Sleep = dyn Fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl std::fmt::Debug for Sleeper {
@@ -161,7 +161,10 @@ impl Request {
                     });
                 }
                 Some(Err(_)) => {
-                    return Poll::Ready(Err(Problem::bad_request("the body breaks off").closing()));
+                    return Poll::Ready(Err(Problem::bad_request(
+                        "the body ends early, or its chunks are malformed",
+                    )
+                    .closing()));
                 }
             }
         }
@@ -177,8 +180,8 @@ pub struct Context {
     /// The output: response bodies on their way to the socket.
     pub outgoing: Outgoing,
     /// Number of requests that have started.
-    begun: Cell<u64>,
-    /// True when the body of the request has stalled for too long.
+    requests_started: Cell<u64>,
+    /// True when the client took too long: to send the body, or to read the earlier responses.
     stalled: Cell<bool>,
     /// True while a request waits for the client to read earlier responses.
     is_held_back: Cell<bool>,
@@ -193,15 +196,15 @@ impl Context {
             session,
             settings,
             outgoing,
-            begun: Cell::new(0),
+            requests_started: Cell::new(0),
             stalled: Cell::new(false),
             is_held_back: Cell::new(false),
             is_ending: Cell::new(false),
         }
     }
     /// Counts a request that starts.
-    pub(crate) fn begins(&self) {
-        self.begun.set(self.begun.get() + 1);
+    pub(crate) fn start_request(&self) {
+        self.requests_started.set(self.requests_started.get() + 1);
         self.stalled.set(false);
     }
     /// Makes the current response the last one of the connection.
@@ -213,27 +216,28 @@ impl Context {
         self.is_ending.get()
     }
     /// Number of requests that have started.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun.get()
+    pub(crate) fn requests_started(&self) -> u64 {
+        self.requests_started.get()
     }
-    /// Stops waiting for the client. Returns false when the wait was stopped before during this request.
-    pub(crate) fn give_up(&self) -> bool {
+    /// Makes the current request fail with 408 instead of waiting for its client any longer. Returns false when this
+    /// was already called for this request.
+    pub(crate) fn stop_waiting(&self) -> bool {
         !self.stalled.replace(true)
     }
-    /// True when the request that waits in [`Context::turn`] can continue.
-    pub(crate) fn can_go_on(&self) -> bool {
+    /// True when the request that waits in [`Context::wait_for_reader`] can continue.
+    pub(crate) fn can_continue(&self) -> bool {
         self.is_held_back.get() && self.may_answer()
     }
     /// True when one more request may be answered, because few enough response bytes are unsent.
     fn may_answer(&self) -> bool {
         let unsent_bytes = self.outgoing.unsent_bytes();
-        unsent_bytes == 0 || (self.session.has_entered() && unsent_bytes <= UNSENT_BYTES_MAX)
+        unsent_bytes == 0 || (self.session.is_logged_in() && unsent_bytes <= UNSENT_BYTES_MAX)
     }
     /// Waits until the client has read enough of the earlier responses. The driver then runs the connection again.
     ///
     /// # Errors
     /// 408 when the client reads nothing for too long.
-    pub(crate) async fn turn(&self) -> Result<(), Problem> {
+    pub(crate) async fn wait_for_reader(&self) -> Result<(), Problem> {
         poll_fn(|_| {
             let (may, gives_up) = (self.may_answer(), self.stalled.get());
             self.is_held_back.set(!may && !gives_up);
@@ -265,8 +269,8 @@ impl Context {
     }
 }
 
-impl From<Gone> for CutShort {
-    fn from(_: Gone) -> CutShort {
-        CutShort
+impl From<Gone> for TruncatedBody {
+    fn from(_: Gone) -> TruncatedBody {
+        TruncatedBody
     }
 }

@@ -24,7 +24,7 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
         names.push(session.line().await?.unwrap_or_default());
     }
     names.sort();
-    Ok(json_response(ResponseBody::made(|writer| async move {
+    Ok(json_response(ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &context.session);
         json.raw("{\"datasets\":[");
         for (i, name) in names.iter().enumerate() {
@@ -34,7 +34,7 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
             json.raw(&format!(",\"folders\":{folders},\"interrupted\":{interrupted}"));
             running(&context, name, &mut json).await?;
             json.raw("}");
-            json.pour().await;
+            json.flush_if_full().await;
         }
         json.raw("]}");
         json.flush().await;

@@ -10,7 +10,7 @@ use crate::body::{PIECE_BYTES_MAX, Writer};
 use crate::pipe::Holding;
 use crate::session_client::{Gone, SessionClient};
 use crate::text;
-use crate::turns::step_back;
+use crate::turns::yield_to_ready_tasks;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
@@ -50,8 +50,8 @@ impl JsonWriter {
         self
     }
     /// Sends all gathered bytes, if the client is ready to take them.
-    pub fn offer(&mut self) {
-        if self.writer.is_free() {
+    pub fn try_flush(&mut self) {
+        if self.writer.is_ready_for_piece() {
             self.writer.put(std::mem::take(&mut self.buffer));
         }
     }
@@ -63,15 +63,15 @@ impl JsonWriter {
     pub fn string(&mut self, bytes: &[u8]) {
         text::quote(bytes, &mut self.buffer);
     }
-    /// Sends all gathered bytes when there are at least `GATHER_BYTES`. If the client is not ready, more bytes may be
-    /// held first.
-    pub async fn pour(&mut self) {
+    /// Sends all gathered bytes when there are at least `GATHER_BYTES`. While the client is not ready, bytes are
+    /// gathered up to the limit of [`JsonWriter::holding`].
+    pub async fn flush_if_full(&mut self) {
         if self.buffer.len() >= GATHER_BYTES
-            && (self.writer.is_free() || self.buffer.len() >= self.held_bytes_max)
+            && (self.writer.is_ready_for_piece() || self.buffer.len() >= self.held_bytes_max)
         {
             self.flush().await;
             // Yield, because producing this much JSON takes about 100 us.
-            step_back().await;
+            yield_to_ready_tasks().await;
         }
         self.holding.set(self.buffer.len());
     }
@@ -120,7 +120,7 @@ impl JsonWriter {
                 self.buffer.push(if top.is_map { b'}' } else { b']' });
                 open.pop();
             }
-            self.pour().await;
+            self.flush_if_full().await;
             if open.is_empty() {
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl JsonWriter {
             true => {
                 for piece in text.slices().flat_map(|s| s.chunks(PIECE_BYTES_MAX)) {
                     text::escape(piece, &mut self.buffer);
-                    self.pour().await;
+                    self.flush_if_full().await;
                 }
             }
             false => {
@@ -196,7 +196,7 @@ impl JsonWriter {
                 false => BASE64_STANDARD.encode(crate::session_client::flat(&piece)),
             };
             self.raw(&encoded);
-            self.pour().await;
+            self.flush_if_full().await;
         }
     }
 }
@@ -234,7 +234,7 @@ async fn is_plain(chain: &Chain) -> bool {
             cut[..rest.len()].copy_from_slice(rest);
             held = rest.len();
         }
-        step_back().await;
+        yield_to_ready_tasks().await;
     }
     held == 0
 }

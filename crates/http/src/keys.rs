@@ -10,7 +10,7 @@
 //! DELIF for entity tags.
 
 use crate::body::ResponseBody;
-use crate::collections::{self, Kind, Wanted};
+use crate::collections::{self, KeyCondition, Kind};
 use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
@@ -47,18 +47,18 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
         Event::Text { is_error: false, .. } => {
             let value = session.text().await?;
             let ttl_ms = ttl(&context).await?;
-            string(&context, &request.parts.headers, &conditions, value, ttl_ms).await
+            send_string(&context, &request.parts.headers, &conditions, value, ttl_ms).await
         }
         Event::Error(text) if text.starts_with(b"WRONGTYPE") => {
             let ttl_ms = ttl(&context).await?;
-            other(context, &conditions, &key, ttl_ms).await
+            send_collection(context, &conditions, &key, ttl_ms).await
         }
         other => {
             // Read the reply to its end, because a reply that is not read would hold a block of memory.
-            session.settle().await?;
+            session.skip_unread_replies().await?;
             Err(match other {
                 Event::Error(text) => Problem::of_reply(&text),
-                _ if conditions.judge(None) == Verdict::Failed => {
+                _ if conditions.evaluate(None) == Verdict::Failed => {
                     Problem::precondition_failed("there is no such key")
                 }
                 _ => Problem::not_found("there is no such key"),
@@ -82,7 +82,7 @@ fn describe(headers: &mut HeaderMap, kind: &'static str, ttl_ms: i64) {
     }
 }
 
-async fn string(
+async fn send_string(
     context: &Context,
     asked: &HeaderMap,
     conditions: &Conditions,
@@ -99,9 +99,13 @@ async fn string(
     if let Some(tag) = tag.as_ref().and_then(|t| HeaderValue::from_str(t).ok()) {
         headers.insert(ETAG, tag);
     }
-    match conditions.judge(Some(tag.as_deref())) {
-        Verdict::Go => {}
-        Verdict::Failed => return Err(Problem::precondition_failed("the value is another one")),
+    match conditions.evaluate(Some(tag.as_deref())) {
+        Verdict::Proceed => {}
+        Verdict::Failed => {
+            return Err(Problem::precondition_failed(
+                "the key has another value: its entity tag does not match",
+            ));
+        }
         Verdict::NotModified => {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return Ok(response);
@@ -125,7 +129,7 @@ async fn string(
 }
 
 /// Sends a value that is no string.
-async fn other(
+async fn send_collection(
     context: Rc<Context>,
     conditions: &Conditions,
     key: &[u8],
@@ -134,29 +138,32 @@ async fn other(
     let session = &context.session;
     session.command(&[b"TYPE", key]);
     let kind = session.line().await?.unwrap_or_default();
-    match (kind.as_slice(), conditions.judge(Some(None))) {
+    match (kind.as_slice(), conditions.evaluate(Some(None))) {
         (b"none", _) => return Err(Problem::not_found("there is no such key")),
         (_, Verdict::Failed) => {
             return Err(Problem::precondition_failed("only strings have entity tags"));
         }
-        (_, Verdict::Go) => {}
+        (_, Verdict::Proceed) => {}
         (_, Verdict::NotModified) => {
             let mut response = Response::new(ResponseBody::Empty);
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return Ok(response);
         }
     }
-    let Some(kind) = Kind::named(&kind) else {
+    let Some(kind) = Kind::from_name(&kind) else {
         let kind = String::from_utf8_lossy(&kind);
-        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, format!("a {kind} cannot be shown here")));
+        return Err(Problem::new(
+            StatusCode::NOT_IMPLEMENTED,
+            format!("a value of the type {kind} cannot be sent over HTTP"),
+        ));
     };
-    session.command(&kind.reading(key));
+    session.command(&kind.read_command(key));
     let first = match session.event().await? {
         Event::Error(text) => return Err(Problem::of_reply(&text)),
         first => first,
     };
     let streamed = context.clone();
-    let mut response = Response::new(ResponseBody::made(|writer| async move {
+    let mut response = Response::new(ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &streamed.session);
         json.value(&streamed.session, first).await?;
         json.flush().await;
@@ -203,7 +210,9 @@ impl Expiry {
             .ok()
             .filter(|ms| (1..=TTL_MS_MAX).contains(ms) && text.bytes().all(|b| b.is_ascii_digit()));
         ms.map(Expiry::AfterMs).ok_or_else(|| {
-            Problem::bad_request("Strand-TTL-Ms is a number of milliseconds above 0, or `keep`")
+            Problem::bad_request(
+                "Strand-TTL-Ms has another value: expected a number of milliseconds above 0, or `keep`",
+            )
         })
     }
 }
@@ -214,10 +223,12 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
     let conditions = Conditions::of(&request.parts.headers)?;
     match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {
         None | Some(b"string") => put_string(&context, &mut request, &key, &expiry, &conditions).await,
-        Some(name) => match Kind::named(name) {
+        Some(name) => match Kind::from_name(name) {
             Some(Kind::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
             Some(kind) => put_collection(&context, &mut request, &key, kind, &expiry, &conditions).await,
-            None => Err(Problem::bad_request("Strand-Type is string, hash, list, set, zset or stream")),
+            None => Err(Problem::bad_request(
+                "Strand-Type has another value: expected string, hash, list, set, zset or stream",
+            )),
         },
     }
 }
@@ -229,9 +240,9 @@ async fn put_string(
     expiry: &Expiry,
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
-    let (rule, ttl) = (Rule::of(conditions, context), expiry.options());
-    let command: &[&[u8]] = match rule {
-        Rule::Digests(_) => &[b"SETIF", key, b""],
+    let (condition, ttl) = (WriteCondition::of(conditions, context), expiry.options());
+    let command: &[&[u8]] = match condition {
+        WriteCondition::Digests(_) => &[b"SETIF", key, b""],
         _ => &[b"SET", key, b""],
     };
     context.check_rights(&[command])?;
@@ -245,9 +256,9 @@ async fn put_string(
     if len > context.settings.bulk_bytes_max {
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
-    let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
+    let options: Vec<&[u8]> = condition.options().chain(ttl.iter().map(Vec::as_slice)).collect();
     // Only a SET with a condition reports whether the key existed. Ask with EXISTS before any other SET.
-    let asks = matches!(rule, Rule::None);
+    let asks = matches!(condition, WriteCondition::None);
     if asks {
         session.command(&[b"EXISTS", key]);
     }
@@ -264,18 +275,18 @@ async fn put_string(
     match gathered {
         Some(parts) => {
             for part in parts {
-                session.room().await?;
+                session.wait_for_room().await?;
                 pass(part);
             }
         }
         None => {
             let mut left = len;
             while left > 0 {
-                session.room().await?;
+                session.wait_for_room().await?;
                 // A client that stops early leaves an incomplete command, which is dropped when the connection ends.
                 let part = request.data().await?.ok_or_else(|| {
                     session.http_end().close();
-                    Problem::bad_request("the body is shorter than it was to be").closing()
+                    Problem::bad_request("the body is shorter than its Content-Length").closing()
                 })?;
                 left -= part.len().min(left);
                 pass(part);
@@ -287,14 +298,14 @@ async fn put_string(
     // A user who may write but not read is not told whether the key existed.
     let was_there = if asks { session.line().await.ok().flatten().map(|n| n != b"0") } else { None };
     let done = session.line().await?;
-    let was_there = match (&rule, done) {
-        (Rule::None, _) => was_there,
-        (_, None) => return Err(rule.failed()),
-        (Rule::Absent, _) => Some(false),
-        (Rule::Present, _) => Some(true),
-        (Rule::Digests(_), Some(n)) => Some(n != b"0"),
+    let was_there = match (&condition, done) {
+        (WriteCondition::None, _) => was_there,
+        (_, None) => return Err(condition.failed()),
+        (WriteCondition::Absent, _) => Some(false),
+        (WriteCondition::Present, _) => Some(true),
+        (WriteCondition::Digests(_), Some(n)) => Some(n != b"0"),
     };
-    let mut response = written(was_there);
+    let mut response = write_response(was_there);
     let tag = digest.and_then(|d| HeaderValue::from_str(&conditions::tag_of(&d.text())).ok());
     response.headers_mut().extend(tag.map(|tag| (ETAG, tag)));
     Ok(response)
@@ -302,7 +313,7 @@ async fn put_string(
 
 /// The response to a write: 201 for a new key, and 204 for an existing key or when it is unknown whether the key
 /// existed.
-fn written(was_there: Option<bool>) -> Response {
+fn write_response(was_there: Option<bool>) -> Response {
     let mut response = Response::new(ResponseBody::Empty);
     let is_new = was_there == Some(false);
     *response.status_mut() = if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
@@ -310,7 +321,7 @@ fn written(was_there: Option<bool>) -> Response {
 }
 
 /// The condition of a write, as options of commands that check the condition and write in one step.
-enum Rule {
+enum WriteCondition {
     None,
     /// The key must not exist: `If-None-Match: *`
     Absent,
@@ -320,12 +331,12 @@ enum Rule {
     Digests(Vec<Vec<u8>>),
 }
 
-impl Rule {
-    fn of(conditions: &Conditions, context: &Context) -> Rule {
+impl WriteCondition {
+    fn of(conditions: &Conditions, context: &Context) -> WriteCondition {
         match (&conditions.matches, &conditions.none_matches) {
-            (None, None) => return Rule::None,
-            (Some(Condition::Any), None) => return Rule::Present,
-            (None, Some(Condition::Any)) => return Rule::Absent,
+            (None, None) => return WriteCondition::None,
+            (Some(Condition::Any), None) => return WriteCondition::Present,
+            (None, Some(Condition::Any)) => return WriteCondition::Absent,
             _ => {}
         }
         let settings = &context.settings;
@@ -337,22 +348,24 @@ impl Rule {
                 options.extend([word.into(), digest.into()]);
             }
         }
-        Rule::Digests(options)
+        WriteCondition::Digests(options)
     }
     fn options(&self) -> impl Iterator<Item = &[u8]> {
         let (word, options): (&[u8], &[Vec<u8>]) = match self {
-            Rule::None => (b"", &[]),
-            Rule::Absent => (b"NX", &[]),
-            Rule::Present => (b"XX", &[]),
-            Rule::Digests(options) => (b"", options),
+            WriteCondition::None => (b"", &[]),
+            WriteCondition::Absent => (b"NX", &[]),
+            WriteCondition::Present => (b"XX", &[]),
+            WriteCondition::Digests(options) => (b"", options),
         };
         Some(word).filter(|w| !w.is_empty()).into_iter().chain(options.iter().map(Vec::as_slice))
     }
     fn failed(&self) -> Problem {
         Problem::precondition_failed(match self {
-            Rule::Absent => "the key is there",
-            Rule::Present => "there is no such key",
-            Rule::None | Rule::Digests(_) => "what is there is not what the condition says",
+            WriteCondition::Absent => "the key is there",
+            WriteCondition::Present => "there is no such key",
+            WriteCondition::None | WriteCondition::Digests(_) => {
+                "what is there is not what the condition says"
+            }
         })
     }
 }
@@ -365,25 +378,26 @@ async fn put_collection(
     expiry: &Expiry,
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
-    let rule = rule_of_collection(context, conditions)?;
-    let wanted = match rule {
-        Rule::Absent => Wanted::Absent,
-        Rule::Present => Wanted::Present,
-        Rule::None | Rule::Digests(_) => Wanted::Any,
+    let condition = condition_of_collection(context, conditions)?;
+    let wanted = match condition {
+        WriteCondition::Absent => KeyCondition::Absent,
+        WriteCondition::Present => KeyCondition::Present,
+        WriteCondition::None | WriteCondition::Digests(_) => KeyCondition::Any,
     };
-    context.check_rights(&[&kind.writing(key)])?;
+    context.check_rights(&[&kind.write_command(key)])?;
     let commands = kind.commands(key, json(request).await?)?;
-    let was_there = collections::replace(context, key, &commands, expiry, wanted, || rule.failed()).await?;
-    Ok(written(Some(was_there)))
+    let was_there =
+        collections::replace(context, key, &commands, expiry, wanted, || condition.failed()).await?;
+    Ok(write_response(Some(was_there)))
 }
 
 /// The condition of a write to a key whose value is not a string.
-fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule, Problem> {
-    match Rule::of(conditions, context) {
-        Rule::Digests(_) => Err(Problem::unprocessable(
-            "what is no string can be made to depend on `If-Match: *` or `If-None-Match: *`: it has no tag",
+fn condition_of_collection(context: &Context, conditions: &Conditions) -> Result<WriteCondition, Problem> {
+    match WriteCondition::of(conditions, context) {
+        WriteCondition::Digests(_) => Err(Problem::unprocessable(
+            "only strings have entity tags: expected `If-Match: *` or `If-None-Match: *` for a value of another type",
         )),
-        rule => Ok(rule),
+        condition => Ok(condition),
     }
 }
 
@@ -391,7 +405,7 @@ fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule
 async fn json(request: &mut Request) -> Result<Value, Problem> {
     let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
     serde_json::from_slice(&body).map_err(|e| {
-        Problem::bad_request(format!("the body is no JSON: {e}"))
+        Problem::bad_request(format!("the body is not JSON: {e}"))
             .member("line", e.line())
             .member("column", e.column())
     })
@@ -405,11 +419,15 @@ async fn put_hash(
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
     let bad = |detail: String| Problem::bad_request(detail);
-    let rule = rule_of_collection(context, conditions)?;
-    context.check_rights(&[&Kind::Hash.writing(key)])?;
+    let condition = condition_of_collection(context, conditions)?;
+    context.check_rights(&[&Kind::Hash.write_command(key)])?;
     let object = match json(request).await? {
         Value::Object(object) if !object.is_empty() => object,
-        _ => return Err(bad("a hash is a JSON object with a member at least".into())),
+        _ => {
+            return Err(
+                bad("the body is not a hash: expected a JSON object with at least one member".into()),
+            );
+        }
     };
     let mut fields = Vec::with_capacity(2 * object.len());
     for (name, value) in object {
@@ -419,41 +437,47 @@ async fn put_hash(
             _ => None,
         };
         let (Some(field), Some(value)) = (text::unquote(name.clone()), value) else {
-            return Err(bad(format!("the member {name:?} is no string (or its Base64 is none)")));
+            return Err(bad(format!(
+                "the member {name:?} is malformed: expected a string, or `base64:` and Base64"
+            )));
         };
         fields.extend([field, value]);
     }
     let (session, ttl) = (&context.session, expiry.options());
-    let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
+    let options: Vec<&[u8]> = condition.options().chain(ttl.iter().map(Vec::as_slice)).collect();
     session.begin_command(3 + options.len() + fields.len());
     [&b"HREPLACE"[..], key].into_iter().chain(options).for_each(|a| session.argument(a));
     session.argument(b"FIELDS");
     for field in &fields {
-        session.room().await?;
+        session.wait_for_room().await?;
         session.argument(field);
     }
     match session.line().await? {
-        Some(n) => Ok(written(Some(n != b"0"))),
-        None => Err(rule.failed()),
+        Some(n) => Ok(write_response(Some(n != b"0"))),
+        None => Err(condition.failed()),
     }
 }
 
 /// Answers DELETE of a key.
 pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
-    let rule = Rule::of(&Conditions::of(&request.parts.headers)?, &context);
-    match &rule {
-        Rule::Absent => return Err(Problem::precondition_failed("what is not there cannot be deleted")),
-        Rule::None | Rule::Present => context.session.command(&[b"DEL", &key]),
-        Rule::Digests(_) => {
-            let command: Vec<&[u8]> = [&b"DELIF"[..], &key].into_iter().chain(rule.options()).collect();
+    let condition = WriteCondition::of(&Conditions::of(&request.parts.headers)?, &context);
+    match &condition {
+        WriteCondition::Absent => {
+            return Err(Problem::precondition_failed(
+                "`If-None-Match: *` requires a missing key, and a missing key cannot be deleted",
+            ));
+        }
+        WriteCondition::None | WriteCondition::Present => context.session.command(&[b"DEL", &key]),
+        WriteCondition::Digests(_) => {
+            let command: Vec<&[u8]> = [&b"DELIF"[..], &key].into_iter().chain(condition.options()).collect();
             context.session.command(&command);
         }
     }
     match context.session.line().await?.as_deref() {
-        None => Err(rule.failed()),
-        Some(b"0") if matches!(rule, Rule::Present) => Err(rule.failed()),
+        None => Err(condition.failed()),
+        Some(b"0") if matches!(condition, WriteCondition::Present) => Err(condition.failed()),
         Some(b"0") => Err(Problem::not_found("there is no such key")),
-        Some(_) => Ok(written(None)),
+        Some(_) => Ok(write_response(None)),
     }
 }
 
@@ -471,7 +495,7 @@ async fn gather(request: &mut Request, bytes_max: usize) -> Result<Vec<Bytes>, P
             let problem = Problem::too_large(bytes_max as u64);
             return Err(match request.parts.headers.contains_key(CONTENT_LENGTH) {
                 true => problem,
-                false => problem.member("hint", "a body with a Content-Length may be longer"),
+                false => problem.member("hint", "send a Content-Length: then the body may be longer"),
             });
         }
         if part.len() < SMALL_PART_BYTES {

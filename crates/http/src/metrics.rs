@@ -7,7 +7,7 @@
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
-use crate::turns::step_back;
+use crate::turns::yield_to_ready_tasks;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ const COUNTERS: [&str; 17] = [
 ];
 
 /// Fields of INFO that are left out, because they repeat other fields or are not measurements.
-const LEFT_OUT: [&str; 6] =
+const OMITTED: [&str; 6] =
     ["arch_bits", "process_id", "redis_git_dirty", "redis_git_sha1", "server_time_usec", "uptime_in_days"];
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -61,12 +61,12 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
 }
 
 /// Number of slow commands that are read for exemplars.
-const EXEMPLARS_OF: &[u8] = b"128";
+const SLOW_COMMANDS_READ: &[u8] = b"128";
 
 /// The newest slow command per command name, as an exemplar: trace, duration, time. Empty when the user may not run
 /// DIAG SLOWLOG.
 async fn exemplars(context: &Context) -> HashMap<String, String> {
-    context.session.command(&[b"DIAG", b"SLOWLOG", EXEMPLARS_OF]);
+    context.session.command(&[b"DIAG", b"SLOWLOG", SLOW_COMMANDS_READ]);
     let Ok(log) = context.session.line().await else { return HashMap::new() };
     let log: Value = serde_json::from_slice(&log.unwrap_or_default()).unwrap_or_default();
     let mut found = HashMap::new();
@@ -101,7 +101,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
     };
     for (i, line) in info.lines().enumerate() {
         if i % LINES_A_TURN == LINES_A_TURN - 1 {
-            step_back().await;
+            yield_to_ready_tasks().await;
         }
         let Some((name, value)) = line.split_once(':') else { continue };
         if name == "strand_version" {
@@ -130,7 +130,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
             for field in ["keys", "expires"] {
                 labelled.push((format!("db_{field}"), label("db", &name[2..]), part(value, field)));
             }
-        } else if is_name(name) && !LEFT_OUT.contains(&name) && value.parse::<f64>().is_ok_and(f64::is_finite)
+        } else if is_name(name) && !OMITTED.contains(&name) && value.parse::<f64>().is_ok_and(f64::is_finite)
         {
             let is_counter = COUNTERS.contains(&name) || name.starts_with("used_cpu_");
             let series =
@@ -145,7 +145,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
     let mut before = "";
     for (i, (series, labels, n)) in labelled.iter().enumerate() {
         if i % LINES_A_TURN == LINES_A_TURN - 1 {
-            step_back().await;
+            yield_to_ready_tasks().await;
         }
         if series != before {
             declare(&mut out, series, "by label, of INFO");
@@ -259,6 +259,6 @@ mod tests {
         let types: Vec<&str> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
         let distinct: std::collections::HashSet<&&str> = types.iter().collect();
         assert_eq!(types.len(), distinct.len(), "each series is declared once");
-        assert!(COUNTERS.is_sorted() && LEFT_OUT.is_sorted());
+        assert!(COUNTERS.is_sorted() && OMITTED.is_sorted());
     }
 }

@@ -56,7 +56,7 @@ fn operation(route: &Route, id: String, is_head: bool) -> Value {
         })
         .collect();
     let mut responses = Map::new();
-    for (status, meaning, media) in route.gives {
+    for (status, meaning, media) in route.responses {
         let mut response = json!({ "description": meaning });
         if !media.is_empty() && !is_head {
             response["content"] = json!({ *media: {} });
@@ -71,8 +71,8 @@ fn operation(route: &Route, id: String, is_head: bool) -> Value {
         },
     );
     let mut operation = json!({ "operationId": id, "summary": route.summary, "parameters": parameters, "responses": responses });
-    if !route.takes.is_empty() {
-        let content: Map<String, Value> = route.takes.iter().map(|m| (m.to_string(), json!({}))).collect();
+    if !route.accepts.is_empty() {
+        let content: Map<String, Value> = route.accepts.iter().map(|m| (m.to_string(), json!({}))).collect();
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
     if !route.needs_session {

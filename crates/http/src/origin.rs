@@ -28,7 +28,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     let hosts = parts.headers.get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && parts.version >= Version::HTTP_11) {
-        return Err(Problem::bad_request("a request has one Host header"));
+        return Err(Problem::bad_request("expected exactly one Host header"));
     }
     of_headers(&parts.headers, peer_is_local, leads_to_console(parts))
 }
@@ -72,7 +72,7 @@ fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result
     match host {
         Some(host) if peer_is_local && !is_local_name(host) => Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
-            "ask for this server by its address or as localhost",
+            "the Host header is a name: expected the server's IP address or localhost",
         )),
         _ => Ok(()),
     }

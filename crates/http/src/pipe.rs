@@ -46,13 +46,13 @@ struct Shared {
     /// True when no more requests will come.
     closed: Cell<bool>,
     /// True when no more replies will come.
-    gone: Cell<bool>,
+    has_session_ended: Cell<bool>,
     /// True when bytes went through the pipe since this was last checked.
     moved: Cell<bool>,
     /// Number of bytes that went through the pipe in this turn of the task.
     moved_bytes: Cell<usize>,
-    /// True when the session side has yielded to other tasks.
-    rests: Cell<bool>,
+    /// True when the session side asked to end this turn of the task.
+    has_yielded: Cell<bool>,
     /// Number of turns of the task.
     turns: Cell<u64>,
     /// Bytes of requests and responses held on the HTTP side: the sum of its [`Holding`]s.
@@ -138,7 +138,7 @@ impl HttpEnd {
     pub fn holding(&self) -> Holding {
         Holding { shared: self.0.clone(), bytes: 0 }
     }
-    /// True while few enough bytes are unread by the session that the HTTP side may send more.
+    /// True while the HTTP side may send more, because the session has not too many unread bytes.
     pub fn has_room(&self) -> bool {
         self.0.request_bytes.get() < REQUEST_BYTES_MAX
     }
@@ -168,8 +168,8 @@ impl HttpEnd {
         self.0.moved.set(true);
     }
     /// True when the session has ended: no replies follow the ones that have arrived.
-    pub fn is_gone(&self) -> bool {
-        self.0.gone.get()
+    pub fn has_session_ended(&self) -> bool {
+        self.0.has_session_ended.get()
     }
 }
 
@@ -181,7 +181,7 @@ impl Drop for HttpEnd {
 
 impl Drop for SessionEnd {
     fn drop(&mut self) {
-        self.0.gone.set(true);
+        self.0.has_session_ended.set(true);
         self.0.moved.set(true);
     }
 }
@@ -191,8 +191,8 @@ impl SessionEnd {
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         *self.0.meter.borrow_mut() = Some(meter);
     }
-    /// Reads into `target`. Returns `None` when nothing has arrived and 0 at the end. The second value is true when
-    /// nothing more can be read now.
+    /// Reads into `target`. Returns the number of bytes read, `None` when nothing has arrived, or 0 at the end of the
+    /// requests. The second value is true when no more bytes can be read now.
     pub fn read(&mut self, target: &mut [u8]) -> (Option<usize>, bool) {
         let mut requests = self.0.requests.borrow_mut();
         let mut n = 0;
@@ -227,8 +227,8 @@ impl SessionEnd {
         }
         (self.0.closed.get().then_some(0), dry)
     }
-    /// Takes up to `bytes_max` bytes from the front of `output`, shared, not copied. Returns their number; 0 when
-    /// the pipe is full.
+    /// Moves up to `bytes_max` bytes from the front of `output` into the pipe without copying them. Returns the
+    /// number of moved bytes: 0 when the pipe is full.
     pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> usize {
         let room = REPLY_BYTES_MAX.saturating_sub(self.0.replies.borrow().len());
         let n = output.len().min(bytes_max).min(room);
@@ -248,8 +248,8 @@ impl SessionEnd {
         self.0.replies.borrow().len() < REPLY_BYTES_MAX
     }
     /// Ends this turn of the task: the session yields to other sessions of its worker.
-    pub fn rest(&self) {
-        self.0.rests.set(true);
+    pub fn end_turn(&self) {
+        self.0.has_yielded.set(true);
     }
     /// True when no more requests will come.
     pub fn is_closed(&self) -> bool {
@@ -274,13 +274,13 @@ impl Watch {
     fn begin(&self) {
         self.0.turns.set(self.0.turns.get() + 1);
         self.0.moved_bytes.set(0);
-        self.0.rests.set(false);
+        self.0.has_yielded.set(false);
     }
     fn moved(&self) -> bool {
         self.0.moved.take()
     }
     fn is_over(&self) -> bool {
-        self.0.rests.get() || self.0.moved_bytes.get() >= MOVED_BYTES_MAX
+        self.0.has_yielded.get() || self.0.moved_bytes.get() >= MOVED_BYTES_MAX
     }
 }
 
@@ -389,11 +389,11 @@ mod tests {
         });
         assert!(session_end.can_write());
         drop(session_end);
-        assert!(http_end.is_gone());
+        assert!(http_end.has_session_ended());
     }
 
     #[test]
-    fn both_ends_run_in_one_turn_until_nothing_moves() {
+    fn both_ends_run_in_one_turn_until_no_bytes_move() {
         let (http_end, mut session_end) = pipe();
         let watch = session_end.watch();
         let asks = async move {
@@ -423,7 +423,7 @@ mod tests {
                         session_end.write(&mut out, 1);
                         // Yield at some of the bytes.
                         if byte[0] == 3 {
-                            session_end.rest();
+                            session_end.end_turn();
                         }
                     }
                     (Some(_), _) => return Poll::Ready("ended"),

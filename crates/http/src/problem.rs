@@ -35,7 +35,7 @@ impl Problem {
     }
     /// The problem 405, with the allowed methods.
     pub fn method_not_allowed(allowed: &str) -> Problem {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path knows {allowed}"))
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path supports {allowed}"))
             .header(ALLOW, allowed)
     }
     /// The problem 422: the request is valid, but the server does not support it.

@@ -53,7 +53,9 @@ impl Query {
         let plain = text.bytes().all(|b| b.is_ascii_digit());
         let number = text.parse().ok().filter(|n| plain && (least..=most).contains(n));
         number.ok_or_else(|| {
-            Problem::bad_request(format!("the query parameter `{name}` is a number from {least} to {most}"))
+            Problem::bad_request(format!(
+                "the query parameter `{name}` has another value: expected a number from {least} to {most}"
+            ))
         })
     }
     /// True when `name` is present without a value or as `true`, `yes` or `1`.
@@ -64,7 +66,9 @@ impl Query {
         match self.get(name) {
             Some("" | "true" | "yes" | "1") => Ok(true),
             None | Some("false" | "no" | "0") => Ok(false),
-            Some(_) => Err(Problem::bad_request(format!("the query parameter `{name}` is true or false"))),
+            Some(_) => Err(Problem::bad_request(format!(
+                "the query parameter `{name}` has another value: expected true or false"
+            ))),
         }
     }
     /// Sets the parameter `name` to `value`. A parameter that exists keeps its place in the query.
@@ -104,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_without_a_value_are_kept_apart_from_empty_ones() {
+    fn parameters_without_a_value_differ_from_empty_parameters() {
         for text in ["a&b=1", "a=&b", "a", "", "x=1&x=2&x", "q=a%26b%3Dc&%26", "sp=a+b"] {
             assert_eq!(Query::parse(text).expect("UTF-8").text(), text);
         }

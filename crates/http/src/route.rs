@@ -38,9 +38,9 @@ pub struct Route {
     /// Parameters of the route.
     pub parameters: &'static [Parameter],
     /// The media types of the body that the route accepts.
-    pub takes: &'static [&'static str],
+    pub accepts: &'static [&'static str],
     /// Responses other than problem documents: status, meaning, and media type (empty: the response has no body).
-    pub gives: &'static [(u16, &'static str, &'static str)],
+    pub responses: &'static [(u16, &'static str, &'static str)],
     /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,
     /// The handler of the route.

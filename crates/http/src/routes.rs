@@ -56,8 +56,8 @@ pub static ROUTES: &[Route] = &[
             ),
             parameter("If-Range", "header", "string", "The entity tag that the range is of"),
         ],
-        takes: &[],
-        gives: &[
+        accepts: &[],
+        responses: &[
             (200, "The value; Strand-Type and Strand-TTL-Ms describe it", "*/*"),
             (206, "The range that was asked for", BYTES),
             (304, "The value is the one that the client has", ""),
@@ -83,8 +83,8 @@ pub static ROUTES: &[Route] = &[
             ),
             parameter("Strand-TTL-Ms", "header", "string", "Milliseconds until the value goes, or keep"),
         ],
-        takes: &[BYTES, JSON],
-        gives: &[(201, "The key is new", ""), (204, "The value was replaced", "")],
+        accepts: &[BYTES, JSON],
+        responses: &[(201, "The key is new", ""), (204, "The value was replaced", "")],
         needs_session: true,
         run: handler!(keys::put),
     },
@@ -94,8 +94,8 @@ pub static ROUTES: &[Route] = &[
         operation: "deleteKey",
         summary: "Removes a key",
         parameters: &[KEY, DB, IF_MATCH, IF_NONE_MATCH],
-        takes: &[],
-        gives: &[(204, "It was there", "")],
+        accepts: &[],
+        responses: &[(204, "It was there", "")],
         needs_session: true,
         run: handler!(keys::delete),
     },
@@ -105,8 +105,12 @@ pub static ROUTES: &[Route] = &[
         operation: "runCommands",
         summary: "Runs commands: arrays of strings and numbers, in one array or one after the other",
         parameters: &[DB],
-        takes: &[JSON, "application/x-ndjson"],
-        gives: &[(200, "Objects with the member result or error, in order, in the form of the body", "*/*")],
+        accepts: &[JSON, "application/x-ndjson"],
+        responses: &[(
+            200,
+            "Objects with the member result or error, in order, in the form of the body",
+            "*/*",
+        )],
         needs_session: true,
         run: handler!(commands::run),
     },
@@ -125,8 +129,8 @@ pub static ROUTES: &[Route] = &[
             parameter("desc", "query", "boolean", "Sort downwards"),
             DB,
         ],
-        takes: &[],
-        gives: &[(200, "total, documents (id, fields), and next when there are more", JSON)],
+        accepts: &[],
+        responses: &[(200, "total, documents (id, fields), and next when there are more", JSON)],
         needs_session: true,
         run: handler!(search::search),
     },
@@ -144,8 +148,8 @@ pub static ROUTES: &[Route] = &[
             parameter("lines", "query", "boolean", "The first matching line and its field too"),
             DB,
         ],
-        takes: &[],
-        gives: &[(200, "matches: key, with lines also field and line", JSON)],
+        accepts: &[],
+        responses: &[(200, "matches: key, with lines also field and line", JSON)],
         needs_session: true,
         run: handler!(search::grep),
     },
@@ -155,8 +159,8 @@ pub static ROUTES: &[Route] = &[
         operation: "importStatus",
         summary: "The imported datasets",
         parameters: &[DB],
-        takes: &[],
-        gives: &[(200, "datasets: name, folders, interrupted, running (where an import runs now)", JSON)],
+        accepts: &[],
+        responses: &[(200, "datasets: name, folders, interrupted, running (where an import runs now)", JSON)],
         needs_session: true,
         run: handler!(import::status),
     },
@@ -176,8 +180,8 @@ pub static ROUTES: &[Route] = &[
             parameter("wt", "query", "string", "xml for a response like Solr's in XML; else JSON"),
             DB,
         ],
-        takes: &["text/xml", "application/xml"],
-        gives: &[(200, "responseHeader, added, deleted", "*/*")],
+        accepts: &["text/xml", "application/xml"],
+        responses: &[(200, "responseHeader, added, deleted", "*/*")],
         needs_session: true,
         run: handler!(update::update),
     },
@@ -203,8 +207,8 @@ pub static ROUTES: &[Route] = &[
                 "Names with commas between, each may end with *; all without it",
             ),
         ],
-        takes: &[],
-        gives: &[(200, "now_ms, step_s, times_ms, series (name, unit, values)", JSON)],
+        accepts: &[],
+        responses: &[(200, "now_ms, step_s, times_ms, series (name, unit, values)", JSON)],
         needs_session: true,
         run: handler!(diag::history),
     },
@@ -214,8 +218,8 @@ pub static ROUTES: &[Route] = &[
         operation: "diagnose",
         summary: "A report of the server on itself: memory, phases, slowlog, hotkeys, bigkeys, doctor (see DIAG HELP)",
         parameters: &[required("report", "path", "The report")],
-        takes: &[],
-        gives: &[(200, "What the DIAG command of this name answers", JSON)],
+        accepts: &[],
+        responses: &[(200, "What the DIAG command of this name answers", JSON)],
         needs_session: true,
         run: handler!(diag::report),
     },
@@ -225,8 +229,8 @@ pub static ROUTES: &[Route] = &[
         operation: "bundle",
         summary: "All that the server knows about itself in one file, as strand bundle makes it; strand bundle show opens it",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "A tar file in zstd", "application/zstd")],
+        accepts: &[],
+        responses: &[(200, "A tar file in zstd", "application/zstd")],
         needs_session: true,
         run: handler!(bundle::bundle),
     },
@@ -240,8 +244,8 @@ pub static ROUTES: &[Route] = &[
             parameter("seconds", "query", "integer", "How long processor time is sampled; 30 without it"),
             parameter("format", "query", "string", "pprof (in gzip; the default) or folded (text)"),
         ],
-        takes: &[],
-        gives: &[(200, "The profile", BYTES)],
+        accepts: &[],
+        responses: &[(200, "The profile", BYTES)],
         needs_session: true,
         run: handler!(diag::profile),
     },
@@ -251,8 +255,8 @@ pub static ROUTES: &[Route] = &[
         operation: "historySeries",
         summary: "The series of the history, and what it takes",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "series (name, unit), levels, bytes, on_disk", JSON)],
+        accepts: &[],
+        responses: &[(200, "series (name, unit), levels, bytes, on_disk", JSON)],
         needs_session: true,
         run: handler!(diag::series),
     },
@@ -262,8 +266,8 @@ pub static ROUTES: &[Route] = &[
         operation: "liveFigures",
         summary: "The newest row of the history, again every second",
         parameters: &[parameter("series", "query", "string", "As for /v1/history")],
-        takes: &[],
-        gives: &[(200, "Events of the name figures, each with time_ms and values", "text/event-stream")],
+        accepts: &[],
+        responses: &[(200, "Events of the name figures, each with time_ms and values", "text/event-stream")],
         needs_session: true,
         run: handler!(diag::live),
     },
@@ -273,8 +277,8 @@ pub static ROUTES: &[Route] = &[
         operation: "metrics",
         summary: "Counters and gauges for Prometheus",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "Prometheus's text format", "text/plain")],
+        accepts: &[],
+        responses: &[(200, "Prometheus's text format", "text/plain")],
         needs_session: true,
         run: handler!(metrics::metrics),
     },
@@ -284,8 +288,8 @@ pub static ROUTES: &[Route] = &[
         operation: "health",
         summary: "Answers while the server serves",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "ok", "text/plain")],
+        accepts: &[],
+        responses: &[(200, "ok", "text/plain")],
         needs_session: false,
         run: handler!(health),
     },
@@ -295,8 +299,8 @@ pub static ROUTES: &[Route] = &[
         operation: "live",
         summary: "Answers while the process serves: as /healthz",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "ok", "text/plain")],
+        accepts: &[],
+        responses: &[(200, "ok", "text/plain")],
         needs_session: false,
         run: handler!(health),
     },
@@ -306,8 +310,8 @@ pub static ROUTES: &[Route] = &[
         operation: "ready",
         summary: "Whether clients should be sent here",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "ready is true", JSON), (503, "ready is false; reasons", JSON)],
+        accepts: &[],
+        responses: &[(200, "ready is true", JSON), (503, "ready is false; reasons", JSON)],
         needs_session: false,
         run: handler!(ready),
     },
@@ -317,8 +321,8 @@ pub static ROUTES: &[Route] = &[
         operation: "describe",
         summary: "This description",
         parameters: &[],
-        takes: &[],
-        gives: &[(200, "An OpenAPI 3.1 document", JSON)],
+        accepts: &[],
+        responses: &[(200, "An OpenAPI 3.1 document", JSON)],
         needs_session: false,
         run: handler!(describe),
     },
@@ -378,7 +382,7 @@ pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
         }
     }
     match allowed.is_empty() {
-        true => Err(Problem::not_found("there is nothing at this path; /v1/openapi.json says what there is")),
+        true => Err(Problem::not_found("there is nothing at this path; /v1/openapi.json lists the routes")),
         false => Err(Problem::method_not_allowed(&allowed.join(", "))),
     }
 }
@@ -419,14 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_whole() {
+    fn every_route_is_complete_and_unique() {
         for route in ROUTES.iter().chain(console::ROUTES) {
             let braces = route.path.matches('{').count();
             let in_path: Vec<&Parameter> = route.parameters.iter().filter(|p| p.place == "path").collect();
             assert_eq!(in_path.len(), braces, "{}", route.path);
             assert!(in_path.iter().all(|p| p.required && route.path.ends_with(&format!("{{{}}}", p.name))));
-            assert!(!route.gives.is_empty() && !route.summary.ends_with('.'), "{}", route.path);
-            assert_eq!(route.takes.is_empty(), route.method == Method::GET || route.method == Method::DELETE);
+            assert!(!route.responses.is_empty() && !route.summary.ends_with('.'), "{}", route.path);
+            assert_eq!(
+                route.accepts.is_empty(),
+                route.method == Method::GET || route.method == Method::DELETE
+            );
         }
     }
 

@@ -42,7 +42,7 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
     let next = offset + limit;
     let next_path =
         format!("{}?{}", request.parts.uri.path(), request.query.with("offset", next.to_string()).text());
-    Ok(json_response(ResponseBody::made(|writer| async move {
+    Ok(json_response(ResponseBody::generated(|writer| async move {
         let (mut json, session) = (JsonWriter::new(writer, &context.session), &context.session);
         json.raw("{");
         let mut total = 0;
@@ -105,7 +105,11 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     let place = match query.get("in") {
         None | Some("values") => "VALUES",
         Some("keys") => "KEYS",
-        Some(_) => return Err(Problem::bad_request("the query parameter `in` is keys or values")),
+        Some(_) => {
+            return Err(Problem::bad_request(
+                "the query parameter `in` has another value: expected keys or values",
+            ));
+        }
     };
     let lines = query.flag("lines")?;
     let limit = query.number("limit", GREP_LIMIT_DEFAULT, 1, LIMIT_MAX)?;
@@ -121,7 +125,7 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
         args.push(b"WITHVALUES".to_vec());
     }
     let Event::Open { values, .. } = ask(&context, &args).await? else { return Err(unexpected()) };
-    Ok(json_response(ResponseBody::made(move |writer| async move {
+    Ok(json_response(ResponseBody::generated(move |writer| async move {
         let (mut json, session) = (JsonWriter::new(writer, &context.session), &context.session);
         json.raw("{\"matches\":[");
         for i in 0..values {

@@ -51,19 +51,19 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     }
     /// Number of requests that have started. Changes with every request.
     pub fn requests(&self) -> u64 {
-        self.context.begun()
+        self.context.requests_started()
     }
-    /// True while the session has not read all commands.
-    pub fn has_asked(&self) -> bool {
+    /// True while the session has unread commands.
+    pub fn has_unread_commands(&self) -> bool {
         self.context.session.http_end().is_waiting()
     }
     /// True when a request that waited until the client reads can continue. Poll the connection again then.
-    pub fn can_go_on(&self) -> bool {
-        self.context.can_go_on()
+    pub fn can_continue(&self) -> bool {
+        self.context.can_continue()
     }
     /// True after a successful login, until a login fails.
-    pub fn has_entered(&self) -> bool {
-        self.context.session.has_entered()
+    pub fn is_logged_in(&self) -> bool {
+        self.context.session.is_logged_in()
     }
     /// True while a request is being answered.
     pub fn is_answering(&self) -> bool {
@@ -72,16 +72,16 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     }
     /// True while the session works, so the client can only wait.
     pub fn is_busy(&self) -> bool {
-        self.context.session.is_at_work()
+        self.context.session.is_working()
     }
     /// True when the session has ended.
     pub fn has_lost_session(&self) -> bool {
-        self.context.session.http_end().is_gone()
+        self.context.session.http_end().has_session_ended()
     }
     /// Stops waiting for the rest of a request's body. The request is answered with 408 and the connection ends.
     /// Returns false when no request is being answered.
-    pub fn give_up(&mut self) -> bool {
-        self.is_answering() && self.context.give_up()
+    pub fn stop_waiting(&mut self) -> bool {
+        self.is_answering() && self.context.stop_waiting()
     }
     /// A counter for response bytes that wait for the socket.
     pub fn holding(&self) -> Holding {
@@ -149,9 +149,9 @@ impl Service<hyper::Request<Incoming>> for Server {
 
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         let context = self.context.clone();
-        context.begins();
+        context.start_request();
         Box::pin(async move {
-            let answered = match context.turn().await {
+            let answered = match context.wait_for_reader().await {
                 Ok(()) => answer(context, request).await,
                 Err(problem) => Err(problem),
             };
@@ -174,7 +174,7 @@ async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Resu
     if route.needs_session {
         let db = query.number("db", 0, 0, i32::MAX as u64)?;
         let version = context.settings.users_version.0();
-        context.session.enter(credentials(&parts.headers)?, version, db).await?;
+        context.session.log_in(credentials(&parts.headers)?, version, db).await?;
     }
     let request = Request::new(context.clone(), parts, query, body);
     (route.run)(context, request, rest).await

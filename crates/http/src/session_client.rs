@@ -29,7 +29,7 @@ impl From<Gone> for Problem {
 
 /// Maximum size of a reply that is read whole ([`SessionClient::value`]), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
-/// Number of bytes that one value of a whole reply takes, besides its text.
+/// Number of bytes that one [`Value`] of a whole reply counts in the budget, besides its text.
 const VALUE_BYTES: usize = 2 * size_of::<Value>();
 /// The user of requests that name no user.
 const DEFAULT_USER: &[u8] = b"default";
@@ -43,7 +43,7 @@ pub struct SessionClient {
     value: RefCell<Budget>,
     events: RefCell<Events>,
     /// Number of replies that were not read to their end.
-    owed: Cell<usize>,
+    unread_replies: Cell<usize>,
     /// Number of arguments that the current command still needs.
     arguments_left: Cell<usize>,
     /// The user of the session, and the version of the users at login. `None` without a successful login.
@@ -59,7 +59,7 @@ impl SessionClient {
             value: RefCell::new(Budget::new(http_end.holding(), VALUE_BYTES_MAX)),
             http_end,
             events: RefCell::default(),
-            owed: Cell::new(0),
+            unread_replies: Cell::new(0),
             arguments_left: Cell::new(0),
             identity: RefCell::new(None),
             db: Cell::new(0),
@@ -72,7 +72,7 @@ impl SessionClient {
     }
     /// Starts a command of `args` arguments. The arguments follow.
     pub fn begin_command(&self, args: usize) {
-        self.owed.set(self.owed.get() + 1);
+        self.unread_replies.set(self.unread_replies.get() + 1);
         self.arguments_left.set(args);
         self.header(b'*', args);
     }
@@ -107,8 +107,8 @@ impl SessionClient {
     ///
     /// # Errors
     /// When the session is gone.
-    pub async fn room(&self) -> Result<(), Gone> {
-        poll_fn(|_| match (self.http_end.has_room(), self.http_end.is_gone()) {
+    pub async fn wait_for_room(&self) -> Result<(), Gone> {
+        poll_fn(|_| match (self.http_end.has_room(), self.http_end.has_session_ended()) {
             (_, true) => Poll::Ready(Err(Gone)),
             (true, false) => Poll::Ready(Ok(())),
             (false, false) => Poll::Pending,
@@ -116,11 +116,11 @@ impl SessionClient {
         .await
     }
     /// True while the session works: a whole command was sent, and no unread part of its reply has arrived.
-    pub fn is_at_work(&self) -> bool {
+    pub fn is_working(&self) -> bool {
         let half = usize::from(self.arguments_left.get() > 0);
-        self.owed.get() > half && !self.http_end.has_replies() && !self.http_end.is_gone()
+        self.unread_replies.get() > half && !self.http_end.has_replies() && !self.http_end.has_session_ended()
     }
-    /// The next event of the replies.
+    /// Waits for the next event of the replies.
     ///
     /// # Errors
     /// When the session is gone.
@@ -138,7 +138,7 @@ impl SessionClient {
         self.count(&mut events);
         match next {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
-            Ok(None) if self.http_end.is_gone() => Poll::Ready(Err(Gone)),
+            Ok(None) if self.http_end.has_session_ended() => Poll::Ready(Err(Gone)),
             Ok(None) => Poll::Pending,
             Err(_) => {
                 self.http_end.close();
@@ -160,7 +160,7 @@ impl SessionClient {
             self.count(&mut events);
             match part {
                 Ok(part) if !part.is_empty() => Poll::Ready(Ok(part)),
-                Ok(_) if !self.http_end.is_gone() => Poll::Pending,
+                Ok(_) if !self.http_end.has_session_ended() => Poll::Pending,
                 _ => Poll::Ready(Err(Gone)),
             }
         })
@@ -188,7 +188,7 @@ impl SessionClient {
     pub async fn bytes(&self) -> Result<Vec<u8>, Gone> {
         Ok(flat(&self.text().await?))
     }
-    /// A reply that is a line or a string, as bytes.
+    /// Reads a reply that is a line or a string. Returns its bytes; `None` for null.
     ///
     /// # Errors
     /// The problem for an error reply, and the problem for [`Gone`].
@@ -211,23 +211,24 @@ impl SessionClient {
             }
         })
     }
-    /// A whole reply, for short replies.
+    /// Reads a whole reply into memory. For short replies.
     ///
     /// # Errors
     /// The problem for an error reply, the problem for [`Gone`], and 507 for a reply over [`VALUE_BYTES_MAX`].
     pub async fn value(&self) -> Result<Value, Problem> {
         self.reply().await?.map_err(|text| Problem::of_reply(&text))
     }
-    /// Does what [`SessionClient::value`] does. An error reply is returned as its text.
+    /// Reads a whole reply as [`SessionClient::value`] does, but returns the text of an error reply as `Err`.
     ///
     /// # Errors
     /// When the reply is too large, or the session is gone.
     pub async fn reply(&self) -> Result<Result<Value, Vec<u8>>, Problem> {
-        self.value.borrow_mut().clear();
+        self.value.borrow_mut().release_all();
         let count = |bytes: usize| {
-            let taken = self.value.borrow_mut().take(bytes + VALUE_BYTES);
+            let taken = self.value.borrow_mut().reserve(bytes + VALUE_BYTES);
             taken.map_err(|_| {
-                let detail = format!("the server's own answer has more than {VALUE_BYTES_MAX} bytes");
+                let detail =
+                    format!("the reply that this response needs has more than {VALUE_BYTES_MAX} bytes");
                 Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
             })
         };
@@ -274,7 +275,7 @@ impl SessionClient {
                 match ended {
                     Ok(true) if events.is_between() => return Poll::Ready(Ok(())),
                     Ok(true) => {}
-                    Ok(false) if !self.http_end.is_gone() => return Poll::Pending,
+                    Ok(false) if !self.http_end.has_session_ended() => return Poll::Pending,
                     _ => return Poll::Ready(Err(Gone)),
                 }
                 drop(events);
@@ -305,14 +306,14 @@ impl SessionClient {
     ///
     /// # Errors
     /// When the session is gone.
-    pub async fn settle(&self) -> Result<(), Gone> {
-        self.value.borrow_mut().clear();
+    pub async fn skip_unread_replies(&self) -> Result<(), Gone> {
+        self.value.borrow_mut().release_all();
         poll_fn(|_| {
-            while self.owed.get() > 0 {
+            while self.unread_replies.get() > 0 {
                 match self.poll_event() {
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(Gone)) => return Poll::Ready(Err(Gone)),
-                    Poll::Pending if self.owed.get() > 0 => return Poll::Pending,
+                    Poll::Pending if self.unread_replies.get() > 0 => return Poll::Pending,
                     Poll::Pending => {}
                 }
             }
@@ -320,18 +321,18 @@ impl SessionClient {
         })
         .await
     }
-    /// Logs the session in as the sender of this request and selects database `db`. Known credentials are checked
-    /// again when the users have changed, which `version` shows.
+    /// Logs the session in as the sender of this request and selects database `db`. The session stays logged in while
+    /// the credentials of the requests and `version`, the version of the users, stay equal.
     ///
     /// # Errors
     /// 401 when the login fails, 400 when the database does not exist.
-    pub async fn enter(
+    pub async fn log_in(
         &self,
         credentials: Option<Credentials>,
         version: u64,
         db: u64,
     ) -> Result<(), Problem> {
-        self.settle().await?;
+        self.skip_unread_replies().await?;
         let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
             self.login(credentials, version).await?;
@@ -344,7 +345,7 @@ impl SessionClient {
         Ok(())
     }
     /// True after a successful login, until a login fails.
-    pub fn has_entered(&self) -> bool {
+    pub fn is_logged_in(&self) -> bool {
         self.identity.borrow().is_some()
     }
     /// The password that the request sends.
@@ -374,9 +375,9 @@ impl SessionClient {
         *self.identity.borrow_mut() = Some((credentials, version));
         Ok(())
     }
-    /// Subtracts the replies that were read to their end from the replies owed.
+    /// Subtracts the replies that were read to their end from the replies unread_replies.
     fn count(&self, events: &mut Events) {
-        self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
+        self.unread_replies.set(self.unread_replies.get().saturating_sub(events.take_ended()));
     }
 }
 

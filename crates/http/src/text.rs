@@ -71,7 +71,9 @@ pub fn percent_decode(text: &str, place: &str) -> Result<Vec<u8>, Problem> {
     let is_whole = |at: usize| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2));
     match memchr::memchr_iter(b'%', bytes).all(is_whole) {
         true => Ok(percent_decode_str(text).collect()),
-        false => Err(Problem::bad_request(format!("the {place} has a % without two hexadecimal digits"))),
+        false => Err(Problem::bad_request(format!(
+            "the {place} has a % that two hexadecimal digits do not follow"
+        ))),
     }
 }
 
@@ -81,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn text_stays_text_and_the_rest_is_marked() {
+    fn utf8_stays_text_and_other_bytes_become_base64() {
         for (bytes, json) in [
             (&b"plain"[..], r#""plain""#),
             (b"a\"b\\c\n\x01\x7f", "\"a\\\"b\\\\c\\n\\u0001\x7f\""),
@@ -99,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_string_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn every_byte_string_survives_quoting(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut out = Vec::new();
             quote(&bytes, &mut out);
             let text: String = serde_json::from_slice(&out).expect("JSON");

@@ -1,5 +1,5 @@
-//! [`step_back`]: lets a task yield to the other tasks of its thread, under any executor. Used by HTTP and by the
-//! server's driver.
+//! [`yield_to_ready_tasks`]: lets a task yield to the other tasks of its thread, under any executor. Used by HTTP and
+//! by the server's driver.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -7,10 +7,10 @@ use std::task::Poll;
 /// Queues this task behind the tasks that are ready, without polling the sockets in between. Long work calls this
 /// between slices. Prefetched memory arrives during the call.
 #[inline]
-pub async fn step_back() {
-    let mut stepped = false;
+pub async fn yield_to_ready_tasks() {
+    let mut has_yielded = false;
     poll_fn(|cx| {
-        if std::mem::replace(&mut stepped, true) {
+        if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
@@ -37,11 +37,11 @@ mod tests {
     }
 
     #[test]
-    fn step_back_waits_once_and_wakes_its_task_at_once() {
+    fn yielding_waits_once_and_wakes_its_task_at_once() {
         let wakes = Arc::new(Wakes::default());
         let waker = wakes.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let mut step = Box::pin(step_back());
+        let mut step = Box::pin(yield_to_ready_tasks());
         assert!(step.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wakes.0.load(Relaxed), 1);
         assert!(step.as_mut().poll(&mut cx).is_ready());

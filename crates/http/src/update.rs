@@ -49,7 +49,7 @@ struct Done {
 }
 
 /// The command to which a reply belongs.
-pub(crate) enum Sent {
+pub(crate) enum PendingReply {
     /// The command writes a document. A success is counted in `done`.
     Document(Position),
     /// The command deletes keys. Their number is added to `done`.
@@ -72,7 +72,7 @@ pub(crate) struct Update {
     context: Rc<Context>,
     prefix: Vec<u8>,
     separator: Vec<u8>,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<PendingReply>,
     done: Done,
     /// Counts the memory of the current document.
     budget: Budget,
@@ -103,7 +103,10 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         [("prefix", &prefix, PREFIX_BYTES_MAX), ("separator", &separator, SEPARATOR_BYTES_MAX)]
     {
         if bytes.len() > bytes_max {
-            return Err(Problem::bad_request(format!("the {name} has at most {bytes_max} bytes")).closing());
+            return Err(Problem::bad_request(format!(
+                "the {name} is too long: expected at most {bytes_max} bytes"
+            ))
+            .closing());
         }
     }
     context.check_rights(&WRITES)?;
@@ -111,7 +114,7 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
     let mut update =
         Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), budget };
     let taken = update.message(&mut Xml::new(request)).await;
-    let settled = update.settle(0).await;
+    let settled = update.read_replies_until(0).await;
     let Done { added, deleted } = update.done;
     if let Err(problem) = taken.and(settled) {
         return Err(problem.member("added", added).member("deleted", deleted));
@@ -141,7 +144,9 @@ impl Update {
     /// Processes the root element: one instruction, or `<update>` with any number of them.
     async fn message<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
         let Some((name, attributes)) = self.child(xml).await? else {
-            return Err(xml.problem("there is no element"));
+            return Err(xml.problem(
+                "the document has no element: expected <add>, <delete>, <commit>, <optimize> or <update>",
+            ));
         };
         if name == "update" {
             while let Some((name, attributes)) = self.child(xml).await? {
@@ -166,7 +171,7 @@ impl Update {
                 Node::Open { name, attributes } => return Ok(Some((name, attributes))),
                 Node::Close(_) | Node::End => return Ok(None),
                 Node::Text(text) if text.trim().is_empty() => {}
-                Node::Text(_) => return Err(xml.problem("text where an element is expected")),
+                Node::Text(_) => return Err(xml.problem("unexpected text: expected an element")),
             }
         }
     }
@@ -177,8 +182,8 @@ impl Update {
             match xml.next().await? {
                 Node::Text(more) if text.is_empty() => {
                     let old = std::mem::replace(&mut text, more.into_bytes());
-                    self.budget.give(old.capacity());
-                    self.budget.take(text.capacity()).map_err(|over| too_large(xml, over))?;
+                    self.budget.release(old.capacity());
+                    self.budget.reserve(text.capacity()).map_err(|over| too_large(xml, over))?;
                 }
                 Node::Text(more) => {
                     self.budget.append(&mut text, more.as_bytes()).map_err(|over| too_large(xml, over))?;
@@ -186,7 +191,7 @@ impl Update {
                 // `text` is a concatenation of valid texts.
                 Node::Close(_) | Node::End => return Ok(String::from_utf8(text).unwrap_or_default()),
                 Node::Open { name, .. } => {
-                    return Err(xml.problem(format!("<{name}> where text is expected")));
+                    return Err(xml.problem(format!("unexpected <{name}>: expected text")));
                 }
             }
         }
@@ -199,13 +204,17 @@ impl Update {
     ) -> Result<(), Problem> {
         match name {
             "add" if attribute(attributes, "overwrite") == Some("false") => {
-                Err(refused(xml, "overwrite=\"false\" is not there: an id has one document"))
+                Err(refused(xml, "overwrite=\"false\" is not supported: an id has one document"))
             }
             "add" => {
                 while let Some((name, _)) = self.child(xml).await? {
                     match name.as_str() {
                         "doc" => self.document(xml).await?,
-                        _ => return Err(xml.problem(format!("<{name}> inside <add>"))),
+                        _ => {
+                            return Err(
+                                xml.problem(format!("unexpected <{name}> inside <add>: expected <doc>"))
+                            );
+                        }
                     }
                 }
                 Ok(())
@@ -217,19 +226,28 @@ impl Update {
                     match name.as_str() {
                         "id" => self.remove(text.trim(), place).await?,
                         "query" => self.remove_found(text.trim(), place).await?,
-                        _ => return Err(xml.problem(format!("<{name}> inside <delete>"))),
+                        _ => {
+                            return Err(xml.problem(format!(
+                                "unexpected <{name}> inside <delete>: expected <id> or <query>"
+                            )));
+                        }
                     }
-                    self.budget.clear();
+                    self.budget.release_all();
                 }
                 Ok(())
             }
             "commit" | "optimize" => match self.child(xml).await? {
                 None => Ok(()),
-                Some((inner, _)) => Err(xml.problem(format!("<{inner}> inside <{name}>"))),
+                Some((inner, _)) => {
+                    Err(xml.problem(format!("unexpected <{inner}> inside <{name}>: expected no element")))
+                }
             },
-            "rollback" => Err(refused(xml, "a rollback is not there: what was acknowledged is written")),
-            _ => Err(xml
-                .problem(format!("<{name}>: an update begins with add, delete, commit, optimize or update"))),
+            "rollback" => {
+                Err(refused(xml, "rollback is not supported: every acknowledged change is already written"))
+            }
+            _ => Err(xml.problem(format!(
+                "unexpected <{name}>: expected <add>, <delete>, <commit>, <optimize> or <update>"
+            ))),
         }
     }
     async fn document<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
@@ -239,11 +257,13 @@ impl Update {
         while let Some((element, attributes)) = self.child(xml).await? {
             match element.as_str() {
                 "field" => {}
-                "doc" => return Err(refused(xml, "child documents are not there")),
-                _ => return Err(xml.problem(format!("<{element}> inside <doc>"))),
+                "doc" => return Err(refused(xml, "child documents are not supported")),
+                _ => {
+                    return Err(xml.problem(format!("unexpected <{element}> inside <doc>: expected <field>")));
+                }
             }
             let Some(name) = attribute(&attributes, "name").filter(|n| !n.is_empty()) else {
-                return Err(xml.problem("a <field> without a name"));
+                return Err(xml.problem("a <field> without a name: expected the attribute name"));
             };
             let is_null = attribute(&attributes, "null") == Some("true");
             let make: fn(Vec<u8>) -> Change = match attribute(&attributes, "update") {
@@ -253,7 +273,10 @@ impl Update {
                 Some("set") => Change::Set,
                 Some("inc") => Change::Increment,
                 Some(other) => {
-                    return Err(refused(xml, &format!("update=\"{other}\" is not there: set and inc are")));
+                    return Err(refused(
+                        xml,
+                        &format!("update=\"{other}\" is not supported: expected set or inc"),
+                    ));
                 }
             };
             let value = self.text(xml).await?;
@@ -264,7 +287,7 @@ impl Update {
             if name == "id" {
                 // The id takes memory twice: here, and as a part of the key.
                 let bytes = 2 * value.len() + self.prefix.len();
-                self.budget.take(bytes).map_err(|over| too_large(xml, over))?;
+                self.budget.reserve(bytes).map_err(|over| too_large(xml, over))?;
                 id = Some(value.clone());
             }
             let gathered = self.gather(&mut fields, &mut places, name, make(value.into_bytes()));
@@ -286,10 +309,10 @@ impl Update {
             (Some((_, Change::Put(old) | Change::Set(old))), Change::Put(more) | Change::Set(more)) => {
                 self.budget.append(old, &self.separator)?;
                 self.budget.append(old, &more)?;
-                self.budget.give(more.capacity());
+                self.budget.release(more.capacity());
             }
             (_, change) => {
-                self.budget.take(FIELD_BYTES + 2 * name.len())?;
+                self.budget.reserve(FIELD_BYTES + 2 * name.len())?;
                 places.insert(name.into(), fields.len());
                 fields.push((name.into(), change));
             }
@@ -311,39 +334,39 @@ impl Update {
                 Change::Increment(by) => &[b"HINCRBYFLOAT", &key, name.as_bytes(), by.trim_ascii()],
                 Change::Put(_) | Change::Set(_) => continue,
             };
-            self.send(command, Sent::Part(place)).await?;
+            self.send(command, PendingReply::Part(place)).await?;
             // Wait for the reply, because no further command may be sent after a refused command.
-            self.settle(0).await?;
+            self.read_replies_until(0).await?;
         }
         let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));
         let values = fields.iter().filter(|(_, change)| is_put(change)).count();
         let session = &self.context.session;
-        session.room().await?;
+        session.wait_for_room().await?;
         let (name, more): (&[u8], &[&[u8]]) =
             if changes { (b"HSET", &[]) } else { (b"HREPLACE", &[b"FIELDS"]) };
         session.begin_command(2 + more.len() + 2 * values);
         [name, &key].iter().chain(more).for_each(|argument| session.argument(argument));
         for (name, change) in fields {
             let (Change::Put(value) | Change::Set(value)) = change else { continue };
-            session.room().await?;
+            session.wait_for_room().await?;
             session.argument(name.as_bytes());
             let bytes = FIELD_BYTES + 2 * name.len() + value.capacity();
             let mut value = Bytes::from(value);
             session.begin_argument(value.len());
             while !value.is_empty() {
-                session.room().await?;
+                session.wait_for_room().await?;
                 session.http_end().push_bytes(value.split_to(value.len().min(VALUE_PART_BYTES)));
             }
             session.end_argument();
-            self.budget.give(bytes);
+            self.budget.release(bytes);
         }
-        self.budget.clear();
-        self.sent.push_back(Sent::Document(place));
-        self.settle(OUTSTANDING_MAX).await
+        self.budget.release_all();
+        self.sent.push_back(PendingReply::Document(place));
+        self.read_replies_until(OUTSTANDING_MAX).await
     }
     pub(crate) async fn remove(&mut self, id: &str, place: Position) -> Result<(), Problem> {
         let key = self.key(id);
-        self.send(&[b"DEL", &key], Sent::Removal(place)).await
+        self.send(&[b"DEL", &key], PendingReply::Removal(place)).await
     }
     /// The prefix of the documents' keys.
     pub(crate) fn prefix(&self) -> &[u8] {
@@ -361,26 +384,26 @@ impl Update {
     fn key(&self, id: &str) -> Vec<u8> {
         [&self.prefix, id.as_bytes()].concat()
     }
-    pub(crate) async fn send(&mut self, args: &[&[u8]], sent: Sent) -> Result<(), Problem> {
-        self.context.session.room().await?;
+    pub(crate) async fn send(&mut self, args: &[&[u8]], sent: PendingReply) -> Result<(), Problem> {
+        self.context.session.wait_for_room().await?;
         self.context.session.command(args);
         self.sent.push_back(sent);
-        self.settle(OUTSTANDING_MAX).await
+        self.read_replies_until(OUTSTANDING_MAX).await
     }
     /// Reads replies until at most `left` are missing.
-    pub(crate) async fn settle(&mut self, left: usize) -> Result<(), Problem> {
+    pub(crate) async fn read_replies_until(&mut self, left: usize) -> Result<(), Problem> {
         while self.sent.len() > left {
             let Some(sent) = self.sent.pop_front() else { break };
             let reply = self.context.session.line().await;
             let (place, count) = match &sent {
-                Sent::Document(place) => (*place, Some(&mut self.done.added)),
-                Sent::Removal(place) => (*place, Some(&mut self.done.deleted)),
-                Sent::Part(place) => (*place, None),
+                PendingReply::Document(place) => (*place, Some(&mut self.done.added)),
+                PendingReply::Removal(place) => (*place, Some(&mut self.done.deleted)),
+                PendingReply::Part(place) => (*place, None),
             };
             let reply = reply.map_err(|problem| at(problem, place))?;
             if let Some(count) = count {
                 *count += match sent {
-                    Sent::Removal(_) => {
+                    PendingReply::Removal(_) => {
                         reply.and_then(|n| String::from_utf8(n).ok()?.parse().ok()).unwrap_or(0)
                     }
                     _ => 1,
@@ -399,6 +422,8 @@ fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
 }
 
 fn too_large<S: Source + Unpin>(xml: &Xml<S>, _: OverBudget) -> Problem {
-    let detail = format!("a document has at most {FIELDS_MAX} fields and {DOCUMENT_BYTES_MAX} bytes");
+    let detail = format!(
+        "the document is too large: expected at most {FIELDS_MAX} fields and {DOCUMENT_BYTES_MAX} bytes"
+    );
     at(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).closing(), xml.place())
 }

@@ -6,7 +6,7 @@
 
 use crate::exchange::Request;
 use crate::problem::Problem;
-use crate::turns::step_back;
+use crate::turns::yield_to_ready_tasks;
 use bytes::Bytes;
 use quick_xml::Reader;
 use quick_xml::escape::EscapeError;
@@ -30,7 +30,7 @@ pub const NODE_BYTES_MAX: usize = 8 << 20;
 const LINE_ENDS_MAX: usize = 4096;
 /// Number of copies of a node's bytes in memory: the parser has one, and the node has one.
 const HELD_PER_BYTE: u64 = 2;
-/// Maximum capacity of the buffer that is kept between nodes, in bytes.
+/// Maximum capacity of the buffer that is stored between nodes, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 * 1024;
 /// Number of bytes that are read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
@@ -81,7 +81,7 @@ pub struct Position {
 
 /// Reads a document node by node.
 pub struct Xml<S> {
-    reader: Reader<Counted<S>>,
+    reader: Reader<PositionedSource<S>>,
     buffer: Vec<u8>,
     depth: usize,
     /// Position in the document at which the last node starts, in bytes.
@@ -91,7 +91,7 @@ pub struct Xml<S> {
 impl<S: Source + Unpin> Xml<S> {
     /// A reader of the document in `source`.
     pub fn new(source: S) -> Xml<S> {
-        let mut reader = Reader::from_reader(Counted::new(source));
+        let mut reader = Reader::from_reader(PositionedSource::new(source));
         reader.config_mut().expand_empty_elements = true;
         Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
     }
@@ -99,7 +99,7 @@ impl<S: Source + Unpin> Xml<S> {
     pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
-    /// The problem 400, at the position of the last node.
+    /// The problem 400 with this detail, at the position of the last node.
     pub fn problem(&self, detail: impl AsRef<str>) -> Problem {
         at(Problem::bad_request(described(detail.as_ref(), self.place())), self.place())
     }
@@ -111,10 +111,10 @@ impl<S: Source + Unpin> Xml<S> {
         loop {
             self.at = self.reader.buffer_position();
             let counted = self.reader.get_mut();
-            counted.forget(self.at);
-            if counted.taken - counted.rested >= TURN_BYTES {
-                counted.rested = counted.taken;
-                step_back().await;
+            counted.drop_lines_before(self.at);
+            if counted.taken - counted.taken_at_yield >= TURN_BYTES {
+                counted.taken_at_yield = counted.taken;
+                yield_to_ready_tasks().await;
             }
             self.buffer.clear();
             if self.buffer.capacity() > BUFFER_KEPT_BYTES {
@@ -169,26 +169,28 @@ fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Why a node is refused that the parser accepts. The place of the node is said beside the text.
+/// Why a node that the XML parser accepts is refused. The problem that has this text also has the position of the node.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("the entity &{0}; is not known: only &lt; &gt; &amp; &apos; and &quot; are")]
+    #[error("&{0}; is an unknown entity: expected &lt; &gt; &amp; &apos; or &quot;")]
     Entity(String),
-    #[error("&{0}; is no character: expected the number of a character that XML allows")]
+    #[error("&{0}; is not a character: expected the number of a character that XML allows")]
     Character(String),
-    #[error("a document type is not taken: leave out <!DOCTYPE")]
+    #[error("document types are not supported: remove <!DOCTYPE")]
     DocType,
-    #[error("the encoding is {0}: only UTF-8 is taken")]
+    #[error("the encoding is {0}: expected UTF-8")]
     Encoding(String),
-    #[error("the document ends inside an element: {depth} end tags are missing")]
+    #[error("the document ends inside an element: expected {depth} more end tags")]
     Unclosed { depth: usize },
-    #[error("elements are nested more than {DEPTH_MAX} deep")]
+    #[error("this element is nested {depth} deep: expected at most {DEPTH_MAX}", depth = DEPTH_MAX + 1)]
     Depth,
-    #[error("the element {0} has more than {ATTRIBUTES_MAX} attributes")]
+    #[error("the element {0} has more than {ATTRIBUTES_MAX} attributes: expected at most {ATTRIBUTES_MAX}")]
     Attributes(String),
-    #[error("the element {element} has a broken attribute: {error}")]
+    #[error("the element {element} has a malformed attribute, expected name=\"value\": {error}")]
     Attribute { element: String, error: AttrError },
-    #[error("the attribute {attribute} has a broken value: {error}")]
+    #[error(
+        "the value of the attribute {attribute} has a malformed reference, expected &name; or &#number;: {error}"
+    )]
     Value { attribute: String, error: EscapeError },
 }
 
@@ -210,7 +212,7 @@ fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, Refusal> {
 }
 
 /// The problem for an error of the parser: the source's own problem, or an error at a position of the document.
-fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml::Error) -> Problem {
+fn broken<S: Source + Unpin>(reader: &mut Reader<PositionedSource<S>>, error: &quick_xml::Error) -> Problem {
     if let Some(problem) = reader.get_mut().problem.take() {
         return problem;
     }
@@ -228,7 +230,7 @@ pub fn at(problem: Problem, place: Position) -> Problem {
 }
 
 /// A source that records where lines start.
-struct Counted<S> {
+struct PositionedSource<S> {
     source: S,
     current: Bytes,
     /// Number of bytes handed to the parser.
@@ -237,25 +239,25 @@ struct Counted<S> {
     node: u64,
     lines: Lines,
     /// Value of `taken` at the last yield to other tasks.
-    rested: u64,
+    taken_at_yield: u64,
     problem: Option<Problem>,
 }
 
-impl<S> Counted<S> {
-    fn new(source: S) -> Counted<S> {
-        Counted {
+impl<S> PositionedSource<S> {
+    fn new(source: S) -> PositionedSource<S> {
+        PositionedSource {
             source,
             current: Bytes::new(),
             taken: 0,
             node: 0,
-            lines: Lines { line: 1, start: 0, ends: Vec::new(), more: 0, last: 0 },
-            rested: 0,
+            lines: Lines { line: 1, start: 0, ends: Vec::new(), dropped_ends: 0, last_dropped_end: 0 },
+            taken_at_yield: 0,
             problem: None,
         }
     }
     /// Drops the lines that end before `node`. No later call may ask for a place before `node`.
-    fn forget(&mut self, node: u64) {
-        self.lines.forget(node);
+    fn drop_lines_before(&mut self, node: u64) {
+        self.lines.drop_lines_before(node);
         self.node = node;
     }
     fn place(&self, at: u64) -> Position {
@@ -267,14 +269,14 @@ impl<S> Counted<S> {
 struct Lines {
     /// Number of the line in which the node starts. The first line has number 1.
     line: u64,
-    /// The offset at which the line starts in which the node starts.
+    /// The offset of the start of that line.
     start: u64,
     /// Offsets of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// Number of line ends after those in `ends`.
-    more: u64,
-    /// Offset of the last line end that is not in `ends`.
-    last: u64,
+    /// Number of line ends of the node that were not stored, because `ends` was full.
+    dropped_ends: u64,
+    /// Offset of the last line end that was not stored.
+    last_dropped_end: u64,
 }
 
 impl Lines {
@@ -282,36 +284,38 @@ impl Lines {
         match self.ends.len() < LINE_ENDS_MAX {
             true => self.ends.push(end),
             false => {
-                self.more += 1;
-                self.last = end;
+                self.dropped_ends += 1;
+                self.last_dropped_end = end;
             }
         }
     }
-    /// Looks at the lines that end before offset `at`. Returns how many of them are in `ends`, how many there are in
-    /// all, and the start of the line that contains `at`.
-    fn before(&self, at: u64) -> (usize, u64, u64) {
-        let kept = self.ends.partition_point(|end| *end < at);
-        match self.more > 0 && self.last < at {
-            true => (kept, kept as u64 + self.more, self.last + 1),
-            false => (kept, kept as u64, kept.checked_sub(1).map_or(self.start, |last| self.ends[last] + 1)),
+    /// Counts the line ends before offset `at`. Returns how many of these are in `ends`, how many there are in total,
+    /// and the offset at which the line that contains `at` starts.
+    fn count_before(&self, at: u64) -> (usize, u64, u64) {
+        let stored = self.ends.partition_point(|end| *end < at);
+        match self.dropped_ends > 0 && self.last_dropped_end < at {
+            true => (stored, stored as u64 + self.dropped_ends, self.last_dropped_end + 1),
+            false => {
+                (stored, stored as u64, stored.checked_sub(1).map_or(self.start, |last| self.ends[last] + 1))
+            }
         }
     }
     /// Drops the lines that end before `node`. No later call may ask for a place before `node`.
-    fn forget(&mut self, node: u64) {
-        let (kept, lines, start) = self.before(node);
-        if lines > kept as u64 {
-            self.more = 0;
+    fn drop_lines_before(&mut self, node: u64) {
+        let (stored, lines, start) = self.count_before(node);
+        if lines > stored as u64 {
+            self.dropped_ends = 0;
         }
-        self.ends.drain(..kept);
+        self.ends.drain(..stored);
         (self.line, self.start) = (self.line + lines, start);
     }
     fn place(&self, at: u64) -> Position {
-        let (_, lines, start) = self.before(at);
+        let (_, lines, start) = self.count_before(at);
         Position { line: self.line + lines, column: at.saturating_sub(start) + 1 }
     }
 }
 
-impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
+impl<S: Source + Unpin> AsyncBufRead for PositionedSource<S> {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         if this.current.is_empty() {
@@ -338,7 +342,7 @@ impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
     }
 }
 
-impl<S: Source + Unpin> AsyncRead for Counted<S> {
+impl<S: Source + Unpin> AsyncRead for PositionedSource<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -27,7 +27,7 @@ fn read(text: &[u8], piece: usize) -> Result<String, String> {
 }
 
 #[test]
-fn nodes_in_pieces_of_any_size() {
+fn xml_nodes_do_not_depend_on_the_size_of_pieces() {
     let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a x=\"1&lt;2\" y=''><!-- no -->\
         <b/>t&amp;&#65;&#x2713;<![CDATA[<raw>]]>é</a>\n";
     for piece in [1, 2, 3, 7, 1000] {
@@ -37,7 +37,7 @@ fn nodes_in_pieces_of_any_size() {
 }
 
 #[test]
-fn errors_have_a_place() {
+fn xml_errors_have_line_and_column() {
     for (text, place, words) in [
         ("<a>\n  <b>\n</a>", "line 3, column 1", "expected `</b>`"),
         ("<a>\n", "line 2, column 1", "ends inside"),
@@ -61,7 +61,7 @@ fn errors_have_a_place() {
 }
 
 #[test]
-fn a_node_without_end_is_given_up() {
+fn an_endless_xml_node_is_refused() {
     let parts = (0..NODE_BYTES_MAX / (1 << 20) + 4).map(|_| Bytes::from(vec![b'x'; 1 << 20]));
     let mut xml = Xml::new(Parts([Bytes::from_static(b"<a>")].into_iter().chain(parts).collect()));
     assert!(matches!(wait(xml.next()), Ok(Node::Open { .. })));
@@ -144,7 +144,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn words_of_the_languages(head in any::<[u8; 2]>(), len in 0..12u8, words in prop::collection::vec(0..WORDS.len(), 0..24)) {
+    fn random_words_are_parsed_without_a_panic(
+        head in any::<[u8; 2]>(),
+        len in 0..12u8,
+        words in prop::collection::vec(0..WORDS.len(), 0..24),
+    ) {
         let mut data = head.to_vec();
         if head[0] % 5 == 3 {
             data.extend([head[1], len]);

@@ -177,7 +177,7 @@ fn two_sources_are_compared_without_a_server() {
 }
 
 #[test]
-fn version_1_then_version_2_of_the_archives() {
+fn an_edited_archive_is_imported_incrementally() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let archives = ["mail-easy-ham-1.tar.gz", "mail-spam-1.tar.gz"].map(|name| data.join(name));
     if !archives.iter().all(|a| a.exists()) {
@@ -236,7 +236,7 @@ fn start_and_wait(server: &Server, source: &Path, documents: i64) -> (Child, Cli
 }
 
 #[test]
-fn a_killed_import_is_taken_up_again() {
+fn a_killed_import_is_resumed() {
     let (server, folder) = (server(), Folder::of_mails(3000));
     let (mut child, mut client) = start_and_wait(&server, &folder.0, 700);
     child.kill().expect("our child");
@@ -255,7 +255,7 @@ fn a_killed_import_is_taken_up_again() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_named() {
+fn the_error_names_a_server_that_disconnects() {
     let (server, folder) = (server(), Folder::of_mails(3000));
     let address = server.address.to_string();
     let (child, client) = start_and_wait(&server, &folder.0, 10);
@@ -267,7 +267,7 @@ fn a_server_that_goes_away_is_named() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_its_exit_code() {
+fn each_failure_has_an_error_and_its_exit_code() {
     let folder = Folder::of_mails(1);
     let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
     let fails = |command: &mut Command, code: i32, said: &[&str]| {
@@ -293,7 +293,7 @@ fn what_cannot_be_done_is_said_with_its_exit_code() {
 }
 
 #[test]
-fn what_a_server_says_does_not_reach_the_terminal_raw() {
+fn control_characters_of_a_server_are_escaped() {
     use std::io::{Read, Write};
     let folder = Folder::of_mails(1);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");

@@ -136,7 +136,7 @@ fn headers(data: &[u8]) {
     if let Ok(conditions) = Conditions::of(&headers) {
         let all = [&conditions.matches, &conditions.none_matches].into_iter().flatten();
         assert!(all.flat_map(|c| c.digests(true)).all(|digest| !digest.is_empty() || data.contains(&b'"')));
-        conditions.judge(Some(Some("\"tag\"")));
+        conditions.evaluate(Some(Some("\"tag\"")));
     }
     let _ = auth::credentials(&headers);
 }
@@ -148,7 +148,7 @@ fn replies(data: &[u8], piece: usize) {
         let mut session_end = Some(session_end);
         let ended = Rc::new(Cell::new(false));
         let whole = ended.clone();
-        let mut body = ResponseBody::made(|writer| async move {
+        let mut body = ResponseBody::generated(|writer| async move {
             let session = SessionClient::new(http_end);
             let mut json = JsonWriter::new(writer, &session);
             let first = session.event().await?;

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name of the manifest's entry.
 const MANIFEST: &str = "manifest.json";
 /// Name and version of the bundle's format, as the manifest records them.
-const FORM: &str = "strand-bundle-1";
+const FORMAT: &str = "strand-bundle-1";
 /// Maximum number of entries in one bundle.
 const ENTRIES_MAX: usize = 256;
 /// Maximum number of bytes of one entry.
@@ -55,7 +55,7 @@ impl Bundle {
         let version = env!("CARGO_PKG_VERSION").to_string();
         let row = |entry: &Entry| json!({ "name": entry.name, "bytes": entry.bytes.len(), "sha256": digest(&entry.bytes) });
         let manifest = json!({
-            "form": FORM,
+            "form": FORMAT,
             "version": version,
             "made_s": made_s,
             "secrets_taken_out": redacted,
@@ -119,7 +119,7 @@ impl Bundle {
                 return Err(BundleError::TooMany);
             }
             let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap_or_default();
-            if !is_plain(&name) || !entry.header().entry_type().is_file() {
+            if !is_plain_path(&name) || !entry.header().entry_type().is_file() {
                 return Err(BundleError::NoFile(name));
             }
             let mut bytes = Vec::new();
@@ -137,11 +137,11 @@ impl Bundle {
     }
     /// Compares the entries with the manifest.
     fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, BundleError> {
-        let said: Value = serde_json::from_slice(&manifest).map_err(BundleError::Manifest)?;
-        if said["form"] != FORM {
+        let listed: Value = serde_json::from_slice(&manifest).map_err(BundleError::Manifest)?;
+        if listed["form"] != FORMAT {
             return Err(BundleError::Form);
         }
-        let rows = said["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let rows = listed["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.len() != entries.len() {
             return Err(BundleError::Count { entries: entries.len(), rows: rows.len() });
         }
@@ -154,43 +154,46 @@ impl Bundle {
             }
         }
         Ok(Bundle {
-            version: said["version"].as_str().unwrap_or_default().into(),
-            made_s: said["made_s"].as_u64().unwrap_or(0),
+            version: listed["version"].as_str().unwrap_or_default().into(),
+            made_s: listed["made_s"].as_u64().unwrap_or(0),
             entries,
             manifest,
         })
     }
 }
 
-/// Why a file is not taken for a bundle.
+/// Why a file is not accepted as a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// The file cannot be opened.
     #[error("{0}")]
     Open(io::Error),
     /// The archive cannot be read.
-    #[error("it is no bundle, or is damaged: {0}")]
+    #[error("the file is not a bundle, or is damaged: {0}")]
     Broken(io::Error),
     /// The archive has too many entries.
-    #[error("it has more than {ENTRIES_MAX} entries")]
+    #[error("the bundle has too many entries: expected at most {ENTRIES_MAX}")]
     TooMany,
     /// An entry leads out of the archive, or is a link.
-    #[error("the entry {name:?} is no plain file", name = .0.escape_debug().to_string())]
+    #[error(
+        "the entry {name:?} is not a regular file with a plain relative path",
+        name = .0.escape_debug().to_string()
+    )]
     NoFile(String),
     /// An entry is too long.
-    #[error("the entry {0} is longer than {ENTRY_BYTES_MAX} bytes")]
+    #[error("the entry {0} is too long: expected at most {ENTRY_BYTES_MAX} bytes")]
     TooLong(String),
     /// The first entry is not the manifest.
-    #[error("it has no manifest")]
+    #[error("the bundle has no manifest: expected {MANIFEST} as its first entry")]
     NoManifest,
     /// The manifest is no JSON.
-    #[error("its manifest: {0}")]
+    #[error("the manifest of the bundle is not valid JSON: {0}")]
     Manifest(serde_json::Error),
     /// Another version of the program made the bundle.
-    #[error("its manifest is of another form: expected the form {FORM}")]
+    #[error("the manifest has another format: expected {FORMAT}")]
     Form,
     /// The manifest lists other entries than there are.
-    #[error("it has {entries} entries, and its manifest {rows}")]
+    #[error("the bundle has {entries} entries: expected {rows}, as in its manifest")]
     Count {
         /// The number of entries.
         entries: usize,
@@ -198,12 +201,12 @@ pub enum BundleError {
         rows: usize,
     },
     /// An entry is not the one that the manifest lists.
-    #[error("the entry {0} is not what the manifest says: the bundle was changed")]
+    #[error("the entry {0} differs from its digest in the manifest: the bundle was changed")]
     Changed(String),
 }
 
 /// True when `name` is a relative path without `.` and `..`.
-fn is_plain(name: &str) -> bool {
+fn is_plain_path(name: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     name.len() <= NAME_BYTES_MAX && name.split('/').all(plain) && name.bytes().all(|b| b.is_ascii_graphic())
 }
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_a_file_that_is_there_stays() {
+    fn a_bundle_survives_writing_and_an_existing_file_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("b.tar.zst");
         let bundle = bundle();
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_was_changed_is_refused() {
+    fn a_changed_bundle_is_refused() {
         let good = bundle();
         let (manifest, second) = (good.manifest.as_slice(), good.entries[1].bytes.as_slice());
         let refused = |files: &[(&str, &[u8])], why: &str| {

@@ -1,8 +1,9 @@
-//! The content of a bundle: the commands that are sent to the server ([`ASKED`]), and the entries that are made of
+//! The content of a bundle: the commands that are sent to the server ([`QUERIES`]), and the entries that are made of
 //! their replies ([`assemble`]).
 //!
-//! `strand bundle` asks a server over a connection. For `GET /v1/bundle` the HTTP door asks its own session. Both get
-//! what the rights of their user allow. When a command is refused, its error reply becomes the entry.
+//! `strand bundle` sends the commands over a connection. For `GET /v1/bundle`, the session of the HTTP connection
+//! runs them. The bundle has what the rights of the user allow: when a command is refused, its error reply becomes
+//! the entry.
 
 use super::archive::{Bundle, Entry};
 use serde_json::{Value, json};
@@ -16,16 +17,16 @@ const SECRET_BYTES_MIN: usize = 4;
 
 /// A command, and the entry that its reply becomes.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct BundleQuery {
     name: &'static str,
     /// The command whose reply becomes an entry.
     pub args: &'static [&'static str],
-    how: How,
+    form: EntryForm,
 }
 
-/// How a reply becomes an entry.
+/// EntryForm a reply becomes an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum EntryForm {
     /// The entry has the bytes of a string.
     Text,
     /// The entry has any reply, as JSON.
@@ -40,47 +41,47 @@ enum How {
     SlowLog,
 }
 
-const fn asked(name: &'static str, how: How, args: &'static [&'static str]) -> Asked {
-    Asked { name, args, how }
+const fn query(name: &'static str, form: EntryForm, args: &'static [&'static str]) -> BundleQuery {
+    BundleQuery { name, args, form }
 }
 
 /// All commands that are sent, in the order of the entries' names.
-pub const ASKED: &[Asked] = &[
-    asked("acl.json", How::Users, &["ACL", "LIST"]),
-    asked("allocator.txt", How::Text, &["MEMORY", "MALLOC-STATS"]),
-    asked("clients.txt", How::Text, &["CLIENT", "LIST"]),
-    asked("config.json", How::Config, &["CONFIG", "GET", "*"]),
-    asked("diag/bigkeys.json", How::Text, &["DIAG", "BIGKEYS"]),
-    asked("diag/doctor.json", How::Text, &["DIAG", "DOCTOR"]),
-    asked("diag/hotkeys.json", How::Text, &["DIAG", "HOTKEYS"]),
-    asked("diag/log.txt", How::Text, &["DIAG", "LOG"]),
-    asked("diag/memory.json", How::Text, &["DIAG", "MEMORY"]),
-    asked("diag/phases.json", How::Text, &["DIAG", "PHASES"]),
-    asked("diag/slowlog.json", How::SlowLog, &["DIAG", "SLOWLOG"]),
-    asked("diag/system.json", How::Text, &["DIAG", "SYSTEM"]),
-    asked(
+pub const QUERIES: &[BundleQuery] = &[
+    query("acl.json", EntryForm::Users, &["ACL", "LIST"]),
+    query("allocator.txt", EntryForm::Text, &["MEMORY", "MALLOC-STATS"]),
+    query("clients.txt", EntryForm::Text, &["CLIENT", "LIST"]),
+    query("config.json", EntryForm::Config, &["CONFIG", "GET", "*"]),
+    query("diag/bigkeys.json", EntryForm::Text, &["DIAG", "BIGKEYS"]),
+    query("diag/doctor.json", EntryForm::Text, &["DIAG", "DOCTOR"]),
+    query("diag/hotkeys.json", EntryForm::Text, &["DIAG", "HOTKEYS"]),
+    query("diag/log.txt", EntryForm::Text, &["DIAG", "LOG"]),
+    query("diag/memory.json", EntryForm::Text, &["DIAG", "MEMORY"]),
+    query("diag/phases.json", EntryForm::Text, &["DIAG", "PHASES"]),
+    query("diag/slowlog.json", EntryForm::SlowLog, &["DIAG", "SLOWLOG"]),
+    query("diag/system.json", EntryForm::Text, &["DIAG", "SYSTEM"]),
+    query(
         "history/day.json",
-        How::Text,
+        EntryForm::Text,
         &["DIAG", "HISTORY", "FROM", "-86400", "STEP", "15", "POINTS", "10000"],
     ),
-    asked(
+    query(
         "history/month.json",
-        How::Text,
+        EntryForm::Text,
         &["DIAG", "HISTORY", "FROM", "-2592000", "STEP", "300", "POINTS", "10000"],
     ),
-    asked(
+    query(
         "history/seconds.json",
-        How::Text,
+        EntryForm::Text,
         &["DIAG", "HISTORY", "FROM", "-900", "STEP", "1", "POINTS", "10000"],
     ),
-    asked("history/state.json", How::Text, &["DIAG", "SERIES"]),
-    asked("imports.json", How::Json, &["IMPORT.VERSION", "DATASETS"]),
-    asked("info.txt", How::Text, &["INFO", "everything"]),
-    asked("latency.json", How::Json, &["LATENCY", "LATEST"]),
-    asked("latency.txt", How::Text, &["LATENCY", "DOCTOR"]),
-    asked("profiles", How::Profiles, &["DIAG", "PROFILE", "MEMORY"]),
-    asked("search/indexes.json", How::Json, &["FT._LIST"]),
-    asked("search/patterns.json", How::Json, &["RX.LIST"]),
+    query("history/state.json", EntryForm::Text, &["DIAG", "SERIES"]),
+    query("imports.json", EntryForm::Json, &["IMPORT.VERSION", "DATASETS"]),
+    query("info.txt", EntryForm::Text, &["INFO", "everything"]),
+    query("latency.json", EntryForm::Json, &["LATENCY", "LATEST"]),
+    query("latency.txt", EntryForm::Text, &["LATENCY", "DOCTOR"]),
+    query("profiles", EntryForm::Profiles, &["DIAG", "PROFILE", "MEMORY"]),
+    query("search/indexes.json", EntryForm::Json, &["FT._LIST"]),
+    query("search/patterns.json", EntryForm::Json, &["RX.LIST"]),
 ];
 
 /// The entries of the memory profiles, in the order of the reply.
@@ -91,25 +92,25 @@ const PROFILES: [&str; 4] = [
     "profiles/heap.pb.gz",
 ];
 
-/// Makes a bundle of the replies to [`ASKED`], in their order. `secrets`: the passwords that the caller knows; each
+/// Makes a bundle of the replies to [`QUERIES`], in their order. `secrets`: the passwords that the caller knows; each
 /// entry is searched for these and for the secrets in the configuration. `with_arguments`: the arguments of slow
 /// commands are taken, too.
 pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: bool) -> Bundle {
     let mut entries = Vec::new();
-    for (asked, reply) in ASKED.iter().zip(replies) {
-        let bytes = match (asked.how, reply) {
-            (How::Profiles, reply) => {
+    for (query, reply) in QUERIES.iter().zip(replies) {
+        let bytes = match (query.form, reply) {
+            (EntryForm::Profiles, reply) => {
                 entries.extend(profiles(reply));
                 continue;
             }
-            (How::Json, reply) => shown(&reply).to_string().into_bytes(),
+            (EntryForm::Json, reply) => to_json(&reply).to_string().into_bytes(),
             (_, Reply::Error(why)) => why,
-            (How::Text, reply) => bytes_of(reply),
-            (How::Config, reply) => config(reply, &mut secrets),
-            (How::Users, reply) => users(reply),
-            (How::SlowLog, reply) => slow_log(&bytes_of(reply), with_arguments),
+            (EntryForm::Text, reply) => bytes_of(reply),
+            (EntryForm::Config, reply) => config(reply, &mut secrets),
+            (EntryForm::Users, reply) => users(reply),
+            (EntryForm::SlowLog, reply) => slow_log(&bytes_of(reply), with_arguments),
         };
-        entries.push(Entry { name: asked.name.into(), bytes });
+        entries.push(Entry { name: query.name.into(), bytes });
     }
     let redacted = entries.iter_mut().map(|entry| redact(&mut entry.bytes, &secrets)).sum();
     Bundle::new(entries, redacted)
@@ -185,12 +186,12 @@ fn slow_log(log: &[u8], with_arguments: bool) -> Vec<u8> {
 fn bytes_of(reply: Reply) -> Vec<u8> {
     match reply {
         Reply::Bulk(bytes) | Reply::Simple(bytes) | Reply::Verbatim(_, bytes) => bytes,
-        other => shown(&other).to_string().into_bytes(),
+        other => to_json(&other).to_string().into_bytes(),
     }
 }
 
 /// Converts a reply to JSON.
-fn shown(reply: &Reply) -> Value {
+fn to_json(reply: &Reply) -> Value {
     let text = |bytes: &[u8]| Value::String(String::from_utf8_lossy(bytes).into_owned());
     match reply {
         Reply::Simple(bytes) | Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) | Reply::BigNumber(bytes) => {
@@ -202,8 +203,8 @@ fn shown(reply: &Reply) -> Value {
         Reply::DoubleText(bytes) => text(bytes),
         Reply::Bool(b) => json!(b),
         Reply::Null => Value::Null,
-        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => all.iter().map(shown).collect(),
-        Reply::Map(all) => all.iter().map(|(name, value)| json!([shown(name), shown(value)])).collect(),
+        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => all.iter().map(to_json).collect(),
+        Reply::Map(all) => all.iter().map(|(name, value)| json!([to_json(name), to_json(value)])).collect(),
     }
 }
 
@@ -231,8 +232,8 @@ mod tests {
 
     #[test]
     fn the_heap_is_dumped_once_and_an_error_becomes_each_of_its_entries() {
-        let memory = ASKED.iter().filter(|asked| asked.args.contains(&"PROFILE"));
-        assert_eq!(memory.map(|asked| asked.name).collect::<Vec<_>>(), ["profiles"]);
+        let memory = QUERIES.iter().filter(|query| query.args.contains(&"PROFILE"));
+        assert_eq!(memory.map(|query| query.name).collect::<Vec<_>>(), ["profiles"]);
         let text = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
         let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
         let four = profiles(Reply::Array(["a", "b", "c", "d"].map(text).to_vec()));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_taken_out_wherever_it_stands() {
+    fn secrets_are_redacted_in_every_entry() {
         let secrets = [b"s3cret".to_vec(), b"abc".to_vec(), b"other-one".to_vec()];
         let mut bytes = b"s3crets3cret x abc y=other-one\xff s3cre".to_vec();
         assert_eq!(redact(&mut bytes, &secrets), 3);

@@ -1,6 +1,6 @@
 //! The bundle of the HTTP door: the connection's session runs the commands, and a helper thread makes the archive.
 
-use super::contents::{ASKED, assemble};
+use super::contents::{QUERIES, assemble};
 use crate::driver::priority;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,29 +11,29 @@ use strand_http::{Bundler, PackError, Packer};
 use strand_wire::client::Value as Reply;
 
 /// True while a bundle is being made. Only one bundle is made at a time, because the replies take some 20 MB.
-static IS_MADE: AtomicBool = AtomicBool::new(false);
+static IS_BEING_MADE: AtomicBool = AtomicBool::new(false);
 
 /// The bundler of a connection.
 pub fn bundler() -> Bundler {
     Bundler(Rc::new(|| {
-        let is_free = IS_MADE.compare_exchange(false, true, Relaxed, Relaxed).is_ok();
-        is_free.then(|| Box::new(Place) as Box<dyn Packer>)
+        let is_free = IS_BEING_MADE.compare_exchange(false, true, Relaxed, Relaxed).is_ok();
+        is_free.then(|| Box::new(MakingBundle) as Box<dyn Packer>)
     }))
 }
 
-/// The right to make a bundle. The right is given back when this value is dropped: when the archive is made, or when
-/// the client disconnects.
-struct Place;
+/// Exists while a bundle is being made. Dropped when the archive is complete, or when the client disconnects; then the
+/// next bundle can be made.
+struct MakingBundle;
 
-impl Drop for Place {
+impl Drop for MakingBundle {
     fn drop(&mut self) {
-        IS_MADE.store(false, Relaxed);
+        IS_BEING_MADE.store(false, Relaxed);
     }
 }
 
-impl Packer for Place {
+impl Packer for MakingBundle {
     fn commands(&self) -> Vec<&'static [&'static str]> {
-        ASKED.iter().map(|asked| asked.args).collect()
+        QUERIES.iter().map(|asked| asked.args).collect()
     }
     fn pack(
         self: Box<Self>,
@@ -42,14 +42,15 @@ impl Packer for Place {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, PackError>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
-            // The worker on this core runs first, unless the bundle would never be made.
-            if !priority::starves() {
-                priority::lower();
+            // Use the lowest priority, so that the worker on this core runs first. Where the lowest priority starves,
+            // the bundle would never be made.
+            if !priority::is_lowest_starved() {
+                priority::set_lowest();
             }
             let replies =
-                replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
+                replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, to_reply)).collect();
             let bytes = assemble(replies, secrets, false).bytes();
-            // Drop the right first, because a client that has its bundle may ask for the next one at once.
+            // Allow the next bundle first, because a client may request it as soon as it has this bundle.
             drop(self);
             // This fails only when the client has disconnected.
             let _ = done.send(bytes.map_err(PackError::Archive));
@@ -63,10 +64,10 @@ impl Packer for Place {
 }
 
 /// Converts a reply of the session to the form that replies of a connection have.
-fn of_value(value: Value) -> Reply {
+fn to_reply(value: Value) -> Reply {
     match value {
         Value::Null => Reply::Null,
         Value::Text(text) => Reply::Bulk(text),
-        Value::List(values) => Reply::Array(values.into_iter().map(of_value).collect()),
+        Value::List(values) => Reply::Array(values.into_iter().map(to_reply).collect()),
     }
 }

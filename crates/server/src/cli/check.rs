@@ -71,7 +71,7 @@ fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The content of the file, one item per line.
+/// What the check found in the file, as text with one fact per line.
 pub(super) fn text(file: &Path, report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {

@@ -17,14 +17,14 @@ const MANIFEST_STARTS: [&[u8]; 2] = [b"file", b"# "];
 /// The arguments of `strand check aof`.
 #[derive(Debug, Args)]
 pub struct AofArgs {
-    /// Cut the last file behind its last whole command. Keep a copy before
+    /// Cut the last file after its last whole command. Make a copy of the file first
     #[arg(long)]
     fix: bool,
-    /// Do not ask whether to cut
+    /// Cut without asking for confirmation
     #[arg(long)]
     yes: bool,
-    /// Cut the last file behind what was written up to this time, in unix seconds; needs aof-timestamp-enabled when it was
-    /// written
+    /// Cut the last file after the commands that were written up to this time, in unix seconds. Works only for a file
+    /// that was written with aof-timestamp-enabled
     #[arg(long, value_name = "SECONDS", conflicts_with = "fix")]
     truncate_to_timestamp: Option<i64>,
     /// The manifest (appendonlydir/appendonly.aof.manifest), or a file
@@ -50,16 +50,16 @@ enum AofError {
     #[error("{path}: {error}", path = path.display())]
     Manifest { path: PathBuf, error: InvalidManifest },
     #[error(
-        "{path}: offset {offset}: what is later begins here, and this is not the last file; nothing is cut",
+        "{path}: offset {offset}: later commands begin here, but only the last file can be cut; nothing is changed",
         path = path.display()
     )]
     LaterElsewhere { path: PathBuf, offset: u64 },
     #[error("{path}: not valid: {problem}{hint}", path = path.display())]
     Invalid { path: PathBuf, problem: Problem, hint: &'static str },
-    #[error("{path}: not valid, and cannot be mended by cutting it: {problem}", path = path.display())]
+    #[error("{path}: not valid, and cutting cannot repair it (restore a backup): {problem}", path = path.display())]
     Unmendable { path: PathBuf, problem: Problem },
-    #[error("nothing is changed")]
-    NotAgreed,
+    #[error("not confirmed: nothing is changed")]
+    NotConfirmed,
     #[error("cannot cut {path}: {error}", path = path.display())]
     Cut { path: PathBuf, error: io::Error },
 }
@@ -93,7 +93,7 @@ fn check_all(args: &AofArgs) -> Result<(), AofError> {
 
 /// Checks one file, and truncates it on request.
 fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError> {
-    let shown = path.display();
+    let display = path.display();
     let failed = |error| AofError::Read { path: path.to_owned(), error };
     let file = File::open(path).map_err(failed)?;
     let bytes = file.metadata().map_err(failed)?.len();
@@ -102,58 +102,58 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
         print(&super::check::text(path, rdb));
     }
     say(format_args!(
-        "{shown}: {bytes} bytes, {} commands, good up to {}",
+        "{display}: {bytes} bytes, {} commands, good up to {}",
         report.commands, report.good_bytes
     ));
     if let Some((first, last)) = report.times {
-        say(format_args!("{shown}: written from {first} to {last} (unix seconds)"));
+        say(format_args!("{display}: written from {first} to {last} (unix seconds)"));
     }
     if let Some(until) = report.until_time.filter(|_| report.problem.is_none()) {
         if !is_last {
             return Err(AofError::LaterElsewhere { path: path.to_owned(), offset: until });
         }
-        return cut(args, path, bytes, until);
+        return truncate(args, path, bytes, until);
     }
     let Some(problem) = report.problem else { return Ok(()) };
-    let can_be_cut = can_be_cut(&problem);
+    let can_truncate = can_truncate(&problem);
     let path = path.to_owned();
     if !args.fix {
-        let hint = if can_be_cut && is_last { "; --fix cuts the rest off" } else { "" };
+        let hint = if can_truncate && is_last { "; --fix cuts the file there" } else { "" };
         return Err(AofError::Invalid { path, problem, hint });
     }
-    if !can_be_cut {
+    if !can_truncate {
         return Err(AofError::Unmendable { path, problem });
     }
     if !is_last {
-        let hint = "; it is not the last file, so it is not cut";
+        let hint = "; nothing is cut, because only the last file can be cut";
         return Err(AofError::Invalid { path, problem, hint });
     }
-    say(format_args!("{shown}: {problem}"));
-    cut(args, &path, bytes, report.good_bytes)
+    say(format_args!("{display}: {problem}"));
+    truncate(args, &path, bytes, report.good_bytes)
 }
 
 /// True when truncation can repair the file. Truncation cannot repair a damaged RDB part.
-fn can_be_cut(problem: &Problem) -> bool {
+fn can_truncate(problem: &Problem) -> bool {
     !matches!(problem, Problem::Rdb { .. })
 }
 
-fn cut(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<(), AofError> {
-    let shown = path.display();
+fn truncate(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<(), AofError> {
+    let display = path.display();
     say(format_args!(
-        "This will shrink {shown} from {bytes} bytes, with {} bytes, to {good_bytes} bytes",
+        "This will shrink {display} from {bytes} bytes, with {} bytes, to {good_bytes} bytes",
         bytes - good_bytes
     ));
-    if !args.yes && !is_agreed() {
-        return Err(AofError::NotAgreed);
+    if !args.yes && !is_confirmed() {
+        return Err(AofError::NotConfirmed);
     }
     let file = OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.set_len(good_bytes).and_then(|()| file.sync_all()))
         .map_err(|error| AofError::Cut { path: path.to_owned(), error })?;
-    say(format_args!("{shown}: cut to {good_bytes} bytes"));
+    say(format_args!("{display}: cut to {good_bytes} bytes"));
     Ok(())
 }
 
-fn is_agreed() -> bool {
+fn is_confirmed() -> bool {
     print("Continue? [y/N]: ");
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);

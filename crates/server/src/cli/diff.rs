@@ -18,16 +18,16 @@ document.
 Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
 
 /// The exit code when the comparison had to stop. (The exit code 1 means that the sources differ.)
-const STOPPED: u8 = 6;
+const EXIT_STOPPED: u8 = 6;
 
 /// Options of `strand diff`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct DiffArgs {
-    /// The source as it was
+    /// The earlier source
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
-    /// The source as it is
+    /// The later source
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
     /// Print only the last line
@@ -58,7 +58,7 @@ pub fn run(args: DiffArgs) -> ExitCode {
     let summary = match result {
         Ok(summary) => summary,
         Err(error) => {
-            let code = if exit_code(&error) == 2 { 2 } else { STOPPED };
+            let code = if exit_code(&error) == 2 { 2 } else { EXIT_STOPPED };
             let message = safe(&error.to_string());
             if args.json {
                 json::print_error(&message, code);

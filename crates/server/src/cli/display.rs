@@ -14,12 +14,12 @@ const LINE_EVERY: Duration = Duration::from_secs(2);
 pub struct Display {
     into: String,
     dry_run: bool,
-    changes: bool,
+    prints_changes: bool,
     bar: Option<ProgressBar>,
-    lines: bool,
+    prints_lines: bool,
     listed: u64,
     done: u64,
-    rest: Option<Duration>,
+    time_left: Option<Duration>,
     last_line: Instant,
 }
 
@@ -41,27 +41,27 @@ impl Display {
         Display {
             into: into.to_owned(),
             dry_run,
-            changes,
-            lines: !quiet && !terminal,
+            prints_changes: changes,
+            prints_lines: !quiet && !terminal,
             bar,
             listed: 0,
             done: 0,
-            rest: None,
+            time_left: None,
             last_line: Instant::now(),
         }
     }
     /// Prints a line to the standard output, in a way that the bar does not overwrite it.
-    fn say(&self, line: &str) {
+    fn print_above_bar(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| print_line(line)),
             None => print_line(line),
         }
     }
     /// Shows on the bar which path the run has reached, and how long the rest of the run takes.
-    fn place(&self, path: &[u8]) {
+    fn show_position(&self, path: &[u8]) {
         if let Some(bar) = &self.bar {
             let place = if path.is_empty() { String::new() } else { printable(path) };
-            bar.set_message(format!("{}{place}", left(self.rest)));
+            bar.set_message(format!("{}{place}", time_left_text(self.time_left)));
         }
     }
     /// Removes the bar.
@@ -78,7 +78,7 @@ impl Progress for Display {
         if let Some(bar) = &self.bar {
             bar.set_length(self.listed);
         }
-        self.place(path);
+        self.show_position(path);
     }
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let sign = match outcome {
@@ -88,8 +88,8 @@ impl Progress for Display {
             Outcome::Failed(_) => "!",
             Outcome::Unchanged => "",
         };
-        if self.changes && !sign.is_empty() {
-            self.say(&format!("{sign} {}", printable(path)));
+        if self.prints_changes && !sign.is_empty() {
+            self.print_above_bar(&format!("{sign} {}", printable(path)));
         }
         if outcome != Outcome::Removed {
             self.done += 1;
@@ -97,15 +97,16 @@ impl Progress for Display {
                 bar.inc(1);
             }
         }
-        if self.lines && self.last_line.elapsed() >= LINE_EVERY {
+        if self.prints_lines && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            let (into, done, listed, left) = (&self.into, self.done, self.listed, left(self.rest));
+            let (into, done, listed, left) =
+                (&self.into, self.done, self.listed, time_left_text(self.time_left));
             eprintln!("{into}: {done} of {listed} documents listed so far, {left}at {}", printable(path));
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {
-        self.rest = pace.rest;
-        self.place(path);
+        self.time_left = pace.rest;
+        self.show_position(path);
     }
     fn forecast(&mut self, forecast: &Forecast) {
         let Forecast { containers, documents, bytes, removed, memory_bytes, time } = *forecast;
@@ -121,16 +122,16 @@ impl Progress for Display {
     }
     fn index_created(&mut self, name: &str) {
         if self.dry_run {
-            self.say(&format!("+ index {name}"));
-        } else if self.lines {
+            self.print_above_bar(&format!("+ index {name}"));
+        } else if self.prints_lines {
             eprintln!("{name}: created the text index {name}");
         }
     }
 }
 
 /// The remaining time of a run, as text before a path. Empty when that time is not known.
-fn left(rest: Option<Duration>) -> String {
-    rest.map_or_else(String::new, |rest| format!("about {} left, ", seconds(rest)))
+fn time_left_text(time_left: Option<Duration>) -> String {
+    time_left.map_or_else(String::new, |time| format!("about {} left, ", seconds(time)))
 }
 
 /// A duration as people read it: `8 s`, `3 min 20 s`, `2 h 5 min`.
@@ -185,15 +186,15 @@ pub fn safe(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{left, printable};
+    use super::{printable, time_left_text};
     use std::time::Duration;
 
     #[test]
-    fn the_rest_is_told_in_the_units_that_fit() {
-        let left = |s| left(Some(Duration::from_secs(s)));
-        assert_eq!([left(0), left(59)], ["about 0 s left, ", "about 59 s left, "]);
-        assert_eq!([left(200), left(7_500)], ["about 3 min 20 s left, ", "about 2 h 5 min left, "]);
-        assert_eq!(super::left(None), "");
+    fn the_remaining_time_is_shown_in_fitting_units() {
+        let text = |s| time_left_text(Some(Duration::from_secs(s)));
+        assert_eq!([text(0), text(59)], ["about 0 s left, ", "about 59 s left, "]);
+        assert_eq!([text(200), text(7_500)], ["about 3 min 20 s left, ", "about 2 h 5 min left, "]);
+        assert_eq!(super::time_left_text(None), "");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use strand_wire::client::Value;
 const AFTER_HELP: &str =
     "Exit codes: 0 nothing is wrong; 1 the server cannot be asked; 2 wrong usage; 3 something is wrong.";
 /// The exit code when the server has findings.
-const SOMETHING: u8 = 3;
+const HAS_FINDINGS: u8 = 3;
 
 /// How to reach a server, for subcommands that query it.
 #[derive(Debug, Args)]
@@ -88,6 +88,6 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     }
     match json["findings"].as_array().is_some_and(|found| found.is_empty()) {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(SOMETHING),
+        false => ExitCode::from(HAS_FINDINGS),
     }
 }

@@ -29,7 +29,7 @@ pub enum CliError {
         error: BundleError,
     },
     /// The bundle is not the one whose digest is known.
-    #[error("{path}: the manifest's digest is {digest}", path = path.display())]
+    #[error("{path}: the manifest's digest is {digest}, which is not the expected one", path = path.display())]
     Digest {
         /// The file.
         path: PathBuf,
@@ -37,13 +37,13 @@ pub enum CliError {
         digest: String,
     },
     /// The bundle has no entry of this name.
-    #[error("there is no entry {0:?}: without --entry all names are listed")]
+    #[error("the bundle has no entry {0:?}: run without --entry to list all entries")]
     NoEntry(String),
-    /// The console listens on this machine alone.
-    #[error("{0}: only an address of this machine is listened at")]
+    /// The address of the console is not a loopback address.
+    #[error("{0} is not a loopback address: expected one like 127.0.0.1:8379")]
     NotLocal(SocketAddr),
     /// The address of the console cannot be used.
-    #[error("{address}: {error}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,

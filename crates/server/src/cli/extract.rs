@@ -18,7 +18,7 @@ pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     match socket.and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
-        // Print nothing, because the import reports that it has lost this process.
+        // Print nothing, because the import reports that this process has ended.
         Err(_) => ExitCode::FAILURE,
     }
 }

@@ -12,13 +12,13 @@ pub struct FilterArgs {
     /// Take only documents that match; gitignore's syntax ('*.eml', 'docs/**', '/top/*.txt'); may be given again
     #[arg(long, value_name = "GLOB")]
     pub include: Vec<String>,
-    /// Leave out documents and folders that match; stronger than --include; may be given again
+    /// Leave out documents and folders that match, even if --include matches; may be given again
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
-    /// Leave out what the lines of this file name, in gitignore's syntax; may be given again
+    /// Leave out documents and folders that match a line of this file, in gitignore's syntax; may be given again
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<PathBuf>,
-    /// Leave out what the .gitignore files in SOURCE name, as git does, and .git itself
+    /// Leave out .git, and what the .gitignore files in SOURCE match, as git does
     #[arg(long)]
     pub gitignore: bool,
     /// Take only documents of this file type: mail, archive, office, text, or one of ripgrep's; may be given again
@@ -27,7 +27,7 @@ pub struct FilterArgs {
     /// Leave out documents of this file type; may be given again
     #[arg(long = "type-not", value_name = "NAME")]
     pub types_not: Vec<String>,
-    /// Leave out documents with fewer bytes: a number, or one with k, M, G or T behind it
+    /// Leave out documents with fewer bytes: a number, optionally followed by k, M, G or T
     #[arg(long, value_name = "SIZE")]
     pub min_size: Option<ByteSize>,
     /// Leave out documents with more bytes

@@ -57,13 +57,13 @@ pub struct ImportArgs {
     /// The server to send to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
     pub server: String,
-    /// Send elsewhere: file:out.ndjson or file:out.xml; ndjson:PATH or xml:PATH ('-' is the standard output, '--to -' is NDJSON
-    /// there); or solr+http://host:8983,other:8983/solr/collection, with ?commitWithin=MILLISECONDS, names=dynamic,
-    /// fields=subject:title_t,body:body_t, commit=true, patience=SECONDS
+    /// Send elsewhere: file:out.ndjson or file:out.xml; ndjson:PATH or xml:PATH ('-' is the standard output, '--to -'
+    /// is NDJSON there); or solr+http://host:8983,other:8983/solr/collection, with ?commitWithin=MILLISECONDS,
+    /// names=dynamic, fields=subject:title_t,body:body_t, commit=true, patience=SECONDS
     #[arg(long, value_name = "SINK")]
     pub to: Option<Destination>,
-    /// With --to: the folder for the records of what was sent. Default for Solr: $XDG_STATE_HOME/strand. For files there is
-    /// no default, and without records every run writes all documents
+    /// With --to: the folder for the records of what was sent. Default for Solr: $XDG_STATE_HOME/strand. For files
+    /// there is no default, and without records every run writes all documents
     #[arg(long, value_name = "FOLDER", requires = "to")]
     pub state: Option<PathBuf>,
     /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
@@ -78,25 +78,26 @@ pub struct ImportArgs {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Publish all changes at one moment, at the end. Until then readers see the dataset as it was, and a run that breaks
-    /// off changes nothing. The server keeps the changes in memory meanwhile
+    /// Publish all changes at one moment, at the end. Until then readers see the dataset as it was, and a run that
+    /// fails changes nothing. The server keeps the changes in memory meanwhile
     #[arg(long, conflicts_with = "to")]
     pub atomic: bool,
-    /// Keep the state of the text indexes at the last NUMBER versions of the dataset, for FT.SEARCH VERSION and FT.CHANGES
-    /// (0 to 64)
+    /// Keep the state of the text indexes at the last NUMBER versions of the dataset, for FT.SEARCH VERSION and
+    /// FT.CHANGES (0 to 64)
     #[arg(long, value_name = "NUMBER", conflicts_with = "to", default_value_t = strand_import::KEEP_VERSIONS,
         value_parser = clap::value_parser!(u8).range(0..=i64::from(strand_import::KEEP_VERSIONS_MAX)))]
     pub keep_versions: u8,
     /// Exit with 3 if a document failed
     #[arg(long)]
     pub strict: bool,
-    /// Show before the run what it will read and how long it will take, and after it what it did. This lists the source twice
+    /// Show before the run what the run will read and how long it will take, and after the run what it did. This lists
+    /// the source twice
     #[arg(long)]
     pub forecast: bool,
-    /// Only read the documents again that failed (strand jobs errors NAME lists them)
+    /// Read only the documents that failed before (strand jobs errors NAME lists them)
     #[arg(long, conflicts_with = "verify")]
     pub retry_failed: bool,
-    /// Only compare every document with the server's, and change nothing. Exit with 3 if something differs
+    /// Compare every document with the server's, and change nothing. Exit with 3 if a document differs
     #[arg(long)]
     pub verify: bool,
     /// Do not create the text index
@@ -105,8 +106,8 @@ pub struct ImportArgs {
     /// Import the attachments of mails as documents too
     #[arg(long)]
     pub attachments: bool,
-    /// Stop before any change if more documents than this would be removed: a number, or a share of the dataset (a share
-    /// always allows 100 documents, unless SOURCE is empty)
+    /// Stop before any change if more documents than this would be removed: a number, or a share of the dataset (a
+    /// share always allows 100 documents, unless SOURCE is empty)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
     /// Bounds on what an archive, with all archives in it, may cost. A bound that is not named has its default
@@ -270,7 +271,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
     print_line(&summary.to_string());
 }
 
-/// Prints how much the run used the cache, if there is a cache.
+/// Prints what the run read from the cache and stored in it, if there is a cache.
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
     if let Some(why) = &cache.aside {
@@ -292,7 +293,7 @@ pub fn report_cache(summary: &Summary) {
 /// are missing.
 pub fn allocations() -> u64 {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    // The number after `arenas` in jemalloc's names stands for all arenas together.
+    // 4096 is jemalloc's index for all arenas together (MALLCTL_ARENAS_ALL).
     let count = |name: &str| -> u64 {
         let name = format!("stats.arenas.4096.{name}.nrequests\0");
         name.as_bytes().name().read().unwrap_or(0)

@@ -26,7 +26,7 @@ STRAND_JOBS_TOKEN has the service's token.
 Exit codes: 0 done; 1 stopped by an error, or (run --wait) the run did not finish; 2 wrong usage.";
 
 /// Interval of checks whether a run is over.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of `strand jobs`.
 #[derive(Debug, Args)]
@@ -79,16 +79,16 @@ pub enum JobsCommand {
         /// The job
         #[arg(value_name = "JOB")]
         name: String,
-        /// Wait until it is done
+        /// Wait until the run has ended
         #[arg(long)]
         wait: bool,
     },
-    /// Only read the documents of a job again that failed
+    /// Read only the documents of a job that failed before
     Retry {
         /// The job
         #[arg(value_name = "JOB")]
         name: String,
-        /// Wait until it is done
+        /// Wait until the run has ended
         #[arg(long)]
         wait: bool,
     },
@@ -187,14 +187,14 @@ enum JobsError {
 fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let (address, token) =
         (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());
-    let given = match &args.command {
-        JobsCommand::Add(add) => definition(add, &args.server),
+    let definition = match &args.command {
+        JobsCommand::Add(add) => definition_of(add, &args.server),
         _ => Value::Null,
     };
     let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
-    let act = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
-    let look = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
-    let (name, shown, wait) = match &args.command {
+    let post = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
+    let get = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
+    let (name, mut job, wait) = match &args.command {
         JobsCommand::Serve { file } => {
             crate::jobs::serve(file)?;
             return Ok(ExitCode::SUCCESS);
@@ -207,8 +207,8 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
             return Ok(ExitCode::SUCCESS);
         }
         JobsCommand::Errors { dataset } => {
-            let told = ask("GET", &format!("/v1/jobs/{dataset}/errors"), None)?;
-            for letter in told["failed"].as_array().into_iter().flatten() {
+            let reply = ask("GET", &format!("/v1/jobs/{dataset}/errors"), None)?;
+            for letter in reply["failed"].as_array().into_iter().flatten() {
                 let part = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
                 match args.json {
                     true => json::print_failed(part("path").as_bytes(), &part("reason")),
@@ -218,27 +218,26 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
             return Ok(ExitCode::SUCCESS);
         }
         JobsCommand::Add(add) => {
-            (&add.name, ask("PUT", &format!("/v1/jobs/{}", add.name), Some(&given))?, false)
+            (&add.name, ask("PUT", &format!("/v1/jobs/{}", add.name), Some(&definition))?, false)
         }
-        JobsCommand::Run { name, wait } => (name, act(name, "run")?, *wait),
-        JobsCommand::Retry { name, wait } => (name, act(name, "retry")?, *wait),
-        JobsCommand::Pause { name } => (name, act(name, "pause")?, false),
-        JobsCommand::Resume { name } => (name, act(name, "resume")?, false),
-        JobsCommand::Cancel { name } => (name, act(name, "cancel")?, false),
+        JobsCommand::Run { name, wait } => (name, post(name, "run")?, *wait),
+        JobsCommand::Retry { name, wait } => (name, post(name, "retry")?, *wait),
+        JobsCommand::Pause { name } => (name, post(name, "pause")?, false),
+        JobsCommand::Resume { name } => (name, post(name, "resume")?, false),
+        JobsCommand::Cancel { name } => (name, post(name, "cancel")?, false),
         JobsCommand::Remove { name } => (name, ask("DELETE", &format!("/v1/jobs/{name}"), None)?, false),
     };
-    let mut shown = shown;
-    while wait && shown["state"] != "idle" {
-        std::thread::sleep(LOOK_EVERY);
-        shown = look(name)?;
+    while wait && job["state"] != "idle" {
+        std::thread::sleep(POLL_INTERVAL);
+        job = get(name)?;
     }
-    print_job(&shown, args.json);
-    let is_done = !wait || shown["last"]["outcome"] == "done";
+    print_job(&job, args.json);
+    let is_done = !wait || job["last"]["outcome"] == "done";
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn definition(add: &AddArgs, server: &str) -> Value {
-    let mut given = json!({"source": add.source});
+fn definition_of(add: &AddArgs, server: &str) -> Value {
+    let mut definition = json!({"source": add.source});
     let texts = [
         ("into", &add.into),
         ("to", &add.to),
@@ -250,19 +249,19 @@ fn definition(add: &AddArgs, server: &str) -> Value {
     ];
     for (key, value) in texts {
         if let Some(value) = value {
-            given[key] = value.as_str().into();
+            definition[key] = value.as_str().into();
         }
     }
     if add.to.is_none() {
-        given["server"] = server.into();
+        definition["server"] = server.into();
     }
     if let Some(priority) = add.priority {
-        given["priority"] = priority.into();
+        definition["priority"] = priority.into();
     }
     if !add.options.is_empty() {
-        given["options"] = add.options.clone().into();
+        definition["options"] = add.options.clone().into();
     }
-    given
+    definition
 }
 
 fn print_job(job: &Value, is_json: bool) {
@@ -281,9 +280,9 @@ fn print_job(job: &Value, is_json: bool) {
     {
         let progress = &job["progress"];
         let path = progress["path"].as_str().unwrap_or_default();
-        line += &place(done, listed, progress["remaining_milliseconds"].as_u64(), path);
+        line += &progress_text(done, listed, progress["remaining_milliseconds"].as_u64(), path);
     }
-    line += &forecast(&job["forecast"], &Value::Null);
+    line += &forecast_text(&job["forecast"], &Value::Null);
     if let Some(held) = job["held_bytes"].as_u64().filter(|held| *held > 0) {
         line += &format!(", holds {}", ByteSize(held));
     }
@@ -294,9 +293,9 @@ fn print_job(job: &Value, is_json: bool) {
         if last["summary"].is_object() {
             let [added, updated, removed, failed] = ["added", "updated", "removed", "failed"].map(number);
             line += &format!(", {added} added, {updated} updated, {removed} removed, {failed} failed");
-            line += &cache(&last["summary"]["cache"]);
+            line += &cache_text(&last["summary"]["cache"]);
         }
-        line += &forecast(&last["forecast"], last);
+        line += &forecast_text(&last["forecast"], last);
         if let Some(error) = last["error"].as_str() {
             line += &format!(": {}", safe(error));
         }
@@ -305,37 +304,37 @@ fn print_job(job: &Value, is_json: bool) {
 }
 
 /// What a run did with its cache, as text. Empty for a run without a cache.
-fn cache(told: &Value) -> String {
-    if !told.is_object() {
+fn cache_text(cache: &Value) -> String {
+    if !cache.is_object() {
         return String::new();
     }
-    let number = |key: &str| told[key].as_u64().unwrap_or(0);
+    let number = |key: &str| cache[key].as_u64().unwrap_or(0);
     let [hits, texts, misses] = ["hits", "texts", "misses"].map(number);
     let [from, stored] = ["hit_bytes", "stored_bytes"].map(|key| ByteSize(number(key)));
     let mut text = format!(
         "; cache: {hits} parts ({from}) and {texts} texts from it, {misses} parts from the source, {stored} stored"
     );
-    if let Some(why) = told["aside"].as_str() {
+    if let Some(why) = cache["aside"].as_str() {
         text += &format!(", stands aside: {}", safe(why));
     }
     text
 }
 
 /// The progress of a run, as text.
-fn place(done: u64, listed: u64, rest_ms: Option<u64>, path: &str) -> String {
+fn progress_text(done: u64, listed: u64, rest_ms: Option<u64>, path: &str) -> String {
     let left = rest_ms.map(|ms| format!("about {} left, ", seconds(Duration::from_millis(ms))));
     let (left, path) = (left.unwrap_or_default(), printable(path.as_bytes()));
     format!(", {done} of {listed} documents listed so far, {left}at {path}")
 }
 
 /// The forecast of a run's cost, and beside it the figures of the run `last`.
-fn forecast(told: &Value, last: &Value) -> String {
-    if !told.is_object() {
+fn forecast_text(forecast: &Value, last: &Value) -> String {
+    if !forecast.is_object() {
         return String::new();
     }
     let [documents, removed, bytes] =
-        ["documents", "removed", "bytes"].map(|key| told[key].as_u64().unwrap_or(0));
-    let time = told["seconds"].as_f64().unwrap_or(0.0);
+        ["documents", "removed", "bytes"].map(|key| forecast[key].as_u64().unwrap_or(0));
+    let time = forecast["seconds"].as_f64().unwrap_or(0.0);
     let mut line = format!(
         "; forecast: {documents} documents ({}) to read, {removed} to remove, {time:.1} s",
         ByteSize(bytes)
@@ -361,11 +360,11 @@ fn ask_server(args: &JobsArgs) -> ExitCode {
     };
     let done = match &args.command {
         JobsCommand::Errors { dataset } => {
-            let told = datasets::errors(&target, dataset, &mut |path, reason| match args.json {
+            let dataset = datasets::errors(&target, dataset, &mut |path, reason| match args.json {
                 true => json::print_failed(path, reason),
                 false => print_line(&format!("{}: {}", printable(path), safe(reason))),
             });
-            told.map(|dataset| print_dataset(&dataset, args.json))
+            dataset.map(|dataset| print_dataset(&dataset, args.json))
         }
         _ => datasets::list(&target).map(|all| all.iter().for_each(|d| print_dataset(d, args.json))),
     };
@@ -393,7 +392,7 @@ fn print_dataset(dataset: &datasets::Dataset, is_json: bool) {
         let number = |name| dataset.told(name).and_then(|text| text.parse::<u64>().ok());
         line += ", an import runs";
         if let (Some(done), Some(listed)) = (number("done"), number("listed")) {
-            line += &place(
+            line += &progress_text(
                 done,
                 listed,
                 number("remaining_milliseconds"),

@@ -22,7 +22,7 @@ pub struct JsonLines {
 impl Progress for JsonLines {
     fn listed(&mut self, path: &[u8], documents: u64) {
         let mut line = event("container");
-        put_path(&mut line, path);
+        add_path(&mut line, path);
         line.insert("documents".to_owned(), documents.into());
         print(line);
     }
@@ -39,7 +39,7 @@ impl Progress for JsonLines {
             Outcome::Failed(_) => "failed",
         };
         let mut line = event("document");
-        put_path(&mut line, path);
+        add_path(&mut line, path);
         line.insert("outcome".to_owned(), word.into());
         if let (Outcome::Removed, Some((container, name, token))) = (outcome, self.removed.take()) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -153,12 +153,12 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     line.insert("allocations".to_owned(), allocations().into());
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
-    put_requests(&mut line);
+    add_requests(&mut line);
     print(line);
 }
 
 /// Adds the sums of the HTTP requests, if there were any.
-fn put_requests(line: &mut Map<String, Value>) {
+fn add_requests(line: &mut Map<String, Value>) {
     let requests: Vec<Value> = requests::totals().into_iter().map(requests_row).collect();
     if !requests.is_empty() {
         line.insert("requests".to_owned(), requests.into());
@@ -189,7 +189,7 @@ pub fn print_error(message: &str, exit_code: u8) {
     let mut line = event("error");
     line.insert("message".to_owned(), message.into());
     line.insert("exit_code".to_owned(), exit_code.into());
-    put_requests(&mut line);
+    add_requests(&mut line);
     print(line);
 }
 
@@ -240,7 +240,7 @@ impl Line {
     }
     /// Adds a path to the line.
     pub fn path(mut self, path: &[u8]) -> Line {
-        put_path(&mut self.0, path);
+        add_path(&mut self.0, path);
         self
     }
     /// Prints the line.
@@ -253,7 +253,7 @@ fn event(name: &str) -> Map<String, Value> {
     Map::from_iter([("event".to_owned(), name.into())])
 }
 
-fn put_path(line: &mut Map<String, Value>, path: &[u8]) {
+fn add_path(line: &mut Map<String, Value>, path: &[u8]) {
     let text = String::from_utf8_lossy(path);
     if text.as_bytes() != path {
         line.insert("path_hex".to_owned(), hex(path).into());
@@ -274,13 +274,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_no_text_is_whole_in_hexadecimal() {
+    fn a_path_that_is_not_utf8_is_also_printed_in_hexadecimal() {
         let mut line = event("document");
-        put_path(&mut line, b"caf\xe9");
+        add_path(&mut line, b"caf\xe9");
         let line = Value::Object(line).to_string();
         assert_eq!(line, "{\"event\":\"document\",\"path\":\"caf\u{fffd}\",\"path_hex\":\"636166e9\"}");
         let mut line = event("document");
-        put_path(&mut line, "caf\u{e9}\n".as_bytes());
+        add_path(&mut line, "caf\u{e9}\n".as_bytes());
         assert_eq!(Value::Object(line).to_string(), "{\"event\":\"document\",\"path\":\"caf\u{e9}\\n\"}");
     }
 }

@@ -74,8 +74,7 @@ fn grammar() -> clap::Command {
     Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
 }
 
-/// Reads the command line. Prints help, the version or an error, and then exits, when the command line asks for no
-/// more.
+/// Parses the command line. Exits after printing help, the version, or an error in the command line.
 pub fn parse() -> Cli {
     let matches = grammar().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())

@@ -28,17 +28,17 @@ pub struct ManArgs {
 pub fn completions(args: CompletionsArgs) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut grammar(), "strand", &mut text);
-    ended(io::stdout().write_all(&text))
+    exit_code(io::stdout().write_all(&text))
 }
 
 /// Writes `strand.1` and one page for each subcommand.
 pub fn man(args: ManArgs) -> ExitCode {
-    ended(write_all(&args.folder))
+    exit_code(write_all(&args.folder))
 }
 
 fn write_all(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    // Give the subcommands what they inherit from the command.
+    // `build` copies inherited settings and global options to the subcommands.
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
     write_page(folder, &whole, "strand")?;
@@ -54,7 +54,7 @@ fn write_page(folder: &Path, command: &clap::Command, name: &str) -> io::Result<
     std::fs::write(folder.join(format!("{name}.1")), page)
 }
 
-fn ended(outcome: io::Result<()>) -> ExitCode {
+fn exit_code(outcome: io::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -20,19 +20,19 @@ By what the memory is for: go tool pprof -tags FILE";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ProfileArgs {
-    /// What to look at
+    /// Which profile to take
     #[arg(value_enum)]
     pub kind: ProfileKind,
     /// How the server is reached.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The file to write; it must not be there yet
+    /// The file to write; it must not exist yet
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How long processor time is sampled
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub seconds: u64,
-    /// Print the stacks as text, a line each with the largest first, in place of a file
+    /// Print the stacks as text instead of writing a file: one line per stack, the largest first
     #[arg(long, conflicts_with = "output")]
     pub folded: bool,
 }
@@ -42,7 +42,7 @@ pub struct ProfileArgs {
 pub enum ProfileKind {
     /// Memory that is in use
     Heap,
-    /// All memory that was ever asked for
+    /// All memory that was ever allocated
     Allocs,
     /// Processor time
     Cpu,

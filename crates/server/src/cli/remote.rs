@@ -31,12 +31,12 @@ pub struct RemoteArgs {
     /// Folders and prefixes with more documents than this are listed in parts, with a temporary file [default: 100000]
     #[arg(long, value_name = "NUMBER", help_heading = "Cache")]
     pub list_cutoff: Option<usize>,
-    /// Keep what is read from remote sources and mounts, and the texts extracted from it, in this folder. A version that
-    /// is in the folder is not read again
+    /// Keep what is read from remote sources and mounts, and the texts extracted from it, in this folder. A version
+    /// that is in the folder is not read again
     #[arg(long, value_name = "FOLDER", help_heading = "Cache")]
     pub cache: Option<PathBuf>,
-    /// How much of the disk the cache may fill, and optionally its folder, in the syntax of /etc/cachefilesd.conf. By default
-    /// 10% of blocks and files stay free: below 7% old parts are removed, below 3% nothing is stored
+    /// How much of the disk the cache may fill, and optionally its folder, in the syntax of /etc/cachefilesd.conf. By
+    /// default 10% of blocks and files stay free: below 7% old parts are removed, below 3% nothing is stored
     #[arg(long, value_name = "FILE", help_heading = "Cache", value_parser = read_config)]
     pub cache_config: Option<CacheConfig>,
 }
@@ -50,7 +50,7 @@ fn read_config(file: &str) -> Result<CacheConfig, LimitsError> {
 }
 
 /// The folder of a cache when the configuration names no folder.
-fn usual_folder() -> PathBuf {
+fn default_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let below_home = || set("HOME").map(|home| home.join(".cache"));
     set("XDG_CACHE_HOME").or_else(below_home).unwrap_or_else(std::env::temp_dir).join("strand")
@@ -70,7 +70,7 @@ impl From<RemoteArgs> for RemoteOptions {
             cache_config,
         } = args;
         let (limits, configured) = match cache_config {
-            Some(CacheConfig(limits, folder)) => (limits, Some(folder.unwrap_or_else(usual_folder))),
+            Some(CacheConfig(limits, folder)) => (limits, Some(folder.unwrap_or_else(default_folder))),
             None => (Limits::default(), None),
         };
         let cache = cache.or(configured).map(|folder| CacheOptions { folder, limits });

@@ -1,4 +1,4 @@
-//! `strand serve`: redis-server's command line: a configuration file, options, and `-` to read more options from
+//! `strand serve`, with redis-server's command line: a configuration file, then options; `-` reads more options from
 //! stdin.
 //!
 //! The options are a table of the engine, which [`options_help`] prints.
@@ -53,7 +53,7 @@ enum ConfigureError {
     File { path: PathBuf, error: ReadError },
     #[error("cannot read the configuration from stdin: {0}")]
     Stdin(ReadError),
-    #[error("the pattern {pattern:?} names more than {INCLUDED_MAX} files")]
+    #[error("the pattern {pattern:?} matches too many files: expected at most {INCLUDED_MAX}")]
     TooMany { pattern: String },
     #[error("{0}")]
     Arguments(NoOption),
@@ -66,7 +66,7 @@ enum ConfigureError {
 enum ReadError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is longer than {FILE_BYTES_MAX} bytes")]
+    #[error("the text is too long: expected at most {FILE_BYTES_MAX} bytes")]
     TooLong,
 }
 
@@ -117,7 +117,7 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), Configur
         load(&config, read(path)?)?;
     }
     if stdin {
-        let text = bounded(&mut io::stdin().lock()).map_err(ConfigureError::Stdin)?;
+        let text = read_bounded(&mut io::stdin().lock()).map_err(ConfigureError::Stdin)?;
         load(&config, Source { name: "stdin".into(), text, is_numbered: true })?;
     }
     let text = text_of_arguments(rest).map_err(ConfigureError::Arguments)?.into_bytes();
@@ -170,13 +170,13 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, ConfigureError> {
 }
 
 fn read(path: &Path) -> Result<Source, ConfigureError> {
-    let read = || bounded(&mut std::fs::File::open(path)?);
+    let read = || read_bounded(&mut std::fs::File::open(path)?);
     let text = read().map_err(|error| ConfigureError::File { path: path.to_owned(), error })?;
     Ok(Source { name: path.display().to_string(), text, is_numbered: true })
 }
 
 /// Reads `from` to its end, but at most [`FILE_BYTES_MAX`] bytes.
-fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, ReadError> {
+fn read_bounded(from: &mut dyn Read) -> Result<Vec<u8>, ReadError> {
     let mut text = Vec::new();
     from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
     match text.len() as u64 > FILE_BYTES_MAX {

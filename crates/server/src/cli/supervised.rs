@@ -1,4 +1,5 @@
-//! A run of `strand jobs serve`: reports its progress as lines of JSON, and asks before it takes memory.
+//! `strand import --supervised`, which `strand jobs serve` starts: reports progress as lines of JSON, and asks the
+//! service for memory before it allocates much.
 
 use super::json::{self, Line};
 use std::io::BufRead;
@@ -13,7 +14,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The memory of containers is reported after it has changed by this many bytes.
 const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
 
-/// Listens to the service, which grants memory. The run ends when the service is gone.
+/// Starts the thread that reads the service's grants of memory from the standard input. The process exits when that
+/// input ends, which means that the service has ended.
 pub fn memory() -> Memory {
     let (grant, grants) = mpsc::channel();
     std::thread::spawn(move || {
@@ -28,27 +30,27 @@ pub fn memory() -> Memory {
         // End the run, because no process reads its output any more. The records of the run stay.
         std::process::exit(1);
     });
-    Memory(Some(Arc::new(Asking { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
+    Memory(Some(Arc::new(ServiceMemory { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
 }
 
-struct Asking {
+struct ServiceMemory {
     grants: Mutex<mpsc::Receiver<()>>,
     containers: AtomicU64,
 }
 
-impl Lender for Asking {
+impl Lender for ServiceMemory {
     fn take(&self, bytes: u64, path: &[u8]) {
         let grants = self.grants.lock().expect("nothing panics that holds it");
         Line::event("need").number("bytes", bytes).path(path).print();
-        // When the service ends, this process ends too.
+        // An error means that the service has ended. Then the thread that reads grants exits the process.
         let _ = grants.recv();
     }
     fn give_back(&self, bytes: u64) {
         Line::event("free").number("bytes", bytes).print();
     }
     fn containers(&self, bytes: u64) {
-        let told = self.containers.load(Ordering::Relaxed);
-        if bytes.abs_diff(told) >= CONTAINERS_STEP_BYTES {
+        let reported = self.containers.load(Ordering::Relaxed);
+        if bytes.abs_diff(reported) >= CONTAINERS_STEP_BYTES {
             self.containers.store(bytes, Ordering::Relaxed);
             Line::event("containers").number("bytes", bytes).print();
         }
@@ -58,18 +60,18 @@ impl Lender for Asking {
 /// Reports failures at once, and progress at intervals.
 pub struct Supervised {
     pace: Pace,
-    told: Option<Instant>,
+    last_report_at: Option<Instant>,
 }
 
 impl Supervised {
     /// Creates a reporter for a new run.
     pub fn new() -> Supervised {
-        Supervised { pace: Pace::default(), told: None }
+        Supervised { pace: Pace::default(), last_report_at: None }
     }
 
     fn report(&mut self, path: &[u8]) {
-        if self.told.is_none_or(|told| told.elapsed() >= REPORT_EVERY) {
-            self.told = Some(Instant::now());
+        if self.last_report_at.is_none_or(|last_report_at| last_report_at.elapsed() >= REPORT_EVERY) {
+            self.last_report_at = Some(Instant::now());
             json::pace_line(&self.pace).path(path).print();
         }
     }

@@ -8,7 +8,7 @@ use super::host::Request;
 use super::manager::Manager;
 use super::tls::Tls;
 use super::worker::Worker;
-use super::{changed, logging};
+use super::{apply_change, logging};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -25,11 +25,11 @@ use tokio::sync::oneshot;
 const STOP_GRACE_MS: u64 = 5_000;
 /// Pause after a failed `accept` (no descriptors left), because another `accept` would fail at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
-/// In this time, at most one failure to accept is logged.
+/// Minimum time between two log lines about a failed `accept`.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
-/// What the accept loop waits for besides doors, and what it notifies.
-pub struct Until<'a> {
+/// What the accept loop uses besides the doors and workers: requests, signals, the log level, the service manager.
+pub struct AcceptContext<'a> {
     /// Requests of the engine.
     pub inbox: UnboundedReceiver<Request>,
     pub level: &'a logging::LogLevel,
@@ -38,7 +38,7 @@ pub struct Until<'a> {
     pub clock: Clock,
 }
 
-/// Accepts connections until the server must stop. Returns the time that running commands then have to finish.
+/// Accepts connections context the server must stop. Returns the time that running commands then have to finish.
 ///
 /// # Errors
 /// When the runtime cannot take over the listeners, or the data cannot be loaded.
@@ -47,24 +47,24 @@ pub async fn accept_until_stopped(
     listeners: Vec<Listener>,
     tls: &Tls,
     workers: &[Worker],
-    until: Until<'_>,
+    context: AcceptContext<'_>,
 ) -> Result<Duration, ServeError> {
-    let Until { mut inbox, level, signals, manager, clock } = until;
+    let AcceptContext { mut inbox, level, signals, manager, clock } = context;
     let grace = Duration::from_millis(STOP_GRACE_MS);
     // The handler is set before the server reports that it is ready, because a SIGHUP without a handler would end the
     // server.
     let mut hangups = signal(SignalKind::hangup())?;
     let ready = Ready::new(&listeners, workers.len())?;
     if !engine.is_loading() {
-        ready.say(manager);
+        ready.announce(manager);
     }
     let mut doors = Doors::new(listeners)?;
     let (mut paused, mut logged_at) = (false, None::<Instant>);
-    let mut saving: Option<Saving> = None;
+    let mut saving: Option<FinalSave> = None;
     loop {
         tokio::select! {
             accepted = doors.accept(), if !paused => match accepted {
-                Ok((stream, address, door)) => hand_over(engine, tls, workers, stream, address, door),
+                Ok((stream, address, door)) => assign_to_worker(engine, tls, workers, stream, address, door),
                 Err(e) => {
                     paused = true;
                     if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
@@ -88,9 +88,9 @@ pub async fn accept_until_stopped(
                     return Ok(time);
                 }
                 tracing::info!("{name}: saving, then stopping");
-                saving = Some(Saving { name, grace: time, done: save_at_end(engine, request, clock)? });
+                saving = Some(FinalSave { name, grace: time, done: save_at_end(engine, request, clock)? });
             }
-            saved = done(&mut saving) => match saved {
+            saved = final_save(&mut saving) => match saved {
                 (_, time, Ok(())) => return Ok(time),
                 (name, _, Err(why)) => {
                     saving = None;
@@ -98,14 +98,14 @@ pub async fn accept_until_stopped(
                 }
             },
             _ = hangups.recv() => match tls.reload(engine.config()) {
-                Ok(true) => tracing::info!("SIGHUP: certificates are read again"),
-                Ok(false) => tracing::info!("SIGHUP: no port takes TLS, there are no certificates to read"),
-                Err(why) => tracing::warn!("SIGHUP: the TLS configuration stays as it was: {why}"),
+                Ok(true) => tracing::info!("SIGHUP: the certificates were reloaded"),
+                Ok(false) => tracing::info!("SIGHUP: no port uses TLS, so there are no certificates to reload"),
+                Err(why) => tracing::warn!("SIGHUP: the TLS configuration is unchanged: {why}"),
             },
             request = inbox.recv() => match request {
-                Some(Request::Loaded(Ok(()))) => ready.say(manager),
+                Some(Request::Loaded(Ok(()))) => ready.announce(manager),
                 Some(Request::Loaded(Err(error))) => return Err(error.into()),
-                Some(Request::Changed(name)) => changed(engine, workers, level, &name),
+                Some(Request::Changed(name)) => apply_change(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {
                     tracing::info!("SHUTDOWN: stopping");
                     return Ok(if request.now { Duration::ZERO } else { grace });
@@ -118,7 +118,7 @@ pub async fn accept_until_stopped(
 }
 
 /// The final save that a signal started.
-struct Saving {
+struct FinalSave {
     name: &'static str,
     /// Time that running commands get after the save.
     grace: Duration,
@@ -127,9 +127,9 @@ struct Saving {
 
 /// Waits for the end of the final save. Returns the signal's name, the grace time and the result of the save. Never
 /// ready without a save.
-async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), SaveError>) {
+async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
-        Some(Saving { name, grace, done }) => {
+        Some(FinalSave { name, grace, done }) => {
             let done = done.await.unwrap_or_else(|_| Err(SaveError("the save panicked".into())));
             (*name, *grace, done)
         }
@@ -143,13 +143,13 @@ fn save_at_end(
     request: ShutdownRequest,
     clock: Clock,
 ) -> io::Result<oneshot::Receiver<Result<(), SaveError>>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, result) = oneshot::channel();
     let engine = engine.clone();
     std::thread::Builder::new().name("save".into()).spawn(move || {
         // This fails only after a second signal, because the main thread then no longer waits for the save.
-        let _ = tell.send(engine.save_at_end(request, clock.now()));
+        let _ = sender.send(engine.save_at_end(request, clock.now()));
     })?;
-    Ok(told)
+    Ok(result)
 }
 
 /// All listeners, and the index of the listener that is asked first for the next connection.
@@ -182,15 +182,15 @@ impl Doors {
     }
 }
 
-/// Maximum number of unsent bytes that the kernel buffers for a connection (TCP_NOTSENT_LOWAT). Without a limit the kernel takes
-/// megabytes. When a slow reader then opens its window, the kernel sends them all at once, on the worker's time.
-/// While 256 MB went out on one connection, p99.9 of GET on another was 0.35 to 0.67 ms; with the limit it is 0.12
-/// to 0.18 ms, and the transfer is as fast (`make cliffs ARGS='--only "9 GET of a large value"'`, three pairs;
-/// without load: 0.15 to 0.2 ms).
+/// Maximum number of unsent bytes that the kernel buffers for a connection (TCP_NOTSENT_LOWAT). Without a limit the
+/// kernel takes megabytes. When a slow reader then opens its window, the kernel sends them all at once, on the
+/// worker's time. While 256 MB went out on one connection, p99.9 of GET on another was 0.35 to 0.67 ms; with the
+/// limit it is 0.12 to 0.18 ms, and the transfer is as fast (`make cliffs ARGS='--only "9 GET of a large value"'`,
+/// three pairs; without load: 0.15 to 0.2 ms).
 const NOT_SENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Sets the options of a new socket and assigns a worker.
-fn hand_over(
+fn assign_to_worker(
     engine: &Engine,
     tls: &Tls,
     workers: &[Worker],
@@ -228,8 +228,8 @@ fn hand_over(
     worker.serve(Arrival { socket, peer, door, tls });
 }
 
-/// The message that the server takes commands. The message goes to the service manager and, with one line per address,
-/// to the standard output.
+/// The report that the server accepts connections: one line per address on the standard output, and a message to the
+/// service manager.
 struct Ready(Vec<String>);
 
 impl Ready {
@@ -247,7 +247,7 @@ impl Ready {
         };
         Ok(Ready(listeners.iter().zip(addresses).map(line).collect()))
     }
-    fn say(&self, manager: &Manager) {
+    fn announce(&self, manager: &Manager) {
         let mut out = io::stdout().lock();
         for line in &self.0 {
             // A closed standard output does not stop the server.

@@ -34,7 +34,7 @@ impl Settings {
         }
     }
     /// The settings that should change. Unknown settings are not judged.
-    pub fn judge(&self) -> Vec<Check> {
+    pub fn findings(&self) -> Vec<Check> {
         let mut found = Vec::new();
         if self.huge_pages.contains("[always]") {
             found.push((
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_is_judged_and_nothing_is_said_of_what_is_well_or_unknown() {
-        let rules = |settings: &Settings| settings.judge().iter().map(|check| check.0).collect::<Vec<_>>();
+    fn only_settings_with_known_bad_values_are_findings() {
+        let rules = |settings: &Settings| settings.findings().iter().map(|check| check.0).collect::<Vec<_>>();
         let well = Settings {
             huge_pages: "always [madvise] never\n".into(),
             overcommit: "0\n".into(),

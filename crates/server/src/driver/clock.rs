@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strand_engine::Now;
 
-/// Unix time and a monotonic time that starts with the process.
+/// Reads Unix time, and a monotonic time that starts at 0 with the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -29,8 +29,8 @@ impl Clock {
     }
     /// The instant at which the monotonic part is `mono_us`.
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
-        // Maximum time from now to the returned instant. A later deadline is shortened to this time, and its waiter
-        // then checks the clock again.
+        // Maximum time from now to the returned instant: a day. A later deadline is shortened to a day, and its
+        // waiter then checks the clock again.
         const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
         let from_start =
             Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));

@@ -17,14 +17,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use strand_engine::{Session, Turn};
-use strand_http::turns::step_back;
+use strand_http::turns::yield_to_ready_tasks;
 use tokio::time::Sleep;
 
-/// Maximum number of bytes of one read or write. After moving this many bytes the task yields to the worker's
-/// other connections. Fresh memory costs one page fault for each 4 KiB, and on loopback a write also runs the receiver's side
-/// of TCP. While 256 MB went out, other connections waited up to 18 ms without a limit, and 0.6 ms with 256 KiB. While
-/// 256 MB came in, p99.9 was 0.5 to 0.9 ms with 64 KiB, and 0.16 to 0.33 ms with 32 KiB. The transfers took equally
-/// long.
+/// Maximum number of bytes of one read or write. After moving this many bytes the task yields to the worker's other
+/// connections. Fresh memory costs one page fault for each 4 KiB, and on loopback a write also runs the receiver's
+/// side of TCP. While 256 MB went out, other connections waited up to 18 ms without a limit, and 0.6 ms with 256 KiB.
+/// While 256 MB came in, p99.9 was 0.5 to 0.9 ms with 64 KiB, and 0.16 to 0.33 ms with 32 KiB. The transfers took
+/// equally long.
 const MOVED_BYTES_MAX: usize = 32 * 1024;
 /// Number of turns (of reading, running or writing) after which the task yields to the worker's other connections.
 const TURNS_MAX: u32 = 16;
@@ -71,28 +71,28 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
 /// # Errors
 /// Errors of the stream.
 pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, context: &Context) -> End {
-    let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
-    let greets_until = stream.is_tls().then_some(greets_until);
+    let handshake_until_us = context.clock.now().mono_us + HANDSHAKE_US_MAX;
+    let handshake_until_us = stream.is_tls().then_some(handshake_until_us);
     stream.measure(session.unread_meter());
     let stranger = session.must_log_in();
-    stream.receive_for(stranger);
+    stream.set_receive_limit(stranger);
     let connection = Connection {
         stream,
         session,
         wake,
         context,
         state: State::Reading,
-        greets_until,
-        stranger,
-        fresh: true,
-        unread: true,
+        handshake_until_us,
+        is_unauthenticated: stranger,
+        awaits_first_byte: true,
+        may_read: true,
         stuck_since_us: 0,
-        unwritten: true,
-        ended: false,
-        given_up_at_us: None,
+        may_write: true,
+        has_peer_closed: false,
+        abandon_job_at_us: None,
         timer: None,
         turns: 0,
-        moved: 0,
+        moved_bytes: 0,
     };
     connection.run().await
 }
@@ -103,7 +103,7 @@ enum State {
     /// The session needs more bytes.
     Reading,
     /// The session received bytes.
-    Fed,
+    HasInput,
     /// The session has more to run.
     Running,
     /// The session continues when all its output has been written.
@@ -127,27 +127,28 @@ struct Connection<'c> {
     context: &'c Context,
     state: State,
     /// Deadline of the TLS handshake. `None` when the handshake is done.
-    greets_until: Option<u64>,
+    handshake_until_us: Option<u64>,
     /// True while the client must authenticate and has not done so.
-    stranger: bool,
+    is_unauthenticated: bool,
     /// True when no bytes have arrived yet.
-    fresh: bool,
+    awaits_first_byte: bool,
     /// True when the socket may have bytes, so a read is worthwhile.
-    unread: bool,
+    may_read: bool,
     /// True when the socket may take bytes, so a write is worthwhile.
-    unwritten: bool,
-    /// Time since which the socket has not taken all output. 0 when the socket has taken all output.
+    may_write: bool,
+    /// Monotonic time since which output waits for the socket, in microseconds; 0 when no output waits.
     stuck_since_us: u64,
     /// True when the peer has closed its sending side. The peer's earlier requests are still answered.
-    ended: bool,
-    /// Monotonic time at which a lane job is given up, because the client has closed its sending side.
-    given_up_at_us: Option<u64>,
+    has_peer_closed: bool,
+    /// Monotonic time at which a lane job is abandoned, in microseconds, because the client has closed its sending
+    /// side.
+    abandon_job_at_us: Option<u64>,
     /// Timer for the next deadline of the state. Armed only while there is a deadline.
     timer: Option<Pin<Box<Sleep>>>,
     /// Turns since the task last yielded.
     turns: u32,
     /// Bytes read and written since the task last yielded.
-    moved: usize,
+    moved_bytes: usize,
 }
 
 /// The end of a wait, except events of the socket.
@@ -164,53 +165,53 @@ impl Connection<'_> {
             self.flush()?;
             // A connection that closes its socket waits until all output is sent.
             let stops = self.context.stopping() && !self.stream.is_pipe();
-            let closes = matches!(self.state, State::Closing(_)) || self.ended || stops;
+            let closes = matches!(self.state, State::Closing(_)) || self.has_peer_closed || stops;
             let drained = self.session.output().is_empty() && (!closes || self.stream.is_sent());
             match self.state {
-                State::Fed | State::Running => self.run_turn(),
+                State::HasInput | State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
                 State::Aborted(why) => return Ok(why),
                 // As in redis-server, a client that hangs up stops waiting.
-                State::Reading | State::Blocked(_) if self.ended && drained => {
+                State::Reading | State::Blocked(_) if self.has_peer_closed && drained => {
                     return self.finish("peer closed");
                 }
                 State::Reading | State::Blocked(_) if drained && stops => return self.finish("stopped"),
-                _ if self.unread && self.wants_read() => {
+                _ if self.may_read && self.wants_read() => {
                     self.fill()?;
-                    if self.state == State::Fed
-                        && !self.unread
+                    if self.state == State::HasInput
+                        && !self.may_read
                         && !self.context.is_busy()
                         && !self.stream.is_pipe()
                         && self.session.prefetch()
                     {
                         // Yield, so that the prefetched memory arrives meanwhile. At pipeline 1, 32 connections, 1 M
                         // keys this gives 3 to 8 % more operations per CPU-second.
-                        step_back().await;
+                        yield_to_ready_tasks().await;
                     }
                 }
-                _ if !drained && self.unwritten && !self.session.output().is_empty() => {}
+                _ if !drained && self.may_write && !self.session.output().is_empty() => {}
                 _ => {
-                    (self.turns, self.moved) = (0, 0);
+                    (self.turns, self.moved_bytes) = (0, 0);
                     match self.wait(drained).await {
                         Waited::Socket { read, write } => {
-                            self.unread |= read;
-                            self.unwritten |= write;
+                            self.may_read |= read;
+                            self.may_write |= write;
                         }
                         Waited::Gone => return Ok("peer gone"),
-                        Waited::Other(Event::Woken) => self.woken(),
-                        Waited::Other(Event::Time) => self.timed_out(),
+                        Waited::Other(Event::Woken) => self.handle_wake(),
+                        Waited::Other(Event::Time) => self.handle_deadline(),
                     }
                     continue;
                 }
             }
             self.turns += 1;
-            if self.turns >= TURNS_MAX || self.moved >= MOVED_BYTES_MAX {
-                if self.moved < MOVED_BYTES_MAX {
+            if self.turns >= TURNS_MAX || self.moved_bytes >= MOVED_BYTES_MAX {
+                if self.moved_bytes < MOVED_BYTES_MAX {
                     self.flush()?;
                 }
-                (self.turns, self.moved) = (0, 0);
-                self.stream.attend(self.state == State::Fed || self.wants_read());
+                (self.turns, self.moved_bytes) = (0, 0);
+                self.stream.prepare_to_yield(self.state == State::HasInput || self.wants_read());
                 let _busy = self.context.busy();
                 tokio::task::yield_now().await;
             }
@@ -223,7 +224,8 @@ impl Connection<'_> {
         self.state = match self.session.run(now) {
             Turn::Read => State::Reading,
             Turn::Again => {
-                // The task then writes the replies and yields to the other connections.
+                // Count this turn as the last one, so that the task writes the replies and yields to the other
+                // connections.
                 self.turns = TURNS_MAX;
                 State::Running
             }
@@ -241,22 +243,22 @@ impl Connection<'_> {
             },
             Turn::Abort => State::Aborted("killed"),
         };
-        if self.stranger && !self.session.must_log_in() {
-            self.stranger = false;
-            self.stream.receive_for(false);
+        if self.is_unauthenticated && !self.session.must_log_in() {
+            self.is_unauthenticated = false;
+            self.stream.set_receive_limit(false);
         }
     }
 
-    /// True while the socket should be read. Otherwise bytes wait in the socket, and when its buffer is full, the
-    /// peer can send no more.
+    /// True while the socket should be read. While it is false, bytes wait in the socket's buffer, and a peer that
+    /// fills the buffer must wait.
     fn wants_read(&self) -> bool {
         match self.state {
-            _ if self.ended => false,
+            _ if self.has_peer_closed => false,
             State::Reading => true,
             State::Draining | State::AwaitsWake | State::Blocked(_) | State::Sleeping(_) => {
                 self.session.wants_read()
             }
-            State::Fed | State::Running | State::Closing(_) | State::Aborted(_) => false,
+            State::HasInput | State::Running | State::Closing(_) | State::Aborted(_) => false,
         }
     }
 
@@ -265,10 +267,10 @@ impl Connection<'_> {
         let target = self.session.read_target();
         let room = target.len().min(MOVED_BYTES_MAX);
         let read = self.stream.read(&mut target[..room]);
-        if self.fresh
+        if self.awaits_first_byte
             && let Ok((Some(n), _)) = read
         {
-            self.fresh = false;
+            self.awaits_first_byte = false;
             if !self.stream.is_tls() && is_client_hello(&target[..n]) {
                 self.session.received(0);
                 return self.refuse_tls();
@@ -280,13 +282,13 @@ impl Connection<'_> {
         }
         self.session.received(read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0)));
         let (n, dry) = read?;
-        self.unread = !dry;
+        self.may_read = !dry;
         match n {
-            Some(0) => self.ended = true,
+            Some(0) => self.has_peer_closed = true,
             Some(n) => {
-                self.moved += n;
+                self.moved_bytes += n;
                 if self.state == State::Reading {
-                    self.state = State::Fed;
+                    self.state = State::HasInput;
                 }
             }
             None => {}
@@ -298,7 +300,11 @@ impl Connection<'_> {
     fn refuse_tls(&mut self) -> io::Result<()> {
         if self.context.may_warn() {
             let peer = self.session.peer();
-            tracing::warn!("{} sends TLS to {}, which takes none; tls-port is for it", peer.addr, peer.laddr);
+            tracing::warn!(
+                "{} sends TLS to {}, which is not a TLS port: see tls-port",
+                peer.addr,
+                peer.laddr
+            );
         }
         self.session.output().push_slice(b"-ERR Protocol error: this port takes no TLS\r\n");
         self.state = State::Closing(self.context.clock.now().mono_us + LINGER_US);
@@ -307,7 +313,7 @@ impl Connection<'_> {
 
     /// Writes as much as the socket takes.
     fn flush(&mut self) -> io::Result<()> {
-        if !self.unwritten || self.session.output().is_empty() {
+        if !self.may_write || self.session.output().is_empty() {
             return Ok(());
         }
         let bytes_max = match self.state {
@@ -315,10 +321,10 @@ impl Connection<'_> {
             _ => MOVED_BYTES_MAX,
         };
         let written = self.stream.write(self.session.output(), bytes_max)?;
-        self.moved += written.bytes;
-        self.unwritten = !written.full;
-        if written.full || self.stuck_since_us > 0 {
-            self.look_at_flushing();
+        self.moved_bytes += written.bytes;
+        self.may_write = !written.is_full;
+        if written.is_full || self.stuck_since_us > 0 {
+            self.measure_stuck_output();
         }
         if written.bytes > 0
             && let State::Closing(until) = &mut self.state
@@ -328,9 +334,9 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Measures for how long the socket does not take all output. Reports this time when all output is written.
+    /// Measures how long output waits for the socket. Reports this time to the engine when all output is written.
     #[cold]
-    fn look_at_flushing(&mut self) {
+    fn measure_stuck_output(&mut self) {
         let now_us = self.context.clock.now().mono_us;
         match (self.session.output().is_empty(), self.stuck_since_us) {
             (false, 0) => self.stuck_since_us = now_us,
@@ -372,9 +378,9 @@ impl Connection<'_> {
             State::Sleeping(until) | State::Closing(until) => Some(until),
             state => {
                 let until = if let State::Blocked(until) = state { until } else { None };
-                let given_up = self.give_up_deadline_us();
+                let given_up = self.abandon_job_deadline_us();
                 let deadlines =
-                    [until, self.session.idle_deadline_us(), self.greeting_deadline_us(), given_up];
+                    [until, self.session.idle_deadline_us(), self.handshake_deadline_us(), given_up];
                 deadlines.into_iter().flatten().min()
             }
         };
@@ -392,44 +398,44 @@ impl Connection<'_> {
 
     /// Handles CLIENT KILL, a finished job, a changed setting or the server's stop. The session decides what to
     /// do.
-    fn woken(&mut self) {
+    fn handle_wake(&mut self) {
         if let Some(done) = self.wake.take_lane() {
             self.session.lane_done(done);
         }
         self.run_turn();
     }
 
-    fn timed_out(&mut self) {
+    fn handle_deadline(&mut self) {
         let now_us = self.context.clock.now().mono_us;
-        let greets_too_long = self.greeting_deadline_us().is_some_and(|until| until <= now_us);
+        let is_handshake_late = self.handshake_deadline_us().is_some_and(|until| until <= now_us);
         match self.state {
             State::Closing(until) if until <= now_us => self.state = State::Aborted("killed"),
             State::Sleeping(until) if until <= now_us => self.run_turn(),
             State::Closing(_) | State::Sleeping(_) => {}
-            State::AwaitsWake if self.given_up_at_us.is_some_and(|until| until <= now_us) => {
+            State::AwaitsWake if self.abandon_job_at_us.is_some_and(|until| until <= now_us) => {
                 self.state = State::Aborted("peer closed");
             }
-            _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
+            _ if is_handshake_late => self.state = State::Aborted("no TLS handshake in time"),
             // The idle deadline has passed. The session checks again, because the deadline may have moved.
             _ => self.run_turn(),
         }
     }
 
-    fn greeting_deadline_us(&mut self) -> Option<u64> {
-        if self.greets_until.is_some() && !self.stream.is_handshaking() {
-            self.greets_until = None;
+    fn handshake_deadline_us(&mut self) -> Option<u64> {
+        if self.handshake_until_us.is_some() && !self.stream.is_handshaking() {
+            self.handshake_until_us = None;
         }
-        self.greets_until
+        self.handshake_until_us
     }
 
-    /// Deadline for the current job. Set while the client has closed its side, the job only reads, and the session has
-    /// no further input.
-    fn give_up_deadline_us(&mut self) -> Option<u64> {
-        let is_left = self.ended && self.state == State::AwaitsWake && self.session.only_reads();
-        self.given_up_at_us = is_left.then(|| {
-            self.given_up_at_us.unwrap_or_else(|| self.context.clock.now().mono_us + HALF_CLOSED_US_MAX)
+    /// The time at which the current lane job is abandoned. `Some` while the client has closed its sending side, the
+    /// job only reads, and the session has no further input.
+    fn abandon_job_deadline_us(&mut self) -> Option<u64> {
+        let is_left = self.has_peer_closed && self.state == State::AwaitsWake && self.session.only_reads();
+        self.abandon_job_at_us = is_left.then(|| {
+            self.abandon_job_at_us.unwrap_or_else(|| self.context.clock.now().mono_us + HALF_CLOSED_US_MAX)
         });
-        self.given_up_at_us
+        self.abandon_job_at_us
     }
 
     fn finish(&mut self, why: &'static str) -> End {

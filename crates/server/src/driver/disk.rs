@@ -16,11 +16,11 @@ use std::sync::mpsc;
 use std::thread;
 use strand_engine::{OpenedFile, WriteFile};
 
-/// A writer that requests a sync gets one each time this number of bytes was written. As in redis-server.
+/// A file written in parts is synced each time this number of bytes was written, as in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
-/// Maximum number of syncs that may be queued while writing continues. Records that clients change are kept until
-/// they are written, so a writer that waited for each sync would keep more records. Of many syncs on a disk without
-/// other load, one took a second.
+/// Maximum number of syncs that may be queued while writing continues. Old versions of records that clients change are
+/// kept in memory until they are written, so a writer that waited for each sync would keep more of them. On a disk
+/// without other load, one of many syncs took a second.
 const SYNCS_AHEAD_MAX: usize = 16;
 /// Number of bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -62,7 +62,7 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
         let sync = move || {
             asked.iter().try_for_each(|written: u64| {
                 file.sync_data()?;
-                cache.give_back(file, written);
+                cache.drop_synced(file, written);
                 Ok(())
             })
         };
@@ -92,7 +92,7 @@ impl Write for Synced<'_> {
         if self.unsynced_bytes >= SYNC_BYTES {
             self.ask
                 .send(self.bytes)
-                .map_err(|_| io::Error::other("the file cannot be brought to the disk"))?;
+                .map_err(|_| io::Error::other("the file cannot be synced: an earlier sync has failed"))?;
             self.unsynced_bytes = 0;
         }
         Ok(wrote)
@@ -122,7 +122,7 @@ pub fn open_at(path: &Path) -> io::Result<Option<OpenedFile>> {
     };
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     Ok(Some((Box::new(BufReader::with_capacity(READ_BYTES, file)), metadata.len())))
 }
@@ -142,7 +142,7 @@ impl DirLock {
     /// # Errors
     /// `WouldBlock` when another server has the lock, with its process id if that can be read. Otherwise errors of
     /// the system.
-    pub fn take(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
+    pub fn acquire(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
         let path = lock_path(folder, name);
         for _ in 0..LOCK_TRIES_MAX {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -156,22 +156,22 @@ impl DirLock {
                 let _ = file.take(32).read_to_string(&mut pid);
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, pid.trim().to_string()));
             }
-            // The former owner may have removed the file between open and lock. Another server could then lock a new
-            // file with this name.
+            // The former owner may have removed the file between open and lock. Then this lock protects nothing,
+            // because another server can lock a new file with this name.
             if std::fs::metadata(&path)
                 .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {
                 file.set_len(0)?;
                 file.rewind()?;
                 writeln!(file, "{}", std::process::id())?;
-                let left = remove_left(folder, name);
+                let left = remove_leftovers(folder, name);
                 return Ok((DirLock { file, path }, left));
             }
         }
-        Err(io::Error::other("the lock's file changes all the time"))
+        Err(io::Error::other("the lock file was replaced at each attempt to lock it"))
     }
     /// True when this is the lock of `name` in `folder`.
-    pub fn is_of(&self, folder: &Path, name: &str) -> bool {
+    pub fn is_for(&self, folder: &Path, name: &str) -> bool {
         lock_path(folder, name) == self.path
     }
 }
@@ -189,7 +189,7 @@ fn lock_path(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Removes the temporary files of `name`, which no other server can be writing now. Returns their number.
-fn remove_left(folder: &Path, name: &str) -> usize {
+fn remove_leftovers(folder: &Path, name: &str) -> usize {
     let is_left = |path: &Path| {
         let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
         let random = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));

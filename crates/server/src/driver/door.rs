@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_goes_beyond_loopback_when_the_default_user_needs_a_password_or_protection_is_given_up() {
+    fn http_listens_beyond_loopback_only_with_a_password_or_without_protected_mode() {
         for (lines, needs_password, beyond) in [
             (&["bind 127.0.0.1 192.0.2.1"][..], false, false),
             (&["bind 127.0.0.1 192.0.2.1"], true, true),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_loopback_is_left_out() {
+    fn loopback_of_keeps_only_loopback_addresses() {
         let kept = |names: &[&str]| loopback_of(names.iter().map(|n| n.to_string()).collect());
         assert_eq!(kept(&["127.0.0.1", "-::1"]), ["127.0.0.1", "-::1"]);
         assert_eq!(kept(&["192.0.2.1", "127.0.0.7", "-192.0.2.2"]), ["127.0.0.7"]);

@@ -10,7 +10,7 @@ use strand_engine::config::ConfigError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The working folder cannot be entered.
-    #[error("cannot go to the working folder (dir) {dir}: {error}")]
+    #[error("cannot change to the working folder (dir) {dir}: {error}")]
     Folder {
         /// The value of the option `dir`.
         dir: String,
@@ -45,7 +45,8 @@ pub enum ServeError {
     Io(io::Error),
 }
 
-// No `#[from]` for these two: it makes a source, and the text has the cause in it.
+// `#[from]` would make the cause a source. The text already contains the cause, so callers that print the chain of
+// sources would print the cause twice.
 impl From<StartError> for ServeError {
     fn from(error: StartError) -> ServeError {
         ServeError::Engine(error)

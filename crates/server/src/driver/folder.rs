@@ -16,7 +16,7 @@ use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 #[derive(Debug)]
 pub struct DiskFolder {
     /// Path that the process's working folder had when this folder was opened.
-    outside: PathBuf,
+    parent: PathBuf,
     path: PathBuf,
     _lock: DirLock,
 }
@@ -28,25 +28,25 @@ impl DiskFolder {
     /// # Errors
     /// Errors of the system. `WouldBlock` when another server has the folder.
     pub fn open(name: &str, file: &str) -> io::Result<Arc<dyn Folder>> {
-        let outside = std::env::current_dir()?;
-        let path = outside.join(name);
+        let parent = std::env::current_dir()?;
+        let path = parent.join(name);
         match std::fs::create_dir(&path) {
-            Ok(()) => File::open(&outside)?.sync_all()?,
+            Ok(()) => File::open(&parent)?.sync_all()?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             Err(e) => {
-                let outside = outside.display();
+                let parent = parent.display();
                 let why =
-                    format!("it cannot be made in {outside}: {e}. Give a dir that this server may write to");
+                    format!("it cannot be made in {parent}: {e}. Give a dir that this server may write to");
                 return Err(io::Error::new(e.kind(), why));
             }
         }
-        let (lock, _) = DirLock::take(&path, file).map_err(|e| match e.kind() {
+        let (lock, _) = DirLock::acquire(&path, file).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => io::Error::other(format!(
                 "another server (process {e}) writes the append-only file there: give this one another dir or appenddirname"
             )),
             _ => e,
         })?;
-        Ok(Arc::new(DiskFolder { outside, path, _lock: lock }))
+        Ok(Arc::new(DiskFolder { parent, path, _lock: lock }))
     }
     fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
@@ -66,12 +66,12 @@ impl Folder for DiskFolder {
         let file = File::from(openat(rustix::fs::CWD, &path, flags, Mode::from_raw_mode(0o644))?);
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         // The new name must be on the disk before any content of the file counts as saved.
         self.sync()?;
         let file = Arc::new(OnDisk { file, cache: PageCache::default() });
-        Ok(Box::new(Growing { file, bytes: metadata.len() }))
+        Ok(Box::new(AppendOnDisk { file, bytes: metadata.len() }))
     }
     fn cut(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = File::options().write(true).open(self.path.join(name))?;
@@ -85,14 +85,14 @@ impl Folder for DiskFolder {
         }
     }
     fn adopt(&self, name: &str) -> io::Result<()> {
-        std::fs::rename(self.outside.join(name), self.path.join(name))?;
+        std::fs::rename(self.parent.join(name), self.path.join(name))?;
         self.sync()?;
-        File::open(Path::new(&self.outside))?.sync_all()
+        File::open(Path::new(&self.parent))?.sync_all()
     }
 }
 
 /// A file that is appended to.
-struct Growing {
+struct AppendOnDisk {
     file: Arc<OnDisk>,
     bytes: u64,
 }
@@ -102,7 +102,7 @@ struct OnDisk {
     cache: PageCache,
 }
 
-impl AppendFile for Growing {
+impl AppendFile for AppendOnDisk {
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -126,7 +126,7 @@ impl SyncFile for OnDisk {
         // Bytes that are added during the sync may still be only in memory, so read the length before.
         let before = self.file.metadata().map_or(0, |metadata| metadata.len());
         self.file.sync_data()?;
-        self.cache.give_back(&self.file, before);
+        self.cache.drop_synced(&self.file, before);
         Ok(())
     }
 }

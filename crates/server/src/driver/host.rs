@@ -54,7 +54,7 @@ pub enum Request {
 #[derive(Debug)]
 pub struct Loops {
     workers: usize,
-    /// Number of workers that drive their new connections by epoll.
+    /// Number of workers whose new connections use epoll.
     polled: AtomicUsize,
 }
 
@@ -68,7 +68,7 @@ impl Loops {
         self.polled.load(Relaxed) == 0
     }
     /// Notes that a worker got no ring, or that its ring failed.
-    pub fn no_ring(&self) {
+    pub fn count_without_ring(&self) {
         self.polled.fetch_add(1, Relaxed);
     }
     fn name(&self) -> &'static str {
@@ -80,7 +80,7 @@ impl Loops {
     }
 }
 
-/// The process, as the engine sees it.
+/// Implements what the engine needs from the process.
 pub struct ServerHost {
     requests: UnboundedSender<Request>,
     search: Arc<Search>,
@@ -101,8 +101,7 @@ pub struct ServerHost {
     profiles: Profiles,
 }
 
-/// The failed logins in the current interval: when the interval started on the monotonic clock, and how many there
-/// were.
+/// Counts the failed logins of the current interval, so that only the first ones are logged.
 #[derive(Debug, Default)]
 struct FailedLogins {
     since_us: u64,
@@ -110,8 +109,8 @@ struct FailedLogins {
 }
 
 impl FailedLogins {
-    /// Counts a failed login at `now_us`. Returns whether this login gets a log line, and how many earlier logins got
-    /// none.
+    /// Counts a failed login at `now_us`. Returns whether this login is logged, and the number of failed logins of
+    /// the last interval that were not logged.
     fn add(&mut self, now_us: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if now_us.saturating_sub(self.since_us) >= LOGINS_LOGGED_US {
@@ -163,7 +162,7 @@ impl ServerHost {
         for (rule, what, todo) in &checks {
             tracing::warn!("{what}. To do: {todo}. [{rule}]");
         }
-        // `set` fails only at a second call, and this is called once.
+        // `set` fails only when the checks were already set, and the start sets them once.
         let _ = self.checks.set(checks);
     }
     /// Keeps other servers from writing the snapshot `name`.
@@ -173,10 +172,10 @@ impl ServerHost {
     pub fn lock_snapshot(&self, name: &str) -> io::Result<()> {
         let mut lock = self.snapshot_lock.lock();
         let folder = std::env::current_dir()?;
-        if lock.as_ref().is_some_and(|lock| lock.is_of(&folder, name)) {
+        if lock.as_ref().is_some_and(|lock| lock.is_for(&folder, name)) {
             return Ok(());
         }
-        let (new, left) = DirLock::take(&folder, name).map_err(|e| {
+        let (new, left) = DirLock::acquire(&folder, name).map_err(|e| {
             let text = match e.kind() {
                 io::ErrorKind::WouldBlock => format!(
                     "another server (process {e}) saves to {name} in this folder: give this one another dir or \
@@ -191,7 +190,7 @@ impl ServerHost {
         })?;
         *lock = Some(new);
         if left > 0 {
-            tracing::info!("{left} unfinished snapshots of a server that was killed are removed");
+            tracing::info!("removed {left} unfinished snapshots of a killed server");
         }
         Ok(())
     }
@@ -242,7 +241,7 @@ impl Host for ServerHost {
         self.tls
             .reload(config)
             .map(|_| ())
-            .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
+            .inspect_err(|why| tracing::warn!("the TLS configuration is unchanged: {why}"))
             .map_err(io::Error::other)
     }
     fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
@@ -318,7 +317,7 @@ impl HostLog for ServerHost {
     fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
         let (is_said, unsaid) = self.failed_logins.lock().add(self.clock.now().mono_us);
         if unsaid > 0 {
-            tracing::warn!("{unsaid} more logins failed");
+            tracing::warn!("{unsaid} more failed logins were not logged");
         }
         if is_said {
             let user = user.map_or("unknown user".into(), |name| {
@@ -348,7 +347,7 @@ impl HostLog for ServerHost {
 
 impl HostThreads for ServerHost {
     fn worker_place(&self, worker: usize) -> String {
-        super::stacks::place(&self.profiles, &format!("worker-{worker}"))
+        super::stacks::describe_thread(&self.profiles, &format!("worker-{worker}"))
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);
@@ -374,7 +373,7 @@ impl HostFigures for ServerHost {
         let _ = tikv_jemalloc_ctl::epoch::advance();
         MemoryFacts {
             used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
-            // 4096 stands for all arenas.
+            // 4096 is jemalloc's index for all arenas together (MALLCTL_ARENAS_ALL).
             thread_caches_bytes: b"stats.arenas.4096.tcache_bytes\0".name().read().unwrap_or(0usize) as u64,
             active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
             resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
@@ -537,18 +536,18 @@ mod tests {
     }
 
     #[test]
-    fn what_drives_the_sockets_is_what_the_workers_got() {
+    fn info_shows_the_event_loops_that_the_workers_use() {
         let loops = Loops::new(2, true);
         assert!(loops.wants_rings() && loops.name() == "io_uring");
-        loops.no_ring();
+        loops.count_without_ring();
         assert_eq!(loops.name(), "io_uring,epoll");
-        loops.no_ring();
+        loops.count_without_ring();
         assert_eq!(loops.name(), "epoll");
         assert_eq!(Loops::new(2, false).name(), "epoll");
     }
 
     #[test]
-    fn who_guesses_passwords_does_not_fill_the_log() {
+    fn failed_logins_in_the_log_are_limited() {
         let mut failed = FailedLogins::default();
         let said = (0..1000).filter(|i| failed.add(LOGINS_LOGGED_US + i).0).count() as u64;
         assert_eq!(said, LOGINS_LOGGED_MAX);
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_file_is_replaced_whole_and_nothing_is_left_beside_it() {
+    fn a_rewritten_file_is_replaced_and_no_temporary_file_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("strand.conf");
         fs::write(&path, "port 1\n").expect("a file");
@@ -580,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_waits_for_the_temporary_file_is_not_written_through() {
+    fn a_planted_link_at_a_temporary_name_is_not_written_through() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, victim) = (folder.path().join("users.acl"), folder.path().join("victim"));
         fs::write(&victim, "precious").expect("a file");

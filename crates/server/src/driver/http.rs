@@ -60,7 +60,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let watch = session_end.watch();
     let outgoing = Outgoing::default();
     let stream = Stream::open(socket, tls, context.ring.as_ref())?;
-    stream.receive_for(true);
+    stream.set_receive_limit(true);
     let greeting =
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
@@ -70,11 +70,11 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         socket,
         context,
         addresses,
-        told_to_end: false,
+        is_ending: false,
         greeting,
         waiting: connection.holding(),
         idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
-        patience: Patience::new(Duration::from_secs(config.login_timeout_s())),
+        client_deadline: ClientDeadline::new(Duration::from_secs(config.login_timeout_s())),
         watch: watch.clone(),
         turn: 0,
         connection,
@@ -115,11 +115,11 @@ struct HttpSide<'c> {
     context: &'c Context,
     /// The peer's address and the local address.
     addresses: [String; 2],
-    told_to_end: bool,
+    is_ending: bool,
     /// Deadline of the TLS handshake. `None` when the handshake is done.
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
-    patience: Patience,
+    client_deadline: ClientDeadline,
     /// Counts the bytes that wait to be sent, and the received bytes that wait for hyper.
     waiting: Holding,
     watch: Watch,
@@ -133,18 +133,18 @@ impl Future for HttpSide<'_> {
         let this = self.get_mut();
         // Without a session (for example after its idle timeout) no more requests are possible.
         let ends = this.context.stopping() || this.connection.has_lost_session();
-        if ends && !std::mem::replace(&mut this.told_to_end, true) {
+        if ends && !std::mem::replace(&mut this.is_ending, true) {
             this.connection.end_gracefully();
         }
-        this.socket.borrow_mut().set_entered(this.connection.has_entered());
+        this.socket.borrow_mut().set_logged_in(this.connection.is_logged_in());
         loop {
             let begun = this.connection.requests();
             if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
-                if this.socket.borrow().is_hello && this.context.may_warn() {
+                if this.socket.borrow().is_client_hello_seen && this.context.may_warn() {
                     let [peer, here] = &this.addresses;
-                    tracing::warn!("{peer} sends TLS to {here}, which takes none; tls-http-port is for it");
+                    tracing::warn!("{peer} sends TLS to {here}, which is not a TLS port: see tls-http-port");
                 }
-                return Poll::Ready(match (done, this.socket.borrow_mut().no_tls.take()) {
+                return Poll::Ready(match (done, this.socket.borrow_mut().tls_error.take()) {
                     (_, Some(e)) => Err(e),
                     (Ok(()), None) => Ok("closed"),
                     (Err(e), None) => Err(io::Error::other(e)),
@@ -153,11 +153,11 @@ impl Future for HttpSide<'_> {
             let mut socket = this.socket.borrow_mut();
             // The session usually answers a new request at once. The new response can then go out together with the
             // waiting bytes.
-            let more = this.connection.requests() != begun && this.connection.has_asked();
+            let more = this.connection.requests() != begun && this.connection.has_unread_commands();
             if !more || socket.out.len() >= SEND_BYTES_MIN {
                 socket.send()?;
             }
-            if !this.connection.can_go_on() && !socket.poll_ready(cx) {
+            if !this.connection.can_continue() && !socket.poll_ready(cx) {
                 break;
             }
         }
@@ -177,23 +177,23 @@ impl Future for HttpSide<'_> {
                 return Poll::Ready(Ok("no TLS handshake in time"));
             }
         }
-        let (answers, entered) = (this.connection.is_answering(), this.connection.has_entered());
+        let (answers, is_logged_in) = (this.connection.is_answering(), this.connection.is_logged_in());
         let received = this.socket.borrow().received;
-        if this.patience.poll(cx, entered, answers, received).is_ready() {
-            if !this.connection.give_up() {
-                return Poll::Ready(Ok(if entered {
+        if this.client_deadline.poll(cx, is_logged_in, answers, received).is_ready() {
+            if !this.connection.stop_waiting() {
+                return Poll::Ready(Ok(if is_logged_in {
                     "no head in time"
                 } else {
                     "not authenticated in time"
                 }));
             }
             // End the connection after the current response. The client gets one more time limit to take the response.
-            this.told_to_end = true;
+            this.is_ending = true;
             this.connection.end_gracefully();
             cx.waker().wake_by_ref();
         }
         if this.idle.poll(cx, alive, this.connection.is_busy()).is_ready() {
-            if !this.connection.give_up() {
+            if !this.connection.stop_waiting() {
                 return Poll::Ready(Ok("idle"));
             }
             // Send the response with the reason. The client gets one more timeout to take the response.
@@ -215,8 +215,8 @@ impl IdleWatch {
     fn new(timeout: Duration) -> IdleWatch {
         IdleWatch { timeout, timer: None, seen: (0, 0) }
     }
-    /// Ready when nothing happened for longer than the timeout. `alive` changes with every activity. `busy`: the
-    /// session is working, which counts as activity for any length of time.
+    /// Ready when the connection had no activity for longer than the timeout. `alive` changes with every activity. With
+    /// `busy` the session is working, and the connection does not count as idle.
     fn poll(&mut self, cx: &mut task::Context<'_>, alive: (u64, u64), busy: bool) -> Poll<()> {
         if self.timeout.is_zero() {
             return Poll::Pending;
@@ -232,10 +232,10 @@ impl IdleWatch {
     }
 }
 
-/// Ends a connection whose client takes too long to authenticate or to send a head. The time runs from connecting
-/// until a request has entered the session, and from the first byte of a head until its request begins. Single
-/// bytes do not extend it.
-struct Patience {
+/// Ends a connection whose client takes too long to authenticate or to send a head. The limit runs from the connect
+/// until a request has logged the session in, and from the first byte of a head until its request starts. A client
+/// that sends single bytes does not extend the limit.
+struct ClientDeadline {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     /// Start of the current wait for the client. `None` while nothing is expected from the client.
@@ -244,16 +244,22 @@ struct Patience {
     received: u64,
 }
 
-impl Patience {
-    fn new(limit: Duration) -> Patience {
-        Patience { limit, timer: None, since: None, received: 0 }
+impl ClientDeadline {
+    fn new(limit: Duration) -> ClientDeadline {
+        ClientDeadline { limit, timer: None, since: None, received: 0 }
     }
     /// Ready when the time limit is over. The next wait then starts with the full limit.
-    fn poll(&mut self, cx: &mut task::Context<'_>, entered: bool, answers: bool, received: u64) -> Poll<()> {
+    fn poll(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        is_logged_in: bool,
+        answers: bool,
+        received: u64,
+    ) -> Poll<()> {
         if answers {
             self.received = received;
         }
-        let awaits = !entered || received > self.received;
+        let awaits = !is_logged_in || received > self.received;
         if !awaits || self.limit.is_zero() {
             // Do not disarm the timer. It costs one check when it fires.
             self.since = None;
@@ -277,8 +283,8 @@ impl Patience {
 /// The socket, as hyper sees it.
 struct Socket {
     stream: Stream,
-    /// True when a request has entered the session.
-    has_entered: bool,
+    /// True when a request has logged the session in.
+    is_logged_in: bool,
     /// The chain into which the socket is read. Empty between reads.
     input: Chain,
     /// Bytes that wait to be sent.
@@ -286,96 +292,97 @@ struct Socket {
     outgoing: Outgoing,
     watch: Watch,
     /// True when a read from the socket is worthwhile.
-    unread: bool,
+    may_read: bool,
     /// True when a write to the socket is worthwhile.
-    unwritten: bool,
+    may_write: bool,
     /// True when hyper waits for bytes.
     wants_read: bool,
     /// True when hyper waits until everything is sent.
-    wants_end: bool,
+    wants_all_sent: bool,
     /// Number of bytes moved in this turn of the task.
-    moved: usize,
+    moved_bytes: usize,
     turn: u64,
     /// Total number of bytes sent.
     sent: u64,
     /// Total number of bytes received.
     received: u64,
     /// Why the TLS handshake failed, if it failed.
-    no_tls: Option<io::Error>,
+    tls_error: Option<io::Error>,
     /// True when the peer began with TLS, which this door does not take.
-    is_hello: bool,
+    is_client_hello_seen: bool,
 }
 
 impl Socket {
     fn new(stream: Stream, outgoing: Outgoing, watch: Watch) -> Socket {
         Socket {
             stream,
-            has_entered: false,
+            is_logged_in: false,
             input: Chain::new(),
             out: Chain::new(),
             outgoing,
             watch,
-            unread: true,
-            unwritten: true,
+            may_read: true,
+            may_write: true,
             wants_read: false,
-            wants_end: false,
-            moved: 0,
+            wants_all_sent: false,
+            moved_bytes: 0,
             turn: 0,
             sent: 0,
             received: 0,
-            no_tls: None,
-            is_hello: false,
+            tls_error: None,
+            is_client_hello_seen: false,
         }
     }
-    /// Notes whether a request has entered the session. Before that the socket gets little buffer space.
-    fn set_entered(&mut self, entered: bool) {
-        if std::mem::replace(&mut self.has_entered, entered) != entered {
-            self.stream.receive_for(!entered);
+    /// Notes whether a request has logged the session in. Before a login the socket gets little buffer space.
+    fn set_logged_in(&mut self, is_logged_in: bool) {
+        if std::mem::replace(&mut self.is_logged_in, is_logged_in) != is_logged_in {
+            self.stream.set_receive_limit(!is_logged_in);
         }
     }
     /// Number of bytes that may still be moved in this turn.
-    fn room(&mut self) -> usize {
+    fn bytes_left_in_turn(&mut self) -> usize {
         if std::mem::replace(&mut self.turn, self.watch.turn()) != self.watch.turn() {
-            self.moved = 0;
+            self.moved_bytes = 0;
         }
-        MOVED_BYTES_MAX.saturating_sub(self.moved)
+        MOVED_BYTES_MAX.saturating_sub(self.moved_bytes)
     }
     /// Sends as much as the socket takes.
     fn send(&mut self) -> io::Result<()> {
-        while self.unwritten && !self.out.is_empty() {
-            let room = self.room();
+        while self.may_write && !self.out.is_empty() {
+            let room = self.bytes_left_in_turn();
             if room == 0 {
                 return Ok(());
             }
             let written = self.stream.write(&mut self.out, room)?;
-            self.moved += written.bytes;
+            self.moved_bytes += written.bytes;
             self.sent += written.bytes as u64;
-            self.unwritten = !written.full;
+            self.may_write = !written.is_full;
             self.outgoing.set_unsent(self.out.len());
         }
         Ok(())
     }
-    /// True when hyper can continue at once with something for which hyper waits. Otherwise the task is woken later.
+    /// True when hyper can continue at once, because a read or write that hyper waits for is possible. Otherwise the
+    /// task is woken later.
     fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> bool {
         let reading = std::mem::take(&mut self.wants_read);
-        let ending = std::mem::take(&mut self.wants_end);
+        let ending = std::mem::take(&mut self.wants_all_sent);
         let writing = !self.out.is_empty();
-        if self.room() == 0 {
+        if self.bytes_left_in_turn() == 0 {
             if reading || writing || ending {
                 // Let the worker's other connections run first.
-                self.stream.attend(reading);
+                self.stream.prepare_to_yield(reading);
                 cx.waker().wake_by_ref();
             }
             return false;
         }
-        if reading && self.unread {
+        if reading && self.may_read {
             return true;
         }
-        // Bytes that could be written but were not are held back for a response that follows at once.
-        let blocked = writing && !self.unwritten;
+        // `out` may have bytes although the socket takes more: they wait for a response that follows at once.
+        let blocked = writing && !self.may_write;
         let (read, write) = self.stream.poll_ready(cx, reading, blocked || ending);
-        self.unread |= read;
-        self.unwritten |= write;
+        self.may_read |= read;
+        self.may_write |= write;
         read || write
     }
 }
@@ -390,9 +397,9 @@ impl Read for Io {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let socket = &mut *self.0.borrow_mut();
-        while socket.unread {
-            let most = if socket.has_entered { usize::MAX } else { STRANGER_READ_BYTES_MAX };
-            let room = socket.room().min(buf.remaining()).min(most);
+        while socket.may_read {
+            let most = if socket.is_logged_in { usize::MAX } else { STRANGER_READ_BYTES_MAX };
+            let room = socket.bytes_left_in_turn().min(buf.remaining()).min(most);
             if room == 0 {
                 break;
             }
@@ -405,19 +412,19 @@ impl Read for Io {
                 Err(e) if TlsError::is(&e) => {
                     // Send the TLS alert, which tells the peer the reason.
                     socket.stream.hang_up();
-                    socket.no_tls = Some(e);
+                    socket.tls_error = Some(e);
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
                 read => read?,
             };
-            socket.unread = !dry;
-            socket.moved += n;
+            socket.may_read = !dry;
+            socket.moved_bytes += n;
             if socket.received == 0 && !socket.stream.is_tls() {
-                socket.is_hello = is_client_hello(socket.input.front());
+                socket.is_client_hello_seen = is_client_hello(socket.input.front());
             }
             socket.received += n as u64;
             if read.is_some() {
-                // For hyper too, 0 bytes mean the end.
+                // hyper also reads 0 bytes as the end of the stream.
                 buf.put_slice(socket.input.front());
                 socket.input.clear();
                 return Poll::Ready(Ok(()));
@@ -444,10 +451,10 @@ impl Write for Io {
                 return Poll::Pending;
             }
         }
-        // hyper's parser answers a bad request with a response without a body. A quick check tells hyper's responses
-        // from Strand's.
+        // hyper's parser answers a bad request with a response without a body. `of_parser` recognises these responses
+        // and adds a body.
         if let [one] = bufs
-            && let Some(response) = strand_http::of_parser(one, socket.is_hello)
+            && let Some(response) = strand_http::of_parser(one, socket.is_client_hello_seen)
         {
             socket.out.push_slice(&response);
             return Poll::Ready(Ok(one.len()));
@@ -470,7 +477,7 @@ impl Write for Io {
             socket.stream.hang_up();
             return Poll::Ready(Ok(()));
         }
-        socket.wants_end = true;
+        socket.wants_all_sent = true;
         Poll::Pending
     }
 }

@@ -1,7 +1,7 @@
 //! [`LanePool`]: helper threads that run long commands, so that no worker does.
 //!
-//! A session has at most one job here. A session that ends leaves at most one job that has not begun, and counts
-//! as a client until that job has begun. So the queue is never longer than the limit of connections.
+//! A session has at most one job here. A session that ends leaves at most one job that has not started, and counts
+//! as a client until this job starts. So the queue is never longer than `maxclients`.
 //!
 //! Jobs that may take seconds (searches, LCS) have a queue of their own and only some of the threads. A long
 //! HGETALL or a flush does not wait behind them, and the many searches of one owner do not delay another's
@@ -17,7 +17,7 @@
 //! programs while it holds a shard: one wait of 9.7 ms was seen at nice 19.
 
 use super::clock::Clock;
-use super::fair::{Fair, Owner, SlotKind};
+use super::fair::{FairQueue, Owner, SlotKind};
 use super::priority;
 use super::wake::WakeCell;
 use parking_lot::{Condvar, Mutex};
@@ -54,14 +54,14 @@ struct Ticket {
 }
 
 /// Number of extra slots beyond `heavy_max` for heavy jobs of users and addresses without a running job.
-const KEPT_SLOTS: usize = 1;
+const RESERVED_SLOTS: usize = 1;
 
 /// The jobs that wait for a thread.
 #[derive(Default)]
 struct Jobs {
     light: VecDeque<Ticket>,
-    heavy: Fair<Ticket>,
-    hard: Fair<Ticket>,
+    heavy: FairQueue<Ticket>,
+    hard: FairQueue<Ticket>,
     /// True when all handles to the threads are dropped.
     closed: bool,
 }
@@ -69,7 +69,7 @@ struct Jobs {
 struct Queue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
-    hard_came: Condvar,
+    hard_arrived: Condvar,
     heavy_max: usize,
 }
 
@@ -85,7 +85,7 @@ impl Queue {
             let heavy_first = running < self.heavy_max.div_ceil(2);
             let slot = match heavy_first || (jobs.light.is_empty() && running < self.heavy_max) {
                 true => Some(SlotKind::Any),
-                false => (running < self.heavy_max + KEPT_SLOTS).then_some(SlotKind::Kept),
+                false => (running < self.heavy_max + RESERVED_SLOTS).then_some(SlotKind::Reserved),
             };
             if let Some((owner, ticket)) = slot.and_then(|slot| jobs.heavy.take(slot)) {
                 return Some((ticket, Some(owner)));
@@ -106,7 +106,7 @@ impl Queue {
             match jobs.hard.take(SlotKind::Any) {
                 Some(next) => return Some(next),
                 None if jobs.closed => return None,
-                None => self.hard_came.wait(&mut jobs),
+                None => self.hard_arrived.wait(&mut jobs),
             }
         }
     }
@@ -114,10 +114,10 @@ impl Queue {
         let (user, address) = ticket.job.owner();
         let owner = Owner { user, address: address.into() };
         let mut jobs = self.jobs.lock();
-        let came = match () {
+        let arrived = match () {
             () if ticket.job.is_hard() => {
                 jobs.hard.push(owner, ticket);
-                &self.hard_came
+                &self.hard_arrived
             }
             () if ticket.job.is_heavy() => {
                 jobs.heavy.push(owner, ticket);
@@ -129,14 +129,14 @@ impl Queue {
             }
         };
         drop(jobs);
-        came.notify_one();
+        arrived.notify_one();
     }
-    fn heavy_ended(&self, owner: &Owner) {
-        self.jobs.lock().heavy.ended(owner);
+    fn finish_heavy(&self, owner: &Owner) {
+        self.jobs.lock().heavy.finish(owner);
         self.changed.notify_all();
     }
-    fn hard_ended(&self, owner: &Owner) {
-        self.jobs.lock().hard.ended(owner);
+    fn finish_hard(&self, owner: &Owner) {
+        self.jobs.lock().hard.finish(owner);
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.0.jobs.lock().closed = true;
         self.0.changed.notify_all();
-        self.0.hard_came.notify_all();
+        self.0.hard_arrived.notify_all();
     }
 }
 
@@ -164,17 +164,17 @@ impl LanePool {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(heavy_max: usize, clock: Clock) -> io::Result<LanePool> {
-        let (changed, hard_came) = (Condvar::new(), Condvar::new());
-        let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_came, heavy_max });
+        let (changed, hard_arrived) = (Condvar::new(), Condvar::new());
+        let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_arrived, heavy_max });
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
-        for i in 0..heavy_max + KEPT_SLOTS + LIGHT_THREADS {
+        for i in 0..heavy_max + RESERVED_SLOTS + LIGHT_THREADS {
             let queue = queue.clone();
             let thread = thread::Builder::new().name(format!("lane-{i}")).stack_size(STACK_BYTES);
             thread.spawn(move || {
                 while let Some((ticket, heavy)) = queue.take() {
                     serve(&queue, ticket, clock);
                     if let Some(owner) = heavy {
-                        queue.heavy_ended(&owner);
+                        queue.finish_heavy(&owner);
                     }
                 }
             })?;
@@ -182,10 +182,10 @@ impl LanePool {
         for i in 0..HARD_THREADS {
             let queue = queue.clone();
             thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
-                priority::lower();
+                priority::set_lowest();
                 while let Some((owner, ticket)) = queue.take_hard() {
                     serve(&queue, ticket, clock);
-                    queue.hard_ended(&owner);
+                    queue.finish_hard(&owner);
                 }
             })?;
         }
@@ -199,8 +199,8 @@ impl LanePool {
 
 fn serve(queue: &Queue, Ticket { job, wake }: Ticket, clock: Clock) {
     let name = job.name();
-    let ran = catch_unwind(AssertUnwindSafe(|| job.try_run(clock.now(), &thread::yield_now)));
-    let done = match ran {
+    let result = catch_unwind(AssertUnwindSafe(|| job.try_run(clock.now(), &thread::yield_now)));
+    let done = match result {
         Ok(Ok(done)) => done,
         Ok(Err(job)) => return queue.push(Ticket { job, wake }),
         Err(_) => {

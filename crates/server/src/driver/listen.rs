@@ -48,7 +48,7 @@ impl BindError {
     }
 }
 
-/// Has no `source`, because the text has the cause in it.
+/// Has no `source`, because the text already contains the cause.
 impl std::error::Error for BindError {}
 
 /// Listens on every address of `bind`: `127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, or a host

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_of_targets_are_read_and_what_is_none_is_told() {
+    fn log_levels_of_targets_are_parsed_and_invalid_words_are_returned() {
         let (filter, unknown) =
             filter("notice", "strand_search=trace, strand::driver::host=off,bad,=warn,a=loud");
         assert_eq!(unknown, ["bad", "=warn", "a=loud"]);

@@ -15,7 +15,7 @@ use strand_engine::{Config, Engine};
 /// The messages to the service manager. Dropping this value removes the `pidfile`.
 pub struct Manager {
     pid_file: Option<PathBuf>,
-    is_told: bool,
+    is_supervised: bool,
 }
 
 impl Manager {
@@ -33,18 +33,18 @@ impl Manager {
         // Keep the absolute path, because the working folder may have changed when the file is removed.
         let pid_file = Some(path).filter(|path| !path.is_empty() && write(path));
         let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
-        Manager { pid_file, is_told: is_told(&config.supervised()) }
+        Manager { pid_file, is_supervised: is_supervised(&config.supervised()) }
     }
     /// Reports that the server takes connections.
     pub fn ready(&self) {
-        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+        self.send("STATUS=Ready to accept connections\nREADY=1\n");
     }
     /// Reports that the server begins to stop.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\n");
+        self.send("STOPPING=1\n");
     }
-    fn tell(&self, state: &str) {
-        if self.is_told
+    fn send(&self, state: &str) {
+        if self.is_supervised
             && let Err(e) = notify(state)
         {
             tracing::warn!("cannot notify systemd: {e}");
@@ -69,7 +69,7 @@ impl Drop for Manager {
 pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>> {
     let waits_us = env::var("WATCHDOG_USEC").ok().and_then(|us| us.parse::<u64>().ok()).filter(|us| *us > 0);
     let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid.parse() == Ok(std::process::id()));
-    let Some(waits_us) = waits_us.filter(|_| is_ours && is_told(&engine.config().supervised())) else {
+    let Some(waits_us) = waits_us.filter(|_| is_ours && is_supervised(&engine.config().supervised())) else {
         return Ok(None);
     };
     Ticker::start("watchdog", move || {
@@ -80,7 +80,7 @@ pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>>
                 }
             }
             false => {
-                tracing::error!("a worker is stuck, so systemd's watchdog gets no sign of life")
+                tracing::error!("a worker is stuck, so systemd's watchdog is not notified")
             }
         }
         Duration::from_micros(waits_us / 2)
@@ -89,20 +89,18 @@ pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>>
 }
 
 /// True when there is a service manager, and `supervised` allows messages to it.
-fn is_told(supervised: &str) -> bool {
-    let there_is_one = env::var_os("NOTIFY_SOCKET").is_some();
+fn is_supervised(supervised: &str) -> bool {
+    let has_socket = env::var_os("NOTIFY_SOCKET").is_some();
     match supervised {
-        "systemd" if !there_is_one => {
-            tracing::warn!(
-                "supervised systemd: NOTIFY_SOCKET is not set, nobody is told when the server is ready"
-            );
+        "systemd" if !has_socket => {
+            tracing::warn!("supervised systemd: NOTIFY_SOCKET is not set, so systemd is not notified");
             false
         }
         "upstart" => {
-            tracing::warn!("supervised upstart has no effect: upstart is not told when the server is ready");
+            tracing::warn!("supervised upstart has no effect: upstart is not supported");
             false
         }
-        "systemd" | "auto" => there_is_one,
+        "systemd" | "auto" => has_socket,
         _ => false,
     }
 }

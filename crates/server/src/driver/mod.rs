@@ -38,7 +38,7 @@ mod tls_stream;
 mod wake;
 mod worker;
 
-use accept::{Signals, Until, accept_until_stopped};
+use accept::{AcceptContext, Signals, accept_until_stopped};
 use clock::Clock;
 use door::{Door, Listener};
 pub use error::ServeError;
@@ -59,13 +59,14 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Default number of shards for each worker. With this number of shards, two workers rarely need one shard at the same time.
+/// Default number of shards for each worker. With this number of shards, two workers rarely need one shard at the
+/// same time.
 const SHARDS_PER_WORKER: usize = 64;
 /// Maximum number of worker threads.
 const WORKERS_MAX: usize = 256;
 
-/// Maximum wait for an aborted save, which ends after the current slice. The server does not wait longer for a disk
-/// that hangs.
+/// Maximum wait for an aborted save, in milliseconds. An aborted save ends after its current slice, unless the disk
+/// hangs.
 const SAVE_END_MS_MAX: usize = 5_000;
 
 /// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. CONFIG REWRITE writes to `config_file`.
@@ -77,7 +78,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
     let level =
         logging::start(&config).map_err(|error| ServeError::LogFile { file: config.logfile(), error })?;
     logging::log_panics();
-    report(&config);
+    log_ineffective_options(&config);
     let clients = allow_clients(&config)?;
     let tls = Tls::start(&config).map_err(ServeError::Tls)?;
     let listeners = door::open(&config)?;
@@ -85,7 +86,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
         && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
     {
         // Set the option, so that INFO and CONFIG GET show the port that the system picked.
-        settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
+        set_option(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
     symbols::start();
@@ -96,7 +97,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
 /// small pieces and at a low priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
-        tracing::warn!("freed memory goes back to the system in large pieces: {e}");
+        tracing::warn!("freed memory will be returned to the system in large pieces: {e}");
     }
     let start = || {
         priority::set(priority::PURGE_NICE);
@@ -144,7 +145,7 @@ fn start(
     engine.load_users()?;
     engine.open_history();
     engine.sample_heap();
-    host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).judge());
+    host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).findings());
     lock_snapshot(&engine, &host)?;
     let data = find_data(&engine, clock)?;
     listeners.extend(door::open_http(engine.config(), engine.needs_password())?);
@@ -167,9 +168,9 @@ fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
-        // Use one set of signal handlers for serving and for stopping, so that no signal is lost in between.
+        // Serving and stopping use one set of signal handlers, so that no signal between them is lost.
         let mut signals = Signals::new()?;
-        let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
+        let until = AcceptContext { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
         manager.stopping();
         Ok::<(), ServeError>(stop(workers, grace, &mut signals).await?)
@@ -192,7 +193,7 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), ServeError> {
     }
     match host.lock_snapshot(&config.dbfilename()) {
         Err(why) if why.kind() == io::ErrorKind::WouldBlock && config.has_default_save_points() => {
-            tracing::warn!("{why}. No snapshots are written here: `save` is empty");
+            tracing::warn!("{why}. This server writes no snapshots: its `save` is set to empty");
             let emptied = config.set(&[(b"save", b"")], false);
             emptied.map(drop).map_err(|e| ServeError::SavePoints(format!("{e:?}")))
         }
@@ -294,26 +295,26 @@ fn enter_dir(config: &Config) -> Result<(), ServeError> {
         let dir = String::from_utf8_lossy(&dir).into_owned();
         ServeError::Folder { dir, error }
     })?;
-    Ok(settle(config, &format!("dir {}", text::quote(&here)))?)
+    Ok(set_option(config, &format!("dir {}", text::quote(&here)))?)
 }
 
 /// Logs the given options that have no effect: one line for each that changes something in redis-server, and one
 /// line for all that have their defaults.
-fn report(config: &Config) {
+fn log_ineffective_options(config: &Config) {
     let (defaults, others): (Vec<_>, Vec<_>) = config.notes().into_iter().partition(|note| note.is_default);
     others.iter().for_each(|note| tracing::warn!("{note}"));
     if !defaults.is_empty() {
         let names: Vec<_> = defaults.iter().map(|note| note.name.as_str()).collect();
-        tracing::info!("options without effect here, given with their default values: {}", names.join(", "));
+        tracing::info!("ignored options that have their default values: {}", names.join(", "));
     }
 }
 
-/// Applies a CONFIG SET that concerns things outside the engine.
-fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
+/// Applies a CONFIG SET of an option that the driver uses: log, TLS, timeouts, profiling.
+fn apply_change(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" | "log-levels" => level.set(&engine.config().loglevel(), &engine.config().log_levels()),
         "heap-profiling" => engine.sample_heap(),
-        "timeout" => workers.iter().for_each(Worker::poke),
+        "timeout" => workers.iter().for_each(Worker::recheck_settings),
         name => {
             if let Some(why) = find(name.as_bytes()).and_then(|option| option.spec().no_effect) {
                 tracing::warn!("CONFIG SET: {name} has no effect: {why}");
@@ -343,13 +344,13 @@ fn allow_clients(config: &Config) -> Result<(usize, usize), ConfigError> {
     let allowed = files::clients_max(wanted, worker_count(config));
     if allowed < wanted {
         tracing::warn!("maxclients is lowered from {wanted} to {allowed}: see `ulimit -n`");
-        settle(config, &format!("maxclients {allowed}"))?;
+        set_option(config, &format!("maxclients {allowed}"))?;
     }
     Ok((wanted, allowed))
 }
 
 /// Sets an option to the value in use, so that INFO and CONFIG GET show this value.
-fn settle(config: &Config, line: &str) -> Result<(), ConfigError> {
+fn set_option(config: &Config, line: &str) -> Result<(), ConfigError> {
     config.load_text(line)
 }
 

@@ -14,7 +14,7 @@ use strand_engine::{Engine, OtlpCursor};
 /// Time between two messages.
 const STEP: Duration = Duration::from_secs(5);
 /// Time limit of each step: connecting, reading and writing.
-const PATIENCE: Duration = Duration::from_secs(3);
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of bytes of a response that are read, because only the first line of the response is used.
 const ANSWER_BYTES_MAX: usize = 256;
 
@@ -24,7 +24,7 @@ const ANSWER_BYTES_MAX: usize = 256;
 /// When the system gives no thread.
 pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
     let mut cursor = OtlpCursor::default();
-    let mut trouble = None;
+    let mut last_error = None;
     Ticker::start("otlp", move || {
         let endpoint = engine.config().otlp_endpoint();
         if endpoint.is_empty() {
@@ -36,12 +36,14 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
         let result = sent.map(|(path, body)| post(&endpoint, path, body)).find_map(Result::err);
         let result = result.map(|error| error.to_string());
         // Log an error only when it differs from the last one.
-        if result != trouble {
+        if result != last_error {
             match &result {
-                Some(why) => tracing::warn!("the OpenTelemetry collector {endpoint} was not reached: {why}"),
-                None => tracing::info!("the OpenTelemetry collector {endpoint} is reached again"),
+                Some(why) => {
+                    tracing::warn!("the OpenTelemetry collector {endpoint} cannot be reached: {why}")
+                }
+                None => tracing::info!("the OpenTelemetry collector {endpoint} can be reached again"),
             }
-            trouble = result;
+            last_error = result;
         }
         STEP
     })
@@ -54,12 +56,12 @@ fn parts(endpoint: &str) -> Option<(&str, &str)> {
     (!host.is_empty() && host.contains(':')).then_some((host, path.trim_end_matches('/')))
 }
 
-/// Why a collector did not take what was sent.
+/// Why a message did not reach the collector.
 #[derive(Debug, thiserror::Error)]
 enum PostError {
-    #[error("the endpoint is not of the form http://HOST:PORT")]
+    #[error("otlp-endpoint has another form: expected http://HOST:PORT")]
     Endpoint,
-    #[error("the host of the endpoint has no address")]
+    #[error("the host name of otlp-endpoint has no address")]
     NoAddress,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -70,8 +72,10 @@ enum PostError {
 fn post(endpoint: &str, path: &str, body: &str) -> Result<(), PostError> {
     let (host, prefix) = parts(endpoint).ok_or(PostError::Endpoint)?;
     let address = host.to_socket_addrs()?.next().ok_or(PostError::NoAddress)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.set_read_timeout(Some(PATIENCE)))?;
+    let mut stream = TcpStream::connect_timeout(&address, STEP_TIMEOUT)?;
+    stream
+        .set_write_timeout(Some(STEP_TIMEOUT))
+        .and_then(|()| stream.set_read_timeout(Some(STEP_TIMEOUT)))?;
     let head = format!(
         "POST {prefix}{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",

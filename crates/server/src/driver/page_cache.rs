@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Minimum number of bytes dropped from the page cache in one call, because `appendfsync always` syncs after every few
 /// commands.
-const GIVEN_BACK_MIN: u64 = 1 << 20;
+const DROPPED_BYTES_MIN: u64 = 1 << 20;
 /// Size of a page. The file's last, incomplete page stays in the cache, because the next write adds to that page.
 const PAGE_BYTES: u64 = 4096;
 
 /// The part of a file that was dropped from the page cache.
 #[derive(Debug, Default)]
 pub struct PageCache {
-    given_back: AtomicU64,
+    dropped_bytes: AtomicU64,
 }
 
 impl PageCache {
     /// Drops the synced part of the file from the page cache. `synced`: the number of bytes that are on the disk. Only
     /// one thread at a time may call this. The system may keep the pages, which does no harm.
-    pub fn give_back(&self, file: &File, synced: u64) {
-        let (from, end) = (self.given_back.load(Relaxed), synced - synced % PAGE_BYTES);
+    pub fn drop_synced(&self, file: &File, synced: u64) {
+        let (from, end) = (self.dropped_bytes.load(Relaxed), synced - synced % PAGE_BYTES);
         if end < from {
             // The file was truncated meanwhile.
-            self.given_back.store(end, Relaxed);
-        } else if end - from >= GIVEN_BACK_MIN {
+            self.dropped_bytes.store(end, Relaxed);
+        } else if end - from >= DROPPED_BYTES_MIN {
             let _ = fadvise(file, from, NonZeroU64::new(end - from), Advice::DontNeed);
-            self.given_back.store(end, Relaxed);
+            self.dropped_bytes.store(end, Relaxed);
         }
     }
 }
@@ -44,7 +44,7 @@ mod tests {
 
     /// A file whose pages were dropped still has its bytes, and a truncated file can be continued.
     #[test]
-    fn what_was_given_back_is_still_in_the_file() {
+    fn dropped_pages_are_still_in_the_file() {
         let mut file = tempfile::tempfile().expect("a file");
         let cache = PageCache::default();
         let mut written = Vec::new();
@@ -53,16 +53,16 @@ mod tests {
             file.write_all(&piece).expect("room");
             written.extend(piece);
             file.sync_data().expect("a disk");
-            cache.give_back(&file, written.len() as u64);
+            cache.drop_synced(&file, written.len() as u64);
         }
-        assert_eq!(cache.given_back.load(Relaxed), (5 << 20) + 70_005 - ((5 << 20) + 70_005) % PAGE_BYTES);
+        assert_eq!(cache.dropped_bytes.load(Relaxed), (5 << 20) + 70_005 - ((5 << 20) + 70_005) % PAGE_BYTES);
         file.set_len(100).expect("ours");
-        cache.give_back(&file, 100);
-        assert_eq!(cache.given_back.load(Relaxed), 0);
+        cache.drop_synced(&file, 100);
+        assert_eq!(cache.dropped_bytes.load(Relaxed), 0);
         file.set_len(0).expect("ours");
         file.rewind().expect("ours");
         file.write_all(&written).expect("room");
-        cache.give_back(&file, written.len() as u64);
+        cache.drop_synced(&file, written.len() as u64);
         let mut read = Vec::new();
         file.rewind().expect("ours");
         file.read_to_end(&mut read).expect("readable");

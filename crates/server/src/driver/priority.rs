@@ -1,9 +1,10 @@
-//! The priority of work that no worker may wait for ([`lower`]), and whether such work runs at all ([`starves`]).
+//! The priority of work that no worker may wait for ([`set_lowest`]), and whether such work runs at all
+//! ([`is_lowest_starved`]).
 //!
-//! Beside programs that never sleep, a thread of the lowest priority gets 0.5 % of a core: with three such programs on
-//! each core, `GET /v1/bundle` took 59 s (debug build, `sh -c 'while :; do :; done'` six times on two cores). A bundle is
-//! wanted most on a busy machine. So work that somebody waits for takes the usual priority there, and disturbs workers
-//! that share their cores anyway.
+//! Beside programs that never sleep, a thread of the lowest priority gets 0.5 % of a core: with three such programs
+//! on each core, `GET /v1/bundle` took 59 s (debug build, `sh -c 'while :; do :; done'` six times on two cores). A
+//! bundle is wanted most on a busy machine. So on such a machine, work that somebody waits for takes the usual
+//! priority. The workers there share their cores with other programs anyway.
 
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,42 +19,43 @@ const LOWEST_NICE: i32 = 19;
 /// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
 pub const PURGE_NICE: i32 = 10;
 
-/// Processor time of a trial: several time slices, because the system gives every new thread its first slice soon.
+/// Processor time that a trial uses. It is longer than one time slice, because a new thread gets its first slice soon.
 const TRIAL: Duration = Duration::from_millis(8);
 /// A trial that takes longer than this got less than 4 % of a core.
 const TRIAL_MAX: Duration = Duration::from_millis(200);
-/// The result of a trial holds for this time.
-const HOLDS: Duration = Duration::from_secs(2);
+/// The result of a trial is valid for this time.
+const RESULT_VALID: Duration = Duration::from_secs(2);
 
 /// The time of the last trial, and its result.
-static LAST: Mutex<Option<(Instant, bool)>> = Mutex::new(None);
+static LAST_TRIAL: Mutex<Option<(Instant, bool)>> = Mutex::new(None);
 
 /// Gives the calling thread a nice value. If the system refuses, the thread works at the usual priority.
 pub fn set(nice: i32) {
-    // On Linux a call without an id affects only the calling thread. A failure only means longer waits for others.
+    // On Linux a call without an id affects only the calling thread. After a failure, workers on
+    // this core wait longer.
     let _ = rustix::process::setpriority_process(None, nice);
 }
 
 /// Gives the calling thread the lowest priority.
-pub fn lower() {
+pub fn set_lowest() {
     set(LOWEST_NICE);
 }
 
-/// True when a thread of the lowest priority gets less than 4 % of a core now. Blocks the caller for 8 to 200 ms, unless
-/// the last trial was a moment ago.
-pub fn starves() -> bool {
-    let mut last = LAST.lock();
+/// True when a thread of the lowest priority gets less than 4 % of a core now. Blocks the caller for 8 to 200 ms,
+/// unless the last trial was a moment ago.
+pub fn is_lowest_starved() -> bool {
+    let mut last = LAST_TRIAL.lock();
     match *last {
-        Some((at, starves)) if at.elapsed() < HOLDS => starves,
-        _ => last.insert((Instant::now(), is_slow())).1,
+        Some((at, is_lowest_starved)) if at.elapsed() < RESULT_VALID => is_lowest_starved,
+        _ => last.insert((Instant::now(), run_trial())).1,
     }
 }
 
 /// Runs a trial. A thread cannot take its priority back, so the trial has a thread of its own.
-fn is_slow() -> bool {
+fn run_trial() -> bool {
     let (done, over) = sync_channel(1);
     let trial = move || {
-        lower();
+        set_lowest();
         let until = processor_time() + TRIAL;
         while processor_time() < until {
             std::hint::spin_loop();

@@ -1,7 +1,7 @@
 //! [`Profiles`]: where memory is allocated and processor time is spent. Can be used in production at any time.
 //!
-//! Memory: jemalloc records the stack of one allocation per [`SAMPLE_BYTES`]. It counts the stack while the memory is
-//! in use (heap), and for ever (allocs). A stack costs about 15 us, so 400 MB of allocations per second cost 0.15 % of
+//! Memory: jemalloc records the stack of one allocation per [`SAMPLE_BYTES`]. The `heap` profile has the stacks whose
+//! memory is still in use, the `allocs` profile has all stacks. A stack costs about 15 us, so 400 MB of allocations per second cost 0.15 % of
 //! a core. Processor time: a signal comes [`CPU_HZ_MAX`] times per second of processor time or less often ([`cpu_hz`]),
 //! only while a profile is taken.
 //!
@@ -9,7 +9,7 @@
 //! functions in a stack show the purpose of its memory ([`label`]).
 
 use super::stacks::{Stacks, StacksError};
-use super::symbols::{NoNames, Symbols, apart};
+use super::symbols::{NoNames, Symbols, on_names_thread};
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,10 +28,10 @@ use tikv_jemalloc_ctl::{Access, AsName};
 const CPU_HZ_MAX: u32 = 99;
 /// Maximum number of microseconds per second that the samples of all cores may take together: 1 % of one core.
 const SAMPLING_US_MAX: u32 = 10_000;
-/// Microseconds of one sample, more than double of what was measured: 11 us. A worker that took all of a core with GET and
-/// SET (pipeline 30) spent 0.11 % of its time in samples at 99 a second: 37 of 34,645 samples of `perf record -e cpu-clock
-/// -F 2999 -g` beside `curl 'http://HOST:8379/debug/pprof/profile?seconds=10'`. The names at the end take 50 ms once, at
-/// the lowest priority.
+/// Microseconds of one sample, more than double of what was measured: 11 us. A worker that took all of a core with
+/// GET and SET (pipeline 30) spent 0.11 % of its time in samples at 99 a second: 37 of 34,645 samples of `perf record
+/// -e cpu-clock -F 2999 -g` beside `curl 'http://HOST:8379/debug/pprof/profile?seconds=10'`. The names at the end
+/// take 50 ms once, at the lowest priority.
 const SAMPLE_US: u32 = 25;
 /// When a CPU profile was not fetched for this time after its end, it is dropped.
 const UNFETCHED: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ const DUMP_BYTES_MAX: u64 = 256 << 20;
 #[derive(Default)]
 pub struct Profiles {
     cpu: Mutex<Option<Running>>,
-    /// Locked while a heap profile is made, because making a profile takes memory.
+    /// Locked while a heap profile is made, so that only one profile takes memory at a time.
     heap: Mutex<()>,
 }
 
@@ -69,7 +69,7 @@ pub enum ProfileError {
     #[error("ERR no such profile is being taken")]
     Unknown,
     /// The sampling of allocations cannot be turned on or off.
-    #[error("ERR allocations cannot be sampled: {0}")]
+    #[error("ERR the sampling of allocations cannot be changed: {0}")]
     Allocations(tikv_jemalloc_ctl::Error),
     /// The allocator was configured without sampling.
     #[error("ERR the allocator was started without sampling (prof:false)")]
@@ -92,7 +92,7 @@ pub enum ProfileError {
         /// The length of the profile.
         bytes: u64,
     },
-    /// Nothing looks up the names of the functions.
+    /// The names of the functions cannot be looked up.
     #[error("ERR {0}")]
     Names(NoNames),
     /// The profile cannot be compressed.
@@ -120,8 +120,8 @@ impl Profiles {
             ProfileRequest::CpuStop { id, folded } => self.stop(id, folded),
         }
     }
-    /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are taken,
-    /// which may take a second on a busy machine.
+    /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are
+    /// taken, which may take a second on a busy machine.
     pub fn tick(&self) {
         let Some(mut running) = self.cpu.try_lock() else { return };
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
@@ -160,7 +160,7 @@ impl Profiles {
         let running = place.take_if(|_| is_its).ok_or(ProfileError::Unknown)?;
         let took = running.began.elapsed();
         let ns = 1_000_000_000 / i64::from(running.hz);
-        let report = apart(move || running.guard.report().build()).map_err(ProfileError::Names)?;
+        let report = on_names_thread(move || running.guard.report().build()).map_err(ProfileError::Names)?;
         let report = report.map_err(ProfileError::Samples)?;
         let samples = report.data.iter().map(|(stack, count)| {
             let symbols = stack.frames.iter().flatten();
@@ -210,10 +210,10 @@ impl Profiles {
             let mut symbols = Symbols::default();
             let stacks = stacks(&text).into_iter();
             let stacks =
-                stacks.filter(|(_, counts)| wanted.iter().any(|counted| counts[counted.first()] > 0));
+                stacks.filter(|(_, counts)| wanted.iter().any(|counted| counts[counted.value_index()] > 0));
             stacks.map(|(addresses, counts)| (symbols.frames(&addresses), counts)).collect()
         };
-        Ok(Dump { stacks: apart(named).map_err(ProfileError::Names)?, time_ns })
+        Ok(Dump { stacks: on_names_thread(named).map_err(ProfileError::Names)?, time_ns })
     }
 }
 
@@ -228,7 +228,7 @@ enum Counted {
 
 impl Counted {
     /// Index of the first of the two numbers in a [`Stack`] that this counts.
-    fn first(self) -> usize {
+    fn value_index(self) -> usize {
         match self {
             Counted::Heap => 0,
             Counted::Allocs => 2,
@@ -246,7 +246,7 @@ struct Dump {
 
 impl Dump {
     fn profile(&self, counted: Counted) -> Profile {
-        let first = counted.first();
+        let first = counted.value_index();
         let names = match counted {
             Counted::Heap => ["inuse_objects", "inuse_space"],
             Counted::Allocs => ["alloc_objects", "alloc_space"],
@@ -286,8 +286,8 @@ fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, ProfileError> {
     out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(ProfileError::Compress)
 }
 
-/// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses one file in memory for
-/// all dumps: a full disk, or one that is slow, is no hindrance.
+/// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses one file in
+/// memory for all dumps: a full or slow disk does not matter.
 fn dump() -> Result<String, ProfileError> {
     static FILE: OnceLock<(File, &'static [u8])> = OnceLock::new();
     if b"opt.prof\0".name().read() != Ok(true) {
@@ -298,7 +298,7 @@ fn dump() -> Result<String, ProfileError> {
         None => {
             let made = memfd_create("heap-profile", MemfdFlags::CLOEXEC);
             let file: File = made.map_err(|e| ProfileError::File(e.into()))?.into();
-            // jemalloc's interface wants a name that lives for ever.
+            // jemalloc's interface requires a name with a static lifetime.
             let path = format!("/proc/self/fd/{}\0", file.as_raw_fd()).into_bytes().leak();
             FILE.get_or_init(|| (file, path))
         }
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_is_read_and_what_is_no_dump_is_nothing() {
+    fn a_heap_dump_is_parsed_and_other_text_gives_no_stacks() {
         let text = "heap_v2/4194304\n  t*: 3: 600 [9: 900]\n  t0: 3: 600 [9: 900]\n@ 0x10 0x2f\n  t*: 2: 400 [5: 1000]\n  \
                     t0: 2: 400 [5: 1000]\n@ zz 0x3\n  t*: x\n\nMAPPED_LIBRARIES:\n@ 0x99\n  t*: 1: 1 [1: 1]\n";
         assert_eq!(stacks(text), [(vec![0x10, 0x2f], [2, 400, 5, 1000]), (vec![3], [0; 4])]);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_tell_family_and_purpose() {
+    fn labels_name_the_family_and_the_purpose_of_a_stack() {
         let frames = |names: &[&str]| -> Vec<Frame> {
             names.iter().map(|name| Frame { function: name.to_string(), ..Frame::default() }).collect()
         };

@@ -1,4 +1,4 @@
-//! [`Changes`]: lets helper threads wait for a change by another thread.
+//! [`Changes`]: a counter of changes that helper threads can wait on.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_ends_the_wait_and_none_is_missed() {
+    fn a_change_ends_the_wait_even_if_it_came_first() {
         let changes = Changes::default();
         let seen = changes.changes();
         assert!(!changes.wait(seen, Some(1)), "nothing has changed");

@@ -6,7 +6,7 @@
 //! that blocks the signal (the allocator's own) or that is in an uninterruptible call.
 
 use super::profiles::Profiles;
-use super::symbols::{NoNames, Symbols, apart};
+use super::symbols::{NoNames, Symbols, on_names_thread};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -23,7 +23,7 @@ const THREAD_MAX: Duration = Duration::from_millis(50);
 /// Maximum time to wait for all stacks of a call.
 const ALL_MAX: Duration = Duration::from_secs(1);
 /// Time between two checks whether the handler has recorded a stack.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
+const CHECK_INTERVAL: Duration = Duration::from_micros(200);
 /// The sampler also has a clock of processor time. One tick per second on it disturbs no thread.
 const TICKS_HZ: i32 = 1;
 /// Maximum number of functions of a stack in a log line. The innermost functions show what the thread does.
@@ -38,8 +38,8 @@ pub type Stacks = HashMap<i32, Vec<Frame>>;
 /// Why there are no stacks.
 #[derive(Debug, thiserror::Error)]
 pub enum StacksError {
-    /// Both need the one signal handler.
-    #[error("there are no stacks of the program while processor time is sampled")]
+    /// A profile of processor time is being taken. Stacks and profiles need the same signal handler.
+    #[error("no stacks: a profile of processor time is being taken")]
     Sampled,
     /// The sampler does not start.
     #[error("there are no stacks of the program: {0}")]
@@ -47,22 +47,22 @@ pub enum StacksError {
     /// A thread cannot be asked for its stack.
     #[error("there are no stacks of the program: {0}")]
     Signal(io::Error),
-    /// Nothing looks up the names of the functions.
+    /// The names of the functions cannot be looked up.
     #[error(transparent)]
     Names(#[from] NoNames),
 }
 
-/// The stacks of these threads of the process. `at_once`: the sampler starts on the calling thread, because the threads
-/// are in a state that may end soon. The caller must not sample processor time at the same time.
+/// The stacks of these threads of the process. `at_once`: start the sampler on the calling thread, because the threads
+/// may soon leave the state that is to be seen. The caller must not sample processor time at the same time.
 ///
 /// # Errors
 /// When the sampler does not start, or the kernel has no descriptors of threads.
 pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
-    // These libraries are left out: an interrupted unwinder would be entered again. The C library does not need to be
-    // left out: a thread that waits is in it, and the unwinder finds its tables there without a lock.
+    // Do not unwind from these libraries, because they contain the unwinder, which must not be entered while it is
+    // interrupted. The C library is allowed: waiting threads are in it, and its tables are found without a lock.
     let builder = ProfilerGuardBuilder::default().frequency(TICKS_HZ).blocklist(&["libgcc", "vdso"]);
     // The sampler reads the tables of names when it starts.
-    let guard = if at_once { builder.build() } else { apart(move || builder.build())? };
+    let guard = if at_once { builder.build() } else { on_names_thread(move || builder.build())? };
     let guard = guard.map_err(StacksError::Sampler)?;
     let mut found = Vec::new();
     let (mut seen, until) = (HashSet::new(), Instant::now() + ALL_MAX);
@@ -78,10 +78,13 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
             Err(e) => return Err(StacksError::Signal(e)),
         }
     }
-    Ok(apart(move || {
+    Ok(on_names_thread(move || {
         drop(guard);
         let mut symbols = Symbols::default();
-        found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect()
+        found
+            .into_iter()
+            .map(|(tid, addresses)| (tid, without_handler_frames(symbols.frames(&addresses))))
+            .collect()
     })?)
 }
 
@@ -92,14 +95,14 @@ fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::R
     let descriptor = pidfd_open(pid, of_thread())?;
     let until = Instant::now() + THREAD_MAX;
     while Instant::now() < until {
-        // A handler that finds the record in use leaves nothing, so the signal is sent again.
+        // A handler that finds the record in use records nothing, so the signal is sent again.
         pidfd_send_signal(&descriptor, Signal::PROF)?;
         for _ in 0..8 {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
             let report = guard.report().build_unresolved().map_err(io::Error::other)?;
             if let Some(stack) = report.data.keys().find(|stack| !seen.contains(&stack.thread_id)) {
                 seen.insert(stack.thread_id);
-                // The first function of a thread returns to nowhere.
+                // The outermost function of a thread has the return address 0.
                 let addresses = stack.frames.iter().map(|frame| frame.ip() as usize);
                 return Ok(Some(addresses.filter(|at| *at != 0).collect()));
             }
@@ -114,7 +117,7 @@ fn of_thread() -> PidfdFlags {
 }
 
 /// Removes the frames of the signal handler, so that the thread's own frames are left.
-fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
+fn without_handler_frames(mut frames: Vec<Frame>) -> Vec<Frame> {
     if let Some(at) = frames.iter().rposition(|frame| frame.function.contains(HANDLER)) {
         frames.drain(..(at + 2).min(frames.len()));
     }
@@ -123,7 +126,7 @@ fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
 
 /// Where the thread `name` is, in the kernel and in the program, as text for a log line. Empty when there is no such
 /// thread.
-pub fn place(profiles: &Profiles, name: &str) -> String {
+pub fn describe_thread(profiles: &Profiles, name: &str) -> String {
     let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
     let stacks = profiles.stacks(&[tid], true);
     let stack = match stacks.as_ref().map(|all| all.get(&tid)) {
@@ -159,19 +162,19 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_and_threads_that_work_show_where() {
-        let (told, tids) = channel();
+    fn stacks_show_the_functions_of_waiting_and_working_threads() {
+        let (sender, tids) = channel();
         let (wait_end, waits) = channel();
         let (work_end, works) = channel();
-        let tell = |told: &Sender<i32>| told.send(rustix::thread::gettid().as_raw_nonzero().get());
+        let send_tid = |sender: &Sender<i32>| sender.send(rustix::thread::gettid().as_raw_nonzero().get());
         let named = |name: &str| thread::Builder::new().name(name.into());
-        let told_too = told.clone();
+        let second_sender = sender.clone();
         let waiting = named("stacks-waits").spawn(move || {
-            tell(&told).expect("the test listens");
+            send_tid(&sender).expect("the test listens");
             a_function_that_waits(&waits)
         });
         let working = named("stacks-works").spawn(move || {
-            tell(&told_too).expect("the test listens");
+            send_tid(&second_sender).expect("the test listens");
             a_function_that_works(&works)
         });
         let mut threads: Vec<i32> = tids.iter().take(2).collect();
@@ -186,7 +189,7 @@ mod tests {
             Ok(stacks) if !shows(&stacks, "waits") || !shows(&stacks, "works") => None,
             done => Some(done),
         });
-        let line = place(&profiles, "stacks-works");
+        let line = describe_thread(&profiles, "stacks-works");
         drop((wait_end, work_end));
         waiting.map(|thread| thread.join()).expect("a thread").expect("it ends");
         working.map(|thread| thread.join()).expect("a thread").expect("it ends");
@@ -198,8 +201,11 @@ mod tests {
         let stacks =
             stacks.expect("both functions are found").expect("the kernel has descriptors of threads");
         assert!(!stacks.values().flatten().any(|frame| frame.function.contains(HANDLER)), "{stacks:?}");
-        assert!(line.starts_with("; the thread is R") && line.contains("a_function_that_works"), "{line}");
-        assert_eq!(place(&profiles, "no-such-thread"), "");
+        assert!(
+            line.starts_with("; the thread is in state R") && line.contains("a_function_that_works"),
+            "{line}"
+        );
+        assert_eq!(describe_thread(&profiles, "no-such-thread"), "");
         // This is no separate test, because stacks and CPU profiles need the same signal handler.
         let id = profiles.take(ProfileRequest::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads, false).expect_err("it is busy");

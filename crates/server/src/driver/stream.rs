@@ -42,7 +42,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
 use strand_http::pipe::SessionEnd;
-use strand_http::turns::step_back;
+use strand_http::turns::yield_to_ready_tasks;
 use strand_ring::{Port, Ready, Ring};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -78,11 +78,11 @@ pub struct Written {
     /// Number of bytes taken from the output.
     pub bytes: usize,
     /// True when the stream takes no more bytes now.
-    pub full: bool,
+    pub is_full: bool,
 }
 
 impl Stream {
-    /// Takes over a socket: encrypted with `tls`, else by `ring` if the worker has one.
+    /// Makes a stream of a socket: encrypted if `tls` is given, otherwise driven by `ring` if the worker has a ring.
     ///
     /// # Errors
     /// Errors of the socket.
@@ -117,7 +117,7 @@ impl Stream {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.measure(meter),
-            Stream::Pipe(back) => back.measure(meter),
+            Stream::Pipe(end) => end.measure(meter),
         }
     }
     /// Number of bytes that the stream has received from the peer and the task has not yet read.
@@ -127,19 +127,19 @@ impl Stream {
             Stream::Polled(_) | Stream::Tls(_) | Stream::Pipe(_) => 0,
         }
     }
-    /// Sets how much is received ahead of the task: very little for a `stranger` (nobody has authenticated), the
-    /// usual amount otherwise.
-    pub fn receive_for(&self, stranger: bool) {
+    /// Sets how many bytes a ring may receive before the task reads them: very few for a `stranger` (a peer that has
+    /// not authenticated), otherwise the usual number.
+    pub fn set_receive_limit(&self, stranger: bool) {
         if let Stream::Ring(port) = self {
             port.receive_ahead(stranger.then_some(STRANGER_BYTES_MAX));
         }
     }
     /// Call this before the task yields to other tasks. `reading`: the task's next step is to read.
-    pub fn attend(&mut self, reading: bool) {
+    pub fn prepare_to_yield(&mut self, reading: bool) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.attend(reading),
-            Stream::Pipe(back) => back.rest(),
+            Stream::Pipe(end) => end.end_turn(),
         }
     }
     /// Asks the kernel not to delay the next acknowledgement.
@@ -156,7 +156,7 @@ impl Stream {
             Stream::Polled(stream) => (&*SockRef::from(&*stream)).read(target).map(|n| (n, n < room)),
             Stream::Ring(port) => port.read(target),
             Stream::Tls(stream) => stream.read(target),
-            Stream::Pipe(back) => return Ok(back.read(target)),
+            Stream::Pipe(end) => return Ok(end.read(target)),
         };
         let (n, dry) = match read {
             Ok((n, dry)) => (Some(n), dry),
@@ -180,14 +180,14 @@ impl Stream {
             Stream::Polled(stream) => {
                 let written = write_some(stream, output, bytes_max)?;
                 output.advance(written.bytes);
-                if written.full {
+                if written.is_full {
                     clear_readiness(stream, Interest::WRITABLE);
                 }
                 Ok(written)
             }
             Stream::Ring(port) => match port.write(output, bytes_max) {
-                Ok(bytes) => Ok(Written { bytes, full: false }),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
+                Ok(bytes) => Ok(Written { bytes, is_full: false }),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, is_full: true }),
                 Err(e) => Err(e),
             },
             Stream::Tls(stream) => {
@@ -197,9 +197,9 @@ impl Stream {
                 }
                 Ok(written)
             }
-            Stream::Pipe(back) => {
-                let bytes = back.write(output, bytes_max);
-                Ok(Written { bytes, full: bytes == 0 })
+            Stream::Pipe(end) => {
+                let bytes = end.write(output, bytes_max);
+                Ok(Written { bytes, is_full: bytes == 0 })
             }
         }
     }
@@ -222,7 +222,7 @@ impl Stream {
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
-    /// Whether a read, and whether a write, is worthwhile now. The task is woken when that changes.
+    /// Returns whether a read and whether a write may succeed now. Otherwise the task is woken when one may succeed.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, reading: bool, writing: bool) -> (bool, bool) {
         match self {
             Stream::Polled(stream) => (
@@ -241,7 +241,7 @@ impl Stream {
                 let ready = port.poll(cx, reading, writing);
                 (reading && ready.read, writing && ready.write)
             }
-            Stream::Pipe(back) => (reading && back.can_read(), writing && back.can_write()),
+            Stream::Pipe(end) => (reading && end.can_read(), writing && end.can_write()),
         }
     }
     /// Waits until a read or a write, if wanted, is worthwhile, or until `other` is ready. When neither is wanted,
@@ -268,15 +268,15 @@ impl Stream {
                 })
                 .await;
             }
-            Stream::Pipe(back) => {
+            Stream::Pipe(end) => {
                 return poll_fn(|cx| {
                     if let Poll::Ready(other) = other(cx) {
                         return Poll::Ready(Waited::Other(other));
                     }
                     Waited::of(
-                        reading && back.can_read(),
-                        writing && back.can_write(),
-                        watching && back.is_closed(),
+                        reading && end.can_read(),
+                        writing && end.can_write(),
+                        watching && end.is_closed(),
                     )
                 })
                 .await;
@@ -296,7 +296,7 @@ impl Stream {
     /// Closes the sending side, and drops a limited amount of unread input.
     pub fn hang_up(&mut self) {
         if let Stream::Tls(stream) = self {
-            stream.say_end();
+            stream.send_close_notify();
         }
         self.socket().into_iter().for_each(hang_up);
     }
@@ -346,7 +346,7 @@ async fn broken(socket: &TcpStream, watching: bool) {
     }
 }
 
-/// What ended a wait.
+/// The reason for the end of a wait.
 pub enum Waited<E> {
     /// The socket is ready for a read or a write.
     Socket {
@@ -402,9 +402,9 @@ fn write_some(stream: &TcpStream, output: &Chain, bytes_max: usize) -> io::Resul
         several => (&*socket).write_vectored(several),
     };
     match written {
-        Ok(bytes) => Ok(Written { bytes, full: bytes < offered }),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
-        Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Written { bytes: 0, full: false }),
+        Ok(bytes) => Ok(Written { bytes, is_full: bytes < offered }),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, is_full: true }),
+        Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Written { bytes: 0, is_full: false }),
         Err(e) => Err(e),
     }
 }
@@ -428,8 +428,8 @@ pub async fn drive(ring: &Ring) -> io::Result<()> {
         if ring.turn()? {
             // Yield twice: the woken tasks first read and prefetch, then run. After that the ring submits their replies
             // at once.
-            step_back().await;
-            step_back().await;
+            yield_to_ready_tasks().await;
+            yield_to_ready_tasks().await;
             continue;
         }
         poll_fn(|cx| {

@@ -1,14 +1,14 @@
-//! [`Symbols`]: names of functions, by the program's own tables. [`apart`]: work that reads these tables.
+//! [`Symbols`]: names of functions, by the program's own tables. [`on_names_thread`]: work that reads these tables.
 //!
-//! The first name makes the library read all tables: 50 to 100 ms of processor time without a pause, and 100 MB of memory
-//! or more. So this work has a thread of its own, at the lowest priority. The thread holds no lock that a worker needs,
-//! so a worker on the same core goes first. At the priority of workers, a worker waited for the end of a time slice. Net
-//! p99.9 of a GET beside `strand bundle` (`make cliffs ARGS='--only "9 strand bundle" --scale 0.25'`, the server on one
-//! core): 4.2 ms before, 0.4 to 0.5 ms now; nice 10 gained a quarter of that. The price: while a load takes all of the
-//! one core, a bundle takes 2.0 s in place of 0.5 s (quick profile). Where the lowest priority starves
-//! ([`priority::starves`]), a second thread works at the usual priority.
+//! The first name makes the library read all tables: 50 to 100 ms of processor time without a pause, and 100 MB of
+//! memory or more. So this work has a thread of its own, at the lowest priority. The thread holds no lock that a
+//! worker needs, so a worker on the same core goes first. At the priority of workers, a worker waited for the end of
+//! a time slice. Net p99.9 of a GET beside `strand bundle` (`make cliffs ARGS='--only "9 strand bundle" --scale
+//! 0.25'`, the server on one core): 4.2 ms before, 0.4 to 0.5 ms now; nice 10 gained a quarter of that. The price:
+//! while a load takes all of the one core, a bundle takes 2.0 s in place of 0.5 s (quick profile). Where the lowest
+//! priority starves ([`priority::is_lowest_starved`]), a second thread works at the usual priority.
 //!
-//! A bundle asks for names four times. So the tables are kept for [`TABLES_KEPT`] after the last question.
+//! A bundle looks names up four times, so the tables are kept for [`TABLES_KEPT`] after the last look-up.
 
 use super::priority;
 use std::collections::HashMap;
@@ -51,12 +51,12 @@ fn resolve(address: usize) -> Vec<Frame> {
     frames
 }
 
-/// The tables of names take tens of megabytes. They are freed when nobody has asked for a name for this time.
+/// The tables of names take tens of megabytes. They are freed when no name was looked up for this time.
 const TABLES_KEPT: Duration = Duration::from_secs(2);
 
-/// The thread of [`apart`] with the lowest priority. `None` when the system could not create it.
-static LOWEST: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names", priority::lower));
-/// The thread of [`apart`] for a machine on which the lowest priority starves.
+/// The thread of [`on_names_thread`] with the lowest priority. `None` when the system could not create it.
+static LOWEST: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names", priority::set_lowest));
+/// The thread of [`on_names_thread`] for a machine on which the lowest priority starves.
 static USUAL: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names-usual", || ()));
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -89,7 +89,7 @@ pub fn start() {
     LazyLock::force(&LOWEST);
 }
 
-/// The thread that looks names up does not run, or its work panicked.
+/// The error when the thread that looks names up does not run, or its work panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the names of functions cannot be looked up: the thread for it is not running")]
 pub struct NoNames;
@@ -98,13 +98,13 @@ pub struct NoNames;
 ///
 /// # Errors
 /// When there is no such thread, or `work` panics.
-pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoNames> {
+pub fn on_names_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoNames> {
     let (done, result) = sync_channel(1);
     let work = move || {
         // The caller waits for this message.
         let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
     };
-    let thread = if priority::starves() { &*USUAL } else { &*LOWEST };
+    let thread = if priority::is_lowest_starved() { &*USUAL } else { &*LOWEST };
     thread.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or(NoNames)?;
     result.recv().map_err(|_| NoNames)?.map_err(|_| NoNames)
 }

@@ -14,7 +14,7 @@ use strand_diag::history::Figure;
 /// Maximum number of thread names that get a series of their own. All other threads share one series.
 const THREAD_NAMES_MAX: usize = 16;
 /// Name of the shared series.
-const OTHERS: &str = "others";
+const OTHER_THREADS: &str = "others";
 /// Path of a process's own control group (version 2).
 const CGROUP: &str = "/sys/fs/cgroup";
 
@@ -30,7 +30,7 @@ struct Thread {
     voluntary: u64,
     forced: u64,
     /// Number of the last round in which the thread existed.
-    look: u64,
+    round: u64,
 }
 
 /// The watch over the kernel's figures: see the module.
@@ -41,7 +41,7 @@ pub struct SystemWatch {
     wait_ns: u64,
     voluntary: u64,
     forced: u64,
-    look: u64,
+    round: u64,
 }
 
 impl SystemWatch {
@@ -49,7 +49,7 @@ impl SystemWatch {
     pub fn figures(&mut self) -> Vec<Figure> {
         let mut out = Vec::new();
         if let Ok(me) = Process::myself() {
-            self.look_at_threads(&me);
+            self.sample_threads(&me);
             process(&me, &mut out);
         }
         out.push(Figure::rate("cpu.waiting", "cores", self.wait_ns as f64 / NS));
@@ -64,40 +64,40 @@ impl SystemWatch {
         }
         out
     }
-    fn look_at_threads(&mut self, me: &Process) {
-        self.look += 1;
+    fn sample_threads(&mut self, me: &Process) {
+        self.round += 1;
         let Ok(tasks) = me.tasks() else { return };
         for task in tasks.flatten() {
             let (Ok(times), Ok(status)) = (task.schedstat(), task.status()) else { continue };
             let thread = self.threads.entry(task.tid).or_default();
-            thread.name = family(&status.name);
-            thread.look = self.look;
+            thread.name = thread_group(&status.name);
+            thread.round = self.round;
             let grown = |last: &mut u64, now: u64| now.saturating_sub(std::mem::replace(last, now));
             let cpu_ns = grown(&mut thread.cpu_ns, times.sum_exec_runtime);
             self.wait_ns += grown(&mut thread.wait_ns, times.run_delay);
             self.voluntary += grown(&mut thread.voluntary, status.voluntary_ctxt_switches.unwrap_or(0));
             self.forced += grown(&mut thread.forced, status.nonvoluntary_ctxt_switches.unwrap_or(0));
             let is_known = self.cpu_ns.contains_key(&thread.name) || self.cpu_ns.len() < THREAD_NAMES_MAX;
-            let name = if is_known { thread.name.as_str() } else { OTHERS };
+            let name = if is_known { thread.name.as_str() } else { OTHER_THREADS };
             match self.cpu_ns.get_mut(name) {
                 Some(sum) => *sum += cpu_ns,
                 None => _ = self.cpu_ns.insert(name.to_string(), cpu_ns),
             }
         }
-        let look = self.look;
-        self.threads.retain(|_, thread| thread.look == look);
+        let round = self.round;
+        self.threads.retain(|_, thread| thread.round == round);
     }
 }
 
 /// The name under which a thread is counted: each worker by itself, other threads of one kind together.
-fn family(name: &str) -> String {
+fn thread_group(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     let name: String = name.chars().map(plain).collect();
     if name.starts_with("worker") {
         return name;
     }
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
-    if kind.is_empty() { OTHERS.into() } else { kind.into() }
+    if kind.is_empty() { OTHER_THREADS.into() } else { kind.into() }
 }
 
 fn process(me: &Process, out: &mut Vec<Figure>) {
@@ -270,7 +270,7 @@ pub fn thread_place(name: &str) -> Option<(i32, String)> {
     })?;
     let waits_in = fs::read_to_string(format!("/proc/self/task/{tid}/wchan")).unwrap_or_default();
     let waits_in = if matches!(waits_in.as_str(), "" | "0") { "nothing" } else { waits_in.as_str() };
-    Some((tid, format!("; the thread is {state}, and waits in the kernel for {waits_in}")))
+    Some((tid, format!("; the thread is in state {state}, and waits in the kernel in {waits_in}")))
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn threads_are_counted_by_name_and_what_they_used_stays() {
+    fn thread_times_are_summed_by_name_and_survive_the_thread() {
         for (name, counted) in [
             ("worker-3", "worker-3"),
             ("lane-11", "lane"),
@@ -287,7 +287,7 @@ mod tests {
             ("a/b \u{7}", "a_b__"),
             ("17", "others"),
         ] {
-            assert_eq!(family(name), counted);
+            assert_eq!(thread_group(name), counted);
         }
         let mut watch = SystemWatch::default();
         let (go, wait) = channel::<()>();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_are_there_once_each() {
+    fn every_figure_exists_exactly_once() {
         let figures = SystemWatch::default().figures();
         for name in [
             "cpu.user",

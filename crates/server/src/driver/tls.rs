@@ -110,9 +110,9 @@ pub enum TlsError {
     #[error("tls-protocols: '{0}' is none of TLSv1.2, TLSv1.3")]
     Version(String),
     /// No suite belongs to one of the versions.
-    #[error("tls-protocols and tls-ciphers do not go together: {0}")]
+    #[error("no suite of tls-ciphers or tls-ciphersuites belongs to a version of tls-protocols: {0}")]
     Suites(rustls::Error),
-    /// Clients need certificates, and no authority is named that may sign the certificates.
+    /// Clients need certificates, but no option names the authorities that sign them.
     #[error(
         "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
          tls-auth-clients are enabled!"
@@ -146,7 +146,7 @@ pub enum TlsError {
         error: FileError,
     },
     /// The certificate and the key do not belong together.
-    #[error("{certificate} and {key} cannot be used: {error}")]
+    #[error("the certificate {certificate} and the key {key} do not match: {error}")]
     Pair {
         /// The file of the certificate.
         certificate: String,
@@ -163,29 +163,29 @@ pub enum FileError {
     /// The operating system refused the call.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The file has none of the sections that are looked for.
-    #[error("no such PEM section in it")]
+    /// The file has no section of the expected kind.
+    #[error("the file has no PEM section of this kind: expected -----BEGIN ...")]
     NoSection,
     /// A section of the file is damaged.
     #[error("{0}")]
     Pem(PemError),
     /// The file has no certificate.
-    #[error("no certificate in it")]
+    #[error("the file has no certificate: expected -----BEGIN CERTIFICATE-----")]
     NoCertificate,
     /// The certificate cannot be an authority.
     #[error("{0}")]
     Authority(rustls::Error),
-    /// The key is encrypted in a form that is not read.
-    #[error("encrypted in OpenSSL's old way: `openssl pkcs8 -topk8` makes a file that can be read")]
+    /// The key is encrypted in a format that is not supported.
+    #[error("the key is encrypted in OpenSSL's old format: convert the file with `openssl pkcs8 -topk8`")]
     OldEncryption,
-    /// The key is encrypted.
-    #[error("it is encrypted, and there is no tls-key-file-pass")]
+    /// The key is encrypted, and no password is configured.
+    #[error("the key is encrypted: expected its password in tls-key-file-pass")]
     NoPassword,
     /// The encrypted key is damaged.
     #[error("{0}")]
     EncryptedKey(pkcs8::Error),
     /// The key is encrypted with another password.
-    #[error("tls-key-file-pass does not open it")]
+    #[error("tls-key-file-pass is not the password of the key")]
     WrongPassword,
 }
 
@@ -233,10 +233,10 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsError> {
     server.ignore_client_order = config.number(Opt::TlsPreferServerCiphers) == 1;
     server.session_storage = match config.number(Opt::TlsSessionCaching) {
         1 => Arc::new(Sessions {
-            kept: ServerSessionMemoryCache::new(
+            cache: ServerSessionMemoryCache::new(
                 config.number(Opt::TlsSessionCacheSize).clamp(1, SESSIONS_MAX) as usize,
             ),
-            kept_s: config.number(Opt::TlsSessionCacheTimeout) as u64,
+            ttl_s: config.number(Opt::TlsSessionCacheTimeout) as u64,
             start: Instant::now(),
         }),
         _ => {
@@ -339,8 +339,8 @@ fn roots(file: &str, folder: &str) -> Result<RootCertStore, TlsError> {
 /// appended to the session.
 #[derive(Debug)]
 struct Sessions {
-    kept: Arc<ServerSessionMemoryCache>,
-    kept_s: u64,
+    cache: Arc<ServerSessionMemoryCache>,
+    ttl_s: u64,
     start: Instant,
 }
 
@@ -348,20 +348,20 @@ impl Sessions {
     fn fresh(&self, mut session: Vec<u8>) -> Option<Vec<u8>> {
         let at = session.split_off(session.len().checked_sub(size_of::<u64>())?);
         let put_s = u64::from_be_bytes(at.try_into().ok()?);
-        (self.start.elapsed() < Duration::from_secs(put_s.saturating_add(self.kept_s))).then_some(session)
+        (self.start.elapsed() < Duration::from_secs(put_s.saturating_add(self.ttl_s))).then_some(session)
     }
 }
 
 impl StoresServerSessions for Sessions {
     fn put(&self, key: Vec<u8>, mut session: Vec<u8>) -> bool {
         session.extend_from_slice(&self.start.elapsed().as_secs().to_be_bytes());
-        self.kept.put(key, session)
+        self.cache.put(key, session)
     }
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.fresh(self.kept.get(key)?)
+        self.fresh(self.cache.get(key)?)
     }
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.fresh(self.kept.take(key)?)
+        self.fresh(self.cache.take(key)?)
     }
     fn can_cache(&self) -> bool {
         true
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_redis_s_and_others_are_refused_by_name() {
+    fn redis_s_suite_names_are_accepted_and_others_refused_by_name() {
         let suites =
             |a: &str, b: &str| provider(a, b).map(|p| p.cipher_suites.len()).map_err(|e| e.to_string());
         assert_eq!(suites("", ""), Ok(9));
@@ -388,12 +388,12 @@ mod tests {
     #[test]
     fn a_tls_session_is_forgotten_after_its_time() {
         let sessions =
-            |kept_s| Sessions { kept: ServerSessionMemoryCache::new(100), kept_s, start: Instant::now() };
-        let kept = sessions(300);
-        assert!(kept.put(b"k".to_vec(), b"session".to_vec()));
-        assert_eq!(kept.get(b"k"), Some(b"session".to_vec()));
-        assert_eq!(kept.take(b"k"), Some(b"session".to_vec()));
-        assert_eq!(kept.take(b"k"), None);
+            |ttl_s| Sessions { cache: ServerSessionMemoryCache::new(100), ttl_s, start: Instant::now() };
+        let sessions_cache = sessions(300);
+        assert!(sessions_cache.put(b"k".to_vec(), b"session".to_vec()));
+        assert_eq!(sessions_cache.get(b"k"), Some(b"session".to_vec()));
+        assert_eq!(sessions_cache.take(b"k"), Some(b"session".to_vec()));
+        assert_eq!(sessions_cache.take(b"k"), None);
         let gone = sessions(0);
         gone.put(b"k".to_vec(), b"session".to_vec());
         assert_eq!(gone.get(b"k"), None);

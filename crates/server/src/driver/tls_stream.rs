@@ -56,12 +56,12 @@ pub struct TlsStream {
 }
 
 /// Reads the socket for rustls, and notes when the socket has no more data.
-struct Tap<'a> {
+struct SocketReader<'a> {
     socket: SockRef<'a>,
     dry: bool,
 }
 
-impl Read for Tap<'_> {
+impl Read for SocketReader<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&*self.socket).read(target);
         self.dry = match &read {
@@ -118,7 +118,7 @@ impl TlsStream {
                 true => return Err(ErrorKind::WouldBlock.into()),
                 false => {}
             }
-            let mut tap = Tap { socket: SockRef::from(&self.socket), dry: false };
+            let mut tap = SocketReader { socket: SockRef::from(&self.socket), dry: false };
             let read = self.tls.read_tls(&mut tap);
             dry = tap.dry;
             match read {
@@ -145,7 +145,7 @@ impl TlsStream {
         let bytes = self.tls.writer().write_vectored(&slices[..n])?;
         output.advance(bytes);
         let sent = self.send()?;
-        Ok(Written { bytes, full: !sent || bytes == 0 })
+        Ok(Written { bytes, is_full: !sent || bytes == 0 })
     }
     /// True when no taken bytes wait for the socket.
     pub fn is_sent(&self) -> bool {
@@ -163,7 +163,7 @@ impl TlsStream {
         (&self.socket, &mut self.tls)
     }
     /// Sends a TLS close alert.
-    pub fn say_end(&mut self) {
+    pub fn send_close_notify(&mut self) {
         self.tls.send_close_notify();
         // The peer may be gone already, so an error of the socket does not matter.
         let _ = self.send();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_before_the_wait_is_not_lost_and_two_count_once() {
+    fn a_wake_before_the_wait_is_kept_and_two_wakes_count_once() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);

@@ -31,7 +31,7 @@ const ARRIVALS_PER_TURN_MAX: usize = 16;
 
 /// Maximum number of warnings about peers in an interval.
 const WARNINGS_MAX: u32 = 10;
-/// Length of this interval in milliseconds.
+/// Length of the interval of [`WARNINGS_MAX`], in milliseconds.
 const WARN_MS: u64 = 10_000;
 
 /// What every worker shares.
@@ -52,12 +52,12 @@ enum Message {
     /// Serve this connection.
     Serve(Arrival),
     /// Wake every connection, to check its settings again.
-    Poke,
-    /// Finish running commands within this time, then end.
+    RecheckSettings,
+    /// Finish running commands, but end after this time at the latest.
     Stop(Duration),
 }
 
-/// The handle to a worker's thread.
+/// The acceptor's handle to a worker thread.
 pub struct Worker {
     messages: UnboundedSender<Message>,
     connections: Arc<AtomicUsize>,
@@ -87,16 +87,16 @@ impl Worker {
                 stopping: Cell::new(false),
                 busy: Cell::new(0),
                 connections: count,
-                emptied: Notify::new(),
+                all_closed: Notify::new(),
                 wakes: RefCell::default(),
-                next: Cell::new(0),
+                next_id: Cell::new(0),
                 rng: RefCell::new(fastrand::Rng::new()),
-                warned: Cell::new(None),
+                warnings: Cell::new(None),
             });
-            // Tell the thread that starts this worker, because that thread waits for the worker.
+            // Notify the thread that starts this worker, because that thread waits until the worker is ready.
             let _ = ready.send(());
             // Dropping the tasks ends the remaining connections when the grace time is over.
-            LocalSet::new().block_on(&runtime, attend(index, inbox, context));
+            LocalSet::new().block_on(&runtime, run_worker(index, inbox, context));
         })?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
@@ -112,8 +112,8 @@ impl Worker {
         let _ = self.messages.send(Message::Serve(arrival));
     }
     /// Makes every connection check its settings again.
-    pub fn poke(&self) {
-        let _ = self.messages.send(Message::Poke);
+    pub fn recheck_settings(&self) {
+        let _ = self.messages.send(Message::RecheckSettings);
     }
     /// Makes the worker finish what is in flight within `grace`, then end.
     pub fn stop(&self, grace: Duration) {
@@ -137,12 +137,12 @@ pub struct Context {
     /// Number of connections that yielded and have more to do.
     busy: Cell<usize>,
     connections: Arc<AtomicUsize>,
-    emptied: Notify,
+    all_closed: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
-    next: Cell<u64>,
+    next_id: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
     /// Start of the current interval, and the number of warnings in the interval.
-    warned: Cell<Option<(Instant, u32)>>,
+    warnings: Cell<Option<(Instant, u32)>>,
 }
 
 impl Context {
@@ -165,11 +165,11 @@ impl Context {
     }
     /// True when one more warning about a peer may be logged. The limit keeps faults of peers from filling the log.
     pub fn may_warn(&self) -> bool {
-        let (since, count) = match self.warned.get() {
+        let (since, count) = match self.warnings.get() {
             Some((since, count)) if since.elapsed() < Duration::from_millis(WARN_MS) => (since, count),
             _ => (Instant::now(), 0),
         };
-        self.warned.set(Some((since, count.saturating_add(1))));
+        self.warnings.set(Some((since, count.saturating_add(1))));
         count < WARNINGS_MAX
     }
     fn wake_all(&self) {
@@ -192,44 +192,44 @@ fn start_ring(index: usize, loops: &Loops) -> Option<Ring> {
     match Ring::start() {
         Ok(ring) => Some(ring),
         Err(e) => {
-            loops.no_ring();
+            loops.count_without_ring();
             tracing::warn!("worker {index} has no io_uring ({e}) and uses epoll");
             None
         }
     }
 }
 
-async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+async fn run_worker(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
     if let Some(ring) = context.ring.clone() {
         let loops = context.loops.clone();
         tokio::task::spawn_local(async move {
             if let Err(e) = drive(&ring).await {
                 ring.fail(&e);
-                loops.no_ring();
+                loops.count_without_ring();
                 tracing::error!("io_uring failed: {e}; its connections are closed, new ones use epoll");
             }
         });
     }
-    tokio::task::spawn_local(hand_out(index, context.clone()));
+    tokio::task::spawn_local(deliver_messages(index, context.clone()));
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Serve(arrival) => {
                 let guard = Guard::new(&context);
-                tokio::task::spawn_local(host(arrival, guard));
+                tokio::task::spawn_local(serve_connection(arrival, guard));
                 arrivals += 1;
                 if arrivals == ARRIVALS_PER_TURN_MAX {
                     arrivals = 0;
                     tokio::task::yield_now().await;
                 }
             }
-            Message::Poke => context.wake_all(),
+            Message::RecheckSettings => context.wake_all(),
             Message::Stop(grace) => {
                 context.stopping.set(true);
                 context.wake_all();
                 let _ = tokio::time::timeout(grace, async {
                     while !context.wakes.borrow().is_empty() {
-                        context.emptied.notified().await;
+                        context.all_closed.notified().await;
                     }
                 })
                 .await;
@@ -241,7 +241,7 @@ async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc
 
 /// Delivers published messages to the subscribers among the worker's connections. Between deliveries the task yields to
 /// the connections.
-async fn hand_out(index: usize, context: Rc<Context>) {
+async fn deliver_messages(index: usize, context: Rc<Context>) {
     let wake = Arc::new(WakeCell::default());
     context.engine.set_delivery_wake(index, wake.clone());
     loop {
@@ -253,7 +253,7 @@ async fn hand_out(index: usize, context: Rc<Context>) {
     }
 }
 
-async fn host(arrival: Arrival, guard: Guard) {
+async fn serve_connection(arrival: Arrival, guard: Guard) {
     let (address, at, door) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone(), arrival.door);
     let served = match door.protocol {
         Protocol::Http => http::serve(arrival, guard.wake.clone(), &guard.context).await,
@@ -279,8 +279,8 @@ struct Guard {
 
 impl Guard {
     fn new(context: &Rc<Context>) -> Guard {
-        let id = context.next.get();
-        context.next.set(id + 1);
+        let id = context.next_id.get();
+        context.next_id.set(id + 1);
         let wake = Arc::new(WakeCell::default());
         context.wakes.borrow_mut().insert(id, wake.clone());
         Guard { context: context.clone(), wake, id }
@@ -293,7 +293,7 @@ impl Drop for Guard {
         wakes.remove(&self.id);
         self.context.connections.fetch_sub(1, Ordering::Relaxed);
         if wakes.is_empty() {
-            self.context.emptied.notify_one();
+            self.context.all_closed.notify_one();
         }
     }
 }

@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The connection cannot be opened, or broke.
-    #[error("the service at {address}: {error}")]
+    #[error("cannot reach the service at {address}: {error}")]
     Io {
         /// The address of the service.
         address: String,
@@ -22,9 +22,9 @@ pub enum AskError {
         error: io::Error,
     },
     /// The name of the host has no address.
-    #[error("{0}: no such address")]
+    #[error("the host of {0} has no address")]
     NoAddress(String),
-    /// Another program answers there.
+    /// Another program answers at this address.
     #[error("the program that answers at {0} is not `strand jobs serve`: check the address")]
     NoService(String),
     /// The service's own error.

@@ -94,7 +94,7 @@ pub struct ConfigError {
 enum ContentError {
     #[error("{0}")]
     Io(io::Error),
-    #[error("larger than {}", ByteSize(FILE_BYTES_MAX))]
+    #[error("the file is too large: expected at most {}", ByteSize(FILE_BYTES_MAX))]
     TooLarge,
     #[error("{0}")]
     Toml(toml::de::Error),
@@ -106,7 +106,7 @@ enum ContentError {
     NoToken(SocketAddr),
     #[error("memory is {}: expected at least {}", ByteSize(*.0), ByteSize(BUDGET_BYTES_MIN))]
     Memory(u64),
-    #[error("state: the folder for what has to outlive the service is missing")]
+    #[error("state is missing: expected the folder in which the service keeps its state")]
     NoState,
     #[error(
         "{key:?} is no key of this file: expected listen, memory, running, state, token, [[limit]] or [[job]]"
@@ -114,7 +114,7 @@ enum ContentError {
     Key { key: String },
     #[error("limit: {key:?} is no key of a limit: expected source, running or rate")]
     LimitKey { key: String },
-    #[error("limit: source is missing")]
+    #[error("limit: source is missing: expected the source that is limited")]
     LimitSource,
     #[error("limit of {source_name:?}: rate also needs running: expected running = NUMBER")]
     LimitRate { source_name: String },
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_everything() {
+    fn a_file_with_every_key_is_parsed() {
         let text = r#"
             listen = "127.0.0.1:0"
             memory = "512M"
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_files_are_errors_that_name_the_key() {
         for (text, word) in [
             ("", "state"),
             ("state = 1", "state"),

@@ -12,7 +12,7 @@ pub enum ServiceError {
     /// The file of the jobs cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A job of the file cannot stand beside the others.
+    /// A job of the file conflicts with another job.
     #[error(transparent)]
     Job(#[from] JobError),
     /// The folder of the state, or a file in it, cannot be used.
@@ -23,15 +23,19 @@ pub enum ServiceError {
         /// The operating system's error.
         error: io::Error,
     },
-    /// Another service has the folder of the state.
-    #[error("{folder}: another service is at work there", folder = folder.display())]
+    /// Another service uses the folder of the state.
+    #[error(
+        "{folder}: another `strand jobs serve` uses this folder: choose another `state`",
+        folder = folder.display()
+    )]
     Busy {
         /// The folder.
         folder: PathBuf,
     },
     /// The saved state of the jobs is damaged.
     #[error(
-        "{path}: {error}: restore the file, or remove it and add the jobs again that were added by HTTP",
+        "{path}: the saved state is damaged: {error}: restore a backup; or delete the file, and add the jobs again that \
+         were added over HTTP",
         path = path.display()
     )]
     State {
@@ -44,7 +48,7 @@ pub enum ServiceError {
     #[error("cannot find the program of this service: {0}")]
     Program(io::Error),
     /// The address of the service cannot be used.
-    #[error("{address}: {error}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,

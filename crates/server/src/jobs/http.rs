@@ -70,17 +70,18 @@ async fn answer(
     let (head, body) = request.into_parts();
     let header =
         |name| head.headers.get(name).and_then(|value: &hyper::header::HeaderValue| value.to_str().ok());
-    let (status, said) = match may_enter(service.token.as_deref(), header(AUTHORIZATION), header(HOST)) {
+    let (status, content) = match check_access(service.token.as_deref(), header(AUTHORIZATION), header(HOST))
+    {
         Err(text) => (StatusCode::FORBIDDEN, problem(text)),
         Ok(()) => match Limited::new(body, BODY_BYTES_MAX).collect().await {
-            Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large, or broke off")),
+            Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large or incomplete")),
             Ok(body) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
         },
     };
     let is_metrics = status == StatusCode::OK && head.uri.path() == METRICS;
-    let (media, text) = match said {
+    let (media, text) = match content {
         Value::String(text) if is_metrics => (PROMETHEUS, text),
-        said => ("application/json", format!("{said}\n")),
+        content => ("application/json", format!("{content}\n")),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
@@ -88,15 +89,23 @@ async fn answer(
     Ok(response)
 }
 
-fn may_enter(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> Result<(), &'static str> {
+fn check_access(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> Result<(), &'static str> {
     if let Some(token) = token {
-        let given = bearer.and_then(|bearer| bearer.strip_prefix("Bearer ")).unwrap_or_default();
-        return if is_equal(given, token) { Ok(()) } else { Err("the token of the file is needed") };
+        let definition = bearer.and_then(|bearer| bearer.strip_prefix("Bearer ")).unwrap_or_default();
+        return if is_equal(definition, token) {
+            Ok(())
+        } else {
+            Err("expected the header `Authorization: Bearer` with the token of the configuration file")
+        };
     }
     let host = host.unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     let is_address = name.parse::<IpAddr>().is_ok() || name == "localhost";
-    if is_address { Ok(()) } else { Err("the header Host names another machine") }
+    if is_address {
+        Ok(())
+    } else {
+        Err("the Host header names another machine: expected localhost or an IP address")
+    }
 }
 
 /// Compares two strings in a time that is equal for all strings of one length.
@@ -116,18 +125,21 @@ impl Service {
         if path == METRICS {
             return match *method {
                 Method::GET => (StatusCode::OK, Value::String(self.lock().board.metrics())),
-                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("GET")),
+                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("this path supports GET")),
             };
         }
         let Some(rest) = path.strip_prefix("/v1/jobs") else {
-            return (StatusCode::NOT_FOUND, problem("there are /v1/jobs and /metrics"));
+            return (
+                StatusCode::NOT_FOUND,
+                problem("there is nothing at this path: expected /v1/jobs or /metrics"),
+            );
         };
         let mut parts = rest.trim_start_matches('/').splitn(2, '/');
         let (name, what) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         if name.is_empty() {
             return match *method {
                 Method::GET => (StatusCode::OK, self.lock().board.list()),
-                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("GET")),
+                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("this path supports GET")),
             };
         }
         let mut state = self.lock();
@@ -144,9 +156,9 @@ impl Service {
             }
             (&Method::PUT, "") => {
                 let definition = match serde_json::from_slice::<Value>(body) {
-                    Ok(Value::Object(mut given)) => {
-                        given.insert("name".to_owned(), name.into());
-                        Definition::parse(given)
+                    Ok(Value::Object(mut definition)) => {
+                        definition.insert("name".to_owned(), name.into());
+                        Definition::parse(definition)
                     }
                     _ => Err(DefinitionError::NoObject),
                 };
@@ -190,19 +202,19 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use super::may_enter;
+    use super::check_access;
 
     #[test]
-    fn strangers_stay_outside() {
+    fn requests_without_token_or_from_other_hosts_are_refused() {
         for host in ["127.0.0.1:8390", "localhost", "[::1]:8390"] {
-            assert!(may_enter(None, None, Some(host)).is_ok(), "{host}");
+            assert!(check_access(None, None, Some(host)).is_ok(), "{host}");
         }
         for host in [None, Some("evil.example:8390"), Some("127.0.0.1.evil.example")] {
-            assert!(may_enter(None, None, host).is_err(), "{host:?}");
+            assert!(check_access(None, None, host).is_err(), "{host:?}");
         }
-        assert!(may_enter(Some("t"), Some("Bearer t"), Some("evil.example")).is_ok());
+        assert!(check_access(Some("t"), Some("Bearer t"), Some("evil.example")).is_ok());
         for bearer in [None, Some("Bearer "), Some("Bearer u"), Some("t"), Some("Bearer tt")] {
-            assert!(may_enter(Some("t"), bearer, Some("localhost")).is_err(), "{bearer:?}");
+            assert!(check_access(Some("t"), bearer, Some("localhost")).is_err(), "{bearer:?}");
         }
     }
 }

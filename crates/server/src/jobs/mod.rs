@@ -1,4 +1,5 @@
-//! `strand jobs serve`: runs imports as processes, as the board of `strand_import::jobs` decides.
+//! `strand jobs serve`: runs imports as processes. The [`Board`] of `strand_import::jobs` decides which run starts,
+//! waits or stops.
 //!
 //! A run of a job is a process of this program (`strand import --supervised`). The memory of a run is freed with its
 //! process. A run can be stopped and killed at any moment, and its records stay. A run reports its progress as lines
@@ -113,7 +114,7 @@ impl Service {
         self.state.lock().expect("nothing panics that holds it")
     }
 
-    /// Carries out the board's decisions, for ever.
+    /// Carries out the board's decisions until the process ends.
     fn run(self: &Arc<Self>) {
         let mut state = self.lock();
         self.watch(&mut state);
@@ -139,7 +140,7 @@ impl Service {
                     match Process::start(&self.binary, &words, name.clone(), self.clone()) {
                         Ok(process) => drop(state.processes.insert(name, process)),
                         Err(error) => {
-                            let why = format!("cannot begin: {error}");
+                            let why = format!("cannot start the process of the run: {error}");
                             state.board.report(&name, Report::Error(why, Value::Null));
                             state.board.ended(&name, None, now_ms());
                         }
@@ -147,20 +148,20 @@ impl Service {
                 }
                 Action::Grant(name) => state.with(&name, Process::grant),
                 Action::Stop(name) => state.with(&name, Process::stop),
-                Action::Continue(name) => state.with(&name, Process::go_on),
+                Action::Continue(name) => state.with(&name, Process::resume),
                 Action::Kill(name) => state.with(&name, Process::kill),
             }
         }
     }
 
     /// Handles a report of a job's process.
-    fn told(&self, name: &str, report: Report) {
+    fn report(&self, name: &str, report: Report) {
         self.lock().board.report(name, report);
         self.changed.notify_all();
     }
 
     /// Handles the end of a job's process.
-    fn ended(&self, name: &str, code: Option<i32>) {
+    fn run_ended(&self, name: &str, code: Option<i32>) {
         let mut state = self.lock();
         state.processes.remove(name);
         state.board.ended(name, code, now_ms());
@@ -169,7 +170,8 @@ impl Service {
         self.changed.notify_all();
     }
 
-    /// Writes the persistent state, if anything changed. A failure is reported and tried again.
+    /// Writes the persistent state, if anything changed. After a failure, prints the error and keeps the state marked
+    /// as changed, so the next call tries again.
     fn save(&self, state: &mut State) {
         if !std::mem::take(&mut state.is_dirty) {
             return;
@@ -184,7 +186,10 @@ impl Service {
             Ok(())
         };
         if let Err(error) = written() {
-            eprintln!("strand jobs: {}: {error}", self.folder.join(STATE_FILE).display());
+            eprintln!(
+                "strand jobs: cannot write {}, trying again: {error}",
+                self.folder.join(STATE_FILE).display()
+            );
             state.is_dirty = true;
         }
     }

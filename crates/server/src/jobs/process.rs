@@ -39,11 +39,11 @@ impl Process {
         else {
             child.kill()?;
             child.wait()?;
-            return Err(io::Error::other("the process has no handle"));
+            return Err(io::Error::other("the process of the run has no pidfd or no pipes"));
         };
         std::thread::Builder::new().name("job".to_owned()).stack_size(128 << 10).spawn(move || {
             let code = follow(child, stdout, &name, &service);
-            service.ended(&name, code);
+            service.run_ended(&name, code);
         })?;
         Ok(Process { stdin, handle })
     }
@@ -55,7 +55,7 @@ impl Process {
     pub(super) fn stop(&mut self) {
         self.signal(Signal::STOP);
     }
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume(&mut self) {
         self.signal(Signal::CONT);
     }
     pub(super) fn kill(&mut self) {
@@ -76,7 +76,7 @@ fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) 
             Ok(_) => {}
         }
         if let Some(report) = serde_json::from_slice(&line).ok().and_then(report) {
-            service.told(name, report);
+            service.report(name, report);
         }
     }
     child.wait().ok().and_then(|status| status.code())

@@ -1,8 +1,8 @@
 //! Jobs that run when their folder changes: one thread and one inotify queue for each.
 //!
-//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run
-//! finds out what changed, as any run does. So a lost or a doubled event costs at most one run. When the watching
-//! begins, a run starts, so a change before that is not missed.
+//! The thread only reports to the board that something changed. The board waits until the folder is quiet. The run then
+//! compares the folder as any run does, so a lost or duplicated event costs at most one run. A run also starts when a
+//! watch begins, so a change before the watch is not missed.
 
 use super::{Service, State, now_ms};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,9 +25,9 @@ const FOLDERS_MAX: usize = 100_000;
 /// Number of bytes of events that are read at once.
 const EVENTS_BYTES: usize = 64 << 10;
 /// Time between two checks whether the job must still be watched.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Pause before the next attempt to watch a folder that could not be watched.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Begins to watch the folders of all jobs that ask to be watched and are not watched yet.
@@ -38,7 +38,7 @@ impl Service {
                 continue;
             }
             if state.watched.len() >= WATCHED_MAX {
-                let text = format!("more than {WATCHED_MAX} jobs are watched");
+                let text = format!("too many watched jobs: expected at most {WATCHED_MAX}");
                 state.board.watching(&name, Some(text));
                 continue;
             }
@@ -55,14 +55,14 @@ impl Service {
         while self.still_watches(name, source) {
             let watched = Folders::watch(Path::new(source)).and_then(|mut folders| {
                 self.lock().board.watching(name, None);
-                self.stir(name);
-                folders.follow(&|| self.stir(name), &|| self.still_watches(name, source))
+                self.report_change(name);
+                folders.follow(&|| self.report_change(name), &|| self.still_watches(name, source))
             });
             match watched {
                 Ok(()) => return,
                 Err(error) => self.lock().board.watching(name, Some(error.to_string())),
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
@@ -76,18 +76,18 @@ impl Service {
         is_wanted
     }
 
-    fn stir(&self, name: &str) {
+    fn report_change(&self, name: &str) {
         self.lock().board.stir(name, now_ms());
         self.changed.notify_all();
     }
 }
 
-/// Why the folder of a job cannot be watched, or is not watched any more. The next attempt follows.
+/// Why the folder of a job cannot be watched. The thread tries again after [`RETRY_PAUSE`].
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
-    #[error("{path}: {error}", path = path.display())]
+    #[error("cannot watch {path}: {error}", path = path.display())]
     System { path: PathBuf, error: io::Error },
-    #[error("{root}: more than {FOLDERS_MAX} folders", root = root.display())]
+    #[error("{root}: too many folders to watch: expected at most {FOLDERS_MAX}", root = root.display())]
     TooMany { root: PathBuf },
     #[error("{root}: the kernel watches no more folders: raise fs.inotify.max_user_watches", root = root.display())]
     Kernel { root: PathBuf },
@@ -96,7 +96,7 @@ enum WatchError {
         root = root.display()
     )]
     Overflow { root: PathBuf },
-    #[error("{root}: the folder is gone", root = root.display())]
+    #[error("{root}: the folder was removed or renamed", root = root.display())]
     Gone { root: PathBuf },
 }
 
@@ -167,20 +167,24 @@ impl Folders {
         Ok(())
     }
 
-    /// Calls `stir` after each change, until `goes_on` returns false. Fails when the root is gone, or when events
-    /// were lost.
-    fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), WatchError> {
+    /// Calls `report_change` after each change, until `is_still_wanted` returns false. Fails when the root is gone,
+    /// or when events were lost.
+    fn follow(
+        &mut self,
+        report_change: &dyn Fn(),
+        is_still_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), WatchError> {
         let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
         loop {
             let mut ready = [PollFd::new(&self.queue, PollFlags::IN)];
-            match poll(&mut ready, Some(&LOOK_EVERY)) {
-                Ok(0) | Err(Errno::INTR) if goes_on() => continue,
+            match poll(&mut ready, Some(&CHECK_INTERVAL)) {
+                Ok(0) | Err(Errno::INTR) if is_still_wanted() => continue,
                 Ok(0) | Err(Errno::INTR) => return Ok(()),
                 Ok(_) => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.system_error(error)),
             }
             let added = self.read(&mut buffer)?;
-            stir();
+            report_change();
             for path in added {
                 if self.add(&path)?.is_some() {
                     self.add_below(&path)?;
@@ -189,7 +193,7 @@ impl Folders {
         }
     }
 
-    fn failed(&self, error: Errno) -> WatchError {
+    fn system_error(&self, error: Errno) -> WatchError {
         WatchError::System { path: self.root.clone(), error: error.into() }
     }
 
@@ -201,7 +205,7 @@ impl Folders {
             let event = match events.next() {
                 Ok(event) => event,
                 Err(Errno::AGAIN) => return Ok(added),
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.system_error(error)),
             };
             let (what, number) = (event.events(), event.wd());
             let has_moved = what.contains(ReadFlags::MOVE_SELF) && number == self.root_number;
@@ -214,9 +218,9 @@ impl Folders {
             if has_moved || !self.paths.contains_key(&self.root_number) {
                 return Err(WatchError::Gone { root: self.root.clone() });
             }
-            let has_come = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+            let is_new = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
             if let (true, Some(name), Some(path)) =
-                (has_come && what.contains(ReadFlags::ISDIR), event.file_name(), self.paths.get(&number))
+                (is_new && what.contains(ReadFlags::ISDIR), event.file_name(), self.paths.get(&number))
             {
                 added.push(path.join(OsStr::from_bytes(name.to_bytes())));
             }

@@ -247,7 +247,7 @@ fn every_command_is_in_the_corpus_or_the_generator() {
 }
 
 #[test]
-fn command_info_says_what_redis_says() {
+fn command_info_equals_redis_server_s() {
     let (ours, theirs) = servers();
     let mut pair = Pair::open(&ours, &theirs, 2, Delivery::Whole).expect("both answer");
     let mut all = Vec::new();
@@ -274,7 +274,7 @@ fn command_info_says_what_redis_says() {
 
 /// Random rules for a user, then random commands on random keys of that user.
 #[test]
-fn random_users_may_do_the_same() {
+fn random_users_have_the_same_rights() {
     const USERS: usize = 150;
     const COMMANDS_EACH: usize = 25;
     const OTHER_RULES: [&str; 22] = [
@@ -345,7 +345,7 @@ fn random_users_may_do_the_same() {
 
 /// ACL categories have the commands of redis-server's, for commands that both servers have.
 #[test]
-fn acl_categories_hold_what_redis_says() {
+fn acl_categories_have_redis_server_s_commands() {
     let (ours, theirs) = servers();
     let mut clients = [&ours, &theirs].map(|s| s.connect().expect("answers"));
     let mut cat = |of: usize, args: &[&str]| -> BTreeSet<String> {

@@ -148,7 +148,7 @@ fn a_single_file_of_redis_6_is_moved_into_the_folder() {
 
 /// redis-server leaves a file with another database selected. Commands appended here still go to database 0.
 #[test]
-fn a_file_that_ends_in_another_database_is_gone_on_with() {
+fn a_file_that_ends_in_another_database_is_continued_in_database_0() {
     let folder = folder();
     let redis = redis_at(folder.path());
     let mut peer = redis.connect().expect("it listens");
@@ -170,7 +170,7 @@ fn a_file_that_ends_in_another_database_is_gone_on_with() {
 }
 
 #[test]
-fn what_random_commands_left_in_redis_server_is_loaded() {
+fn files_of_redis_server_after_random_commands_are_loaded() {
     let now_s =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs();
     for (seed, options) in [
@@ -326,7 +326,7 @@ fn shut_down(mut server: Server) {
 }
 
 #[test]
-fn what_is_written_makes_the_data_again_here_and_in_redis_server() {
+fn a_written_file_restores_the_data_here_and_in_redis_server() {
     let folder = folder();
     let server = start(folder.path(), &[]);
     let mut client = link(&server);
@@ -431,7 +431,7 @@ fn random_commands_of_many_clients_survive_rewrites() {
 }
 
 #[test]
-fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() {
+fn a_panicking_command_leaves_no_lock_and_no_effect_and_closes_one_connection() {
     let folder = folder();
     let server = start(folder.path(), &["--workers", "1"]);
     let (mut one, mut other) = (link(&server), link(&server));
@@ -459,7 +459,7 @@ fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() 
 }
 
 #[test]
-fn it_is_switched_on_and_off_at_run_time() {
+fn appendonly_is_switched_on_and_off_at_run_time() {
     let folder = folder();
     let server = start(folder.path(), &["--appendonly", "no"]);
     let mut client = link(&server);
@@ -491,7 +491,7 @@ fn it_is_switched_on_and_off_at_run_time() {
 }
 
 #[test]
-fn it_is_rewritten_when_it_has_grown() {
+fn the_append_only_file_is_rewritten_when_it_has_grown() {
     let folder = folder();
     let options = ["--auto-aof-rewrite-min-size", "64kb", "--auto-aof-rewrite-percentage", "50"];
     let server = start(folder.path(), &options);
@@ -509,7 +509,7 @@ fn it_is_rewritten_when_it_has_grown() {
 }
 
 #[test]
-fn debug_loadaof_puts_what_the_files_have_in_place_of_the_data() {
+fn debug_loadaof_replaces_the_data_with_the_files_content() {
     let folder = folder();
     let server = start(folder.path(), &["--appendfsync", "everysec"]);
     let mut client = link(&server);
@@ -569,7 +569,7 @@ fn debug_reload_is_no_change_of_its_own() {
 
 /// A single file of an older Redis in the folder is not touched when the option is switched on later.
 #[test]
-fn what_is_switched_on_leaves_an_old_file_alone() {
+fn switching_appendonly_on_keeps_an_old_file() {
     let folder = folder();
     let old = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
     let path = folder.path().join("appendonly.aof");

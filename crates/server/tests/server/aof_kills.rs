@@ -29,7 +29,7 @@ fn nothing_acknowledged_is_lost_with_always() {
 }
 
 #[test]
-fn only_the_last_is_lost_with_everysec() {
+fn only_the_latest_writes_are_lost_with_everysec() {
     killed_under_load("everysec", 8);
 }
 

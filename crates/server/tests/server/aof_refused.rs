@@ -46,7 +46,7 @@ fn refusal(folder: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_file_that_ends_too_early_is_cut_where_it_is_whole() {
+fn a_truncated_file_is_cut_after_its_last_whole_command() {
     let set = |key: &str| format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n$1\r\n1\r\n");
     let multi = "*1\r\n$5\r\nMULTI\r\n";
     for (tail, kept) in [
@@ -72,7 +72,7 @@ fn a_file_that_ends_too_early_is_cut_where_it_is_whole() {
 }
 
 #[test]
-fn what_is_no_append_only_file_is_refused_and_left_alone() {
+fn invalid_append_only_files_are_refused_and_unchanged() {
     let real = "redis-7.0.15-rdb-base";
     let dir = "appendonlydir/appendonly.aof";
     type Damage = fn(&Path);

@@ -180,7 +180,7 @@ const SCENES: &[&[&str]] = &[
 ];
 
 #[test]
-fn who_waits_is_answered_as_by_redis_server() {
+fn blocked_clients_get_redis_server_s_replies() {
     let server = Server::start(&["--workers", "3"]);
     let redis = process::Server::redis(&[], None).expect("redis-server is installed");
     for protocol in ["2", "3"] {
@@ -269,7 +269,7 @@ fn no_element_is_lost_or_taken_twice() {
 }
 
 #[test]
-fn who_hangs_up_waits_no_more() {
+fn a_disconnected_client_is_no_longer_blocked() {
     let server = Server::start(&["--workers", "2"]);
     let mut control = connect(&server);
     for how in [Shutdown::Both, Shutdown::Write] {
@@ -288,7 +288,7 @@ fn who_hangs_up_waits_no_more() {
 }
 
 #[test]
-fn many_who_wait_cost_nothing_and_keep_no_server_from_ending() {
+fn many_blocked_clients_cost_no_time_and_do_not_delay_the_stop() {
     let mut server = Server::start(&["--workers", "2"]);
     let mut control = connect(&server);
     let mut waiters: Vec<_> = (0..500).map(|_| server.connect()).collect();

@@ -21,7 +21,8 @@ use strand_wire::client::encode_command;
 const STAND_FACTOR_MAX: u32 = 4;
 /// Maximum number of bytes that one request may add to the process's memory.
 const HELD_BYTES_MAX: u64 = 64 << 20;
-/// A client gives up on a shape that takes longer than this. For how long others wait is checked even then.
+/// The test's client abandons a shape that takes longer than this, in milliseconds. The wait of other clients is still
+/// checked.
 const PATIENCE_MS: u64 = 1_000;
 /// Maximum processor time of all threads after the client has left. The limits of an `FT.SEARCH` end it within a
 /// small part of this time, even in a debug build.
@@ -32,7 +33,7 @@ const IDLE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mil
 const END_MS_MAX: u64 = 120_000;
 /// How often a shape that costs too much is repeated.
 const AGAIN_MAX: usize = 2;
-/// One of this number of shapes is sent. `make hostile` sends all shapes to a release build.
+/// The test sends every 128th shape. `make hostile` sends all shapes to a release build.
 const EVERY: usize = 128;
 /// Number of elements of the collections at the keys.
 const ELEMENTS: usize = 4_000;
@@ -273,7 +274,7 @@ fn commands() -> impl Iterator<Item = (&'static CommandSpec, Option<&'static Com
 }
 
 #[test]
-fn no_request_takes_others_time_or_memory() {
+fn no_request_exceeds_its_budget_of_time_and_memory() {
     let mut site = Site::new();
     let mut admin = site.server.connect();
     admin.stream.set_read_timeout(Some(Duration::from_millis(END_MS_MAX))).expect("not zero");

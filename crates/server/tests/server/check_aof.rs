@@ -83,7 +83,7 @@ fn check_aof_judges_as_redis_check_aof() {
 }
 
 #[test]
-fn check_aof_names_file_offset_and_what_helps() {
+fn check_aof_names_the_file_the_offset_and_a_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     copy(&data("redis-7.0.15-plain"), folder.path());
     let manifest = folder.path().join("appendonlydir/appendonly.aof.manifest");

@@ -13,7 +13,7 @@ fn fails(args: &[&str], code: i32, said: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_on_the_command_line_is_named() {
+fn errors_of_the_command_line_name_the_option() {
     fails(&["serve", "--no-such-option", "1"], 1, &["no-such-option"]);
     fails(&["serve", "--port", "abc"], 1, &["port", "abc"]);
     fails(&["serve", "--port", "70000"], 1, &["port", "70000"]);
@@ -71,7 +71,7 @@ fn help_and_version_are_complete() {
 }
 
 #[test]
-fn a_configuration_file_an_include_stdin_and_options_add_up() {
+fn file_include_stdin_and_options_are_combined() {
     let folder = Folder::new();
     folder.write("more.conf", "timeout 77\n");
     let include = folder.0.join("more.conf").display().to_string();
@@ -134,10 +134,8 @@ fn debian_s_own_configuration_starts_a_server() {
     assert!(client.bulk("INFO server").contains("executable"), "it serves");
     let log = std::fs::read_to_string(path("strand.log")).expect("it logs where it is told to");
     assert!(!log.contains("WARN") || log.contains("maxclients") || log.contains("freed memory"), "{log}");
-    let defaults = log
-        .lines()
-        .filter(|l| l.contains("options without effect here, given with their default values: "))
-        .count();
+    let defaults =
+        log.lines().filter(|l| l.contains("ignored options that have their default values: ")).count();
     assert_eq!(defaults, 1, "{log}");
     client.send(b"SHUTDOWN NOSAVE\r\n");
     assert!(server.end().success());

@@ -26,7 +26,7 @@ fn ping(client: &mut Client) {
 }
 
 #[test]
-fn a_large_value_goes_out_to_many_without_a_copy() {
+fn a_large_value_is_sent_to_many_clients_without_a_copy() {
     const LEN: usize = 64 << 20;
     let server = Server::start(&["--workers", "1"]);
     let mut writer = server.connect();
@@ -51,7 +51,7 @@ fn a_large_value_goes_out_to_many_without_a_copy() {
 }
 
 #[test]
-fn a_value_that_is_replaced_while_it_goes_out_goes_out_whole() {
+fn a_value_overwritten_while_it_is_sent_is_sent_unchanged() {
     const LEN: usize = 8 << 20;
     let server = Server::start(&["--workers", "1"]);
     let (mut reader, mut writer) = (server.connect(), server.connect());
@@ -146,7 +146,7 @@ fn a_burst_of_arrivals_is_served_and_counted() {
 }
 
 #[test]
-fn who_holds_too_much_unread_or_unfinished_is_closed() {
+fn clients_over_their_buffer_limits_are_closed() {
     let mut options = vec!["--workers", "1", "--client-query-buffer-limit", "1mb"];
     options.extend(["--client-output-buffer-limit", "normal", "400kb", "0", "0"]);
     let server = Server::start(&options);

@@ -51,8 +51,8 @@ fn agrees(client: &mut Client, used_min: f64) {
     assert!(agree, "{told}");
 }
 
-/// What an empty server may leave unexplained: threads that begin after the memory of the start was counted have stacks,
-/// queues and caches (410 kB of 9.2 MB on a busy machine).
+/// What an empty server may leave unexplained: threads that begin after the memory of the start was counted have
+/// stacks, queues and caches (410 kB of 9.2 MB on a busy machine).
 const OTHER_BYTES: f64 = 600e3;
 /// Longest time until the ledger agrees.
 const AGREE_MAX: std::time::Duration = std::time::Duration::from_secs(20);
@@ -147,7 +147,7 @@ fn doctor_says_what_is_wrong_and_with_its_exit_code() {
 }
 
 #[test]
-fn a_bundle_has_everything_and_no_secret() {
+fn a_bundle_has_every_entry_and_no_secret() {
     let site = site(&["--requirepass", "planted-secret-1", "--slowlog-log-slower-than", "0"]);
     let mut client = site.resp();
     client.call("AUTH planted-secret-1", "+OK\r\n");
@@ -301,7 +301,7 @@ fn folded(kind: &[&str], address: &str) -> String {
 }
 
 #[test]
-fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
+fn an_expensive_command_is_in_the_top_rows_of_the_profiles() {
     let site = site(&[]);
     let address = site.server.address.to_string();
     let mut client = site.resp();
@@ -406,7 +406,7 @@ fn reports_are_there_over_http_too() {
 }
 
 #[test]
-fn live_and_ready_are_two_questions() {
+fn a_server_can_be_live_but_not_ready() {
     let site = site(&["--dir", "."]);
     let mut http = site.http();
     let ready = http.get("/readyz");
@@ -428,7 +428,7 @@ fn live_and_ready_are_two_questions() {
 }
 
 #[test]
-fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
+fn the_log_is_json_on_request_and_its_levels_change_at_run_time() {
     let server = Server::start(&["--log-format", "json"]);
     let mut client = server.connect();
     let say = |client: &mut crate::harness::Client, word: &str| {
@@ -461,7 +461,7 @@ fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
 }
 
 #[test]
-fn systemd_s_watchdog_is_told_that_the_server_lives() {
+fn systemd_s_watchdog_is_notified() {
     let folder = crate::harness::Folder::new();
     let path = folder.0.join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("the folder is ours");
@@ -551,7 +551,7 @@ fn a_collector_gets_figures_and_spans_of_slow_commands() {
 }
 
 #[test]
-fn metrics_are_given_in_both_forms() {
+fn metrics_exist_in_prometheus_and_openmetrics_format() {
     let site = site(&[]);
     let mut client = site.resp();
     client.call("PING", "+PONG\r\n");

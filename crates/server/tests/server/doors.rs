@@ -64,7 +64,7 @@ fn questions(authorization: &str) -> [Vec<u8>; 5] {
 }
 
 #[test]
-fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
+fn without_a_password_no_door_serves_remote_clients_in_protected_mode() {
     let Some(ip) = other_address() else { return eprintln!("this machine has no address but loopback") };
     let fixture = tls::start(&DOORS, &["--workers", "1", "--bind", "0.0.0.0"]);
     let mut admin = fixture.server.connect();
@@ -103,7 +103,7 @@ fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
 }
 
 #[test]
-fn who_has_no_rights_has_none_at_any_door() {
+fn rights_are_equal_at_every_door() {
     let fixture = tls::start(&DOORS, &["--workers", "1"]);
     let mut admin = fixture.server.connect();
     admin.call("SET k v", "+OK\r\n");
@@ -140,7 +140,7 @@ fn who_has_no_rights_has_none_at_any_door() {
 }
 
 #[test]
-fn failed_logins_are_logged_and_passwords_are_not() {
+fn failed_logins_are_logged_without_passwords() {
     let options = ["--workers", "1", "--slowlog-log-slower-than", "0", "--loglevel", "debug"];
     let fixture = tls::start(&DOORS, &options);
     let mut admin = fixture.server.connect();
@@ -200,7 +200,7 @@ fn admin_texts(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn lies_half_frames_and_noise_end_their_own_connection_alone() {
+fn malformed_input_ends_only_its_own_connection() {
     let fixture = tls::start(&DOORS, &["--workers", "1"]);
     let mut friend = Client::connect(fixture.doors[1]);
     let before = fixture.server.memory("VmRSS");

@@ -66,7 +66,7 @@ fn pipelines_of_many_clients_are_answered_in_order() {
 }
 
 #[test]
-fn a_large_value_comes_and_goes_whole() {
+fn a_large_value_survives_set_and_get() {
     const LEN: usize = 64 << 20;
     each(|server| {
         // Each position has a distinct value, so lost, duplicated or moved bytes are noticed.
@@ -93,7 +93,7 @@ fn a_large_value_comes_and_goes_whole() {
 }
 
 #[test]
-fn a_long_read_ends_when_its_client_has_ended_its_side() {
+fn a_long_read_is_aborted_when_its_client_half_closes() {
     // Create 30 documents of 32,000 words. A phrase of 4,000 words can start at each word, so a search needs 4 G
     // steps.
     let (text, phrase) = ("b ".repeat(32_000), format!("\"{}\"", "b ".repeat(4_000)));
@@ -120,7 +120,7 @@ fn a_long_read_ends_when_its_client_has_ended_its_side() {
 }
 
 #[test]
-fn a_peer_that_ends_its_side_gets_all_its_replies() {
+fn a_half_closed_peer_gets_all_its_replies() {
     each(|server| {
         let mut client = server.connect();
         let value = "v".repeat(1 << 20);
@@ -143,7 +143,7 @@ fn a_peer_that_ends_its_side_gets_all_its_replies() {
 }
 
 #[test]
-fn peers_that_reset_are_forgotten_whatever_is_under_way() {
+fn peers_that_reset_are_removed_in_every_state() {
     each(|server| {
         let mut watch = server.connect();
         let value = "v".repeat(1 << 20);
@@ -183,7 +183,7 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
 }
 
 #[test]
-fn clients_that_never_read_stop_nobody_and_are_closed_at_their_limit() {
+fn clients_that_never_read_delay_nobody_and_are_closed_at_their_limit() {
     each(|server| {
         let mut other = server.connect();
         let value = "v".repeat(256 << 10);
@@ -232,7 +232,7 @@ fn the_server_stops_with_output_under_way() {
 }
 
 #[test]
-fn a_client_that_asks_for_much_is_counted_and_bounded() {
+fn unread_replies_are_counted_and_bounded() {
     each(|server| {
         let mut watch = server.connect();
         let value = "v".repeat(64 << 10);

@@ -82,7 +82,7 @@ impl Peer {
 }
 
 #[test]
-fn options_and_errors_are_redis_s() {
+fn maxmemory_options_and_errors_equal_redis_server_s() {
     let [mut strand, mut redis] = both(&["--maxmemory-samples", "7"]);
     for words in [
         "CONFIG GET maxmemory",
@@ -186,7 +186,7 @@ fn without_eviction_writes_are_denied_until_there_is_room() {
 }
 
 #[test]
-fn hot_keys_stay_and_the_limit_holds() {
+fn lru_keeps_hot_keys_and_the_limit_holds() {
     for policy in ["allkeys-lru", "allkeys-lfu"] {
         for mut peer in both(&["--maxmemory-policy", policy]) {
             (0..600).for_each(|i| assert!(peer.set(&format!("old{i}"), 10_000)));
@@ -219,7 +219,7 @@ fn hot_keys_stay_and_the_limit_holds() {
 }
 
 #[test]
-fn the_soonest_to_expire_go_first_and_only_they() {
+fn volatile_ttl_evicts_only_the_keys_that_expire_soonest() {
     for mut peer in both(&["--maxmemory-policy", "volatile-ttl"]) {
         for i in 0..300 {
             assert!(peer.set(&format!("ttl{i}"), 40_000) && peer.set(&format!("stays{i}"), 1000));
@@ -237,7 +237,7 @@ fn the_soonest_to_expire_go_first_and_only_they() {
 }
 
 #[test]
-fn writers_far_over_the_limit_are_denied_when_nothing_may_go() {
+fn writers_far_over_the_limit_are_denied_without_evictable_keys() {
     let policy = ["--maxmemory-policy", "volatile-lru"];
     let [_, redis] = both(&policy);
     let server = strand(&[&policy[..], &["--shards", "16384"]].concat());

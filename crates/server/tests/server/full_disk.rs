@@ -104,7 +104,7 @@ fn writes_are_refused_until_the_append_only_file_has_room() {
 }
 
 #[test]
-fn with_always_the_process_ends_and_keeps_its_word() {
+fn with_always_a_full_disk_ends_the_process_without_losing_acknowledged_writes() {
     both(|kind, folder| {
         let options = ["--appendonly", "yes", "--appendfsync", "always"];
         let mut limited = Limited::start(kind, folder, &options);
@@ -152,7 +152,7 @@ fn a_snapshot_that_has_no_room_leaves_the_old_one() {
 /// A folder in which not even root may write. A server starts, as redis-server does, and logs why it saves
 /// nothing.
 #[test]
-fn a_folder_that_cannot_be_written_is_named() {
+fn the_log_names_a_folder_that_cannot_be_written() {
     let server = crate::harness::Server::start(&["--dir", "/proc", "--save", "60 1"]);
     let mut client = crate::aof::link(&server);
     assert_eq!(call(&mut client, &["SAVE"]), "ERR");

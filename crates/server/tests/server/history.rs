@@ -22,7 +22,7 @@ fn samples(site: &Site, n: usize) {
 }
 
 #[test]
-fn figures_of_the_process_and_of_the_machine_are_there() {
+fn the_history_has_figures_of_the_process_and_the_machine() {
     let site = site(&[]);
     let mut client = site.resp();
     samples(&site, 2);
@@ -60,7 +60,7 @@ fn figures_of_the_process_and_of_the_machine_are_there() {
 const OF_A_GROUP: usize = 3;
 
 #[test]
-fn many_workers_leave_no_figure_out() {
+fn many_workers_do_not_exceed_the_series_limit() {
     let site = site(&["--workers", "16"]);
     samples(&site, 2);
     let state = json(&mut site.http(), "/v1/series");
@@ -74,7 +74,7 @@ fn many_workers_leave_no_figure_out() {
 }
 
 #[test]
-fn an_event_a_second_until_the_right_is_gone() {
+fn live_events_come_each_second_until_the_right_is_removed() {
     let site = site(&[]);
     let mut admin = site.resp();
     admin.call("ACL SETUSER ann on >pw ~* +@all", "+OK\r\n");
@@ -109,7 +109,7 @@ fn an_event_a_second_until_the_right_is_gone() {
 }
 
 #[test]
-fn a_server_that_stops_ends_what_is_live() {
+fn a_stopping_server_ends_live_streams() {
     let mut site = site(&[]);
     samples(&site, 1);
     let mut http = site.http();

@@ -42,7 +42,7 @@ fn colliding_keys() -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn keys_that_were_made_to_collide_cost_what_others_cost() {
+fn keys_that_collide_under_a_common_hash_cost_no_more_than_others() {
     let hash = |key: &str| key.bytes().fold(5381u64, |h, c| h.wrapping_mul(33).wrapping_add(u64::from(c)));
     assert_eq!(colliding_keys().map(|k| hash(&k)).collect::<HashSet<_>>().len(), 1);
     let harmless = (0..1u32 << 13).map(|n| format!("some-harmless-key-{n:08}"));
@@ -84,7 +84,7 @@ fn answer(address: SocketAddr, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn lengths_that_lie_are_answered_as_redis_does() {
+fn wrong_lengths_get_redis_server_s_replies() {
     let strand = Server::start(&["--workers", "1"]);
     let redis = strand_testkit::process::Server::redis(&[], None).expect("redis-server is installed");
     let cases: &[&[u8]] = &[
@@ -121,7 +121,7 @@ fn lengths_that_lie_are_answered_as_redis_does() {
 }
 
 #[test]
-fn a_value_that_stops_half_way_costs_what_came_of_it() {
+fn an_incomplete_value_takes_only_the_memory_of_its_received_bytes() {
     const CAME: usize = 4 << 20;
     let server = Server::start(&["--workers", "1"]);
     let before = server.memory("VmRSS");

@@ -211,7 +211,7 @@ fn a_value_is_written_read_described_and_removed() {
 }
 
 #[test]
-fn a_put_says_how_long_and_under_which_condition() {
+fn a_put_sets_the_ttl_and_a_condition() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     assert_eq!(http.ask("PUT /v1/keys/k", "Strand-TTL-Ms: 500000\r\n", b"v").status, 201);
@@ -370,7 +370,7 @@ fn commands_and_their_results_are_streamed() {
 }
 
 #[test]
-fn who_may_enter_is_seen_at_each_request() {
+fn credentials_are_checked_at_each_request() {
     let site = site(&["--workers", "1", "--requirepass", "sesame"]);
     let mut http = site.http();
     assert_eq!(http.get("/healthz").status, 200);
@@ -406,7 +406,7 @@ fn who_may_enter_is_seen_at_each_request() {
 }
 
 #[test]
-fn values_pass_without_being_held_twice() {
+fn large_values_are_not_copied() {
     const BYTES: usize = 64 << 20;
     let site = site(&["--workers", "1"]);
     let mut http = site.http();
@@ -584,7 +584,7 @@ fn search_grep_import_and_metrics() {
 }
 
 #[test]
-fn a_page_of_another_site_is_kept_out() {
+fn requests_of_pages_of_other_sites_are_refused() {
     let site = site(&["--workers", "1"]);
     let mut http = site.http();
     let flush = br#"[["SET","k","v"]]"#;
@@ -619,7 +619,7 @@ fn a_page_of_another_site_is_kept_out() {
 }
 
 #[test]
-fn no_answer_can_be_used_by_a_page_of_another_site() {
+fn every_response_forbids_use_by_other_sites() {
     let site = site(&["--workers", "1"]);
     let mut http = site.http();
     site.resp().call("SET k 1", "+OK\r\n");
@@ -643,7 +643,7 @@ fn no_answer_can_be_used_by_a_page_of_another_site() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_unless_it_is_the_default() {
+fn a_busy_http_port_is_an_error_unless_it_is_the_default() {
     let first = site(&["--workers", "1"]);
     let port = first.address.port().to_string();
     let again =

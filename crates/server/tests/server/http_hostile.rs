@@ -33,7 +33,7 @@ fn answer_to(site: &Site, bytes: &[u8], ends: bool) -> String {
 }
 
 #[test]
-fn requests_whose_ends_are_in_doubt_are_refused() {
+fn requests_with_ambiguous_lengths_are_refused() {
     let site = site(&["--workers", "1"]);
     let mut other = site.http();
     let smuggled = "PUT /v1/keys/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";
@@ -97,7 +97,7 @@ fn requests_whose_ends_are_in_doubt_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_said_in_a_problem_document() {
+fn invalid_requests_get_problem_documents() {
     let site = site(&["--workers", "1"]);
     let mut other = site.http();
     let json = "Host: localhost\r\nContent-Type: application/json\r\n";
@@ -165,7 +165,7 @@ fn heads_are_bounded() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused_unread() {
+fn a_body_over_the_limit_is_refused_before_it_is_read() {
     let site = site(&["--workers", "1", "--http-max-body", "1mb", "--proto-max-bulk-len", "1mb"]);
     for path in ["/v1/keys/k", "/v1/commands", "/v1/update"] {
         let method = if path.contains("keys") { "PUT" } else { "POST" };

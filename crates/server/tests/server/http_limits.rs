@@ -87,7 +87,7 @@ fn line_ends_take_no_more_memory_than_other_text() {
 }
 
 #[test]
-fn who_may_not_write_is_refused_before_the_body() {
+fn a_user_without_write_rights_is_refused_before_the_body() {
     let site = site(&["--workers", "1"]);
     let mut resp = site.resp();
     resp.call("ACL SETUSER ann on >pw ~* +@read", "+OK\r\n");
@@ -128,7 +128,7 @@ fn flood(stream: &mut TcpStream, bytes: &[u8], times: usize) -> usize {
 }
 
 #[test]
-fn replies_that_nobody_reads_stop_the_requests() {
+fn unread_replies_stop_the_reading_of_requests() {
     let site = site(&["--workers", "1"]);
     assert_eq!(site.http().get("/healthz").status, 200);
     for line in ["HEAD /healthz", "DELETE /v1/keys/none"] {
@@ -156,7 +156,7 @@ fn replies_that_nobody_reads_stop_the_requests() {
 }
 
 #[test]
-fn who_has_not_entered_yet_gets_little_memory() {
+fn unauthenticated_clients_get_little_memory() {
     const CLIENTS: usize = 128;
     let site = site(&["--workers", "1", "--requirepass", "sesame"]);
     assert_eq!(site.http().get("/healthz").status, 200);

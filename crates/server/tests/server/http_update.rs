@@ -7,7 +7,7 @@ fn update(http: &mut Http, query: &str, xml: &str) -> Answer {
 }
 
 #[test]
-fn documents_become_hashes_and_go() {
+fn documents_become_hashes_and_are_deleted() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     let added = update(
@@ -121,7 +121,7 @@ fn documents_are_deleted_by_the_value_of_a_field() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_line_and_column() {
+fn update_errors_have_line_and_column() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     resp.call("SET doc:taken string", "+OK\r\n");
@@ -185,7 +185,7 @@ fn what_is_wrong_is_told_with_line_and_column() {
 }
 
 #[test]
-fn a_message_is_read_as_it_comes() {
+fn an_update_is_processed_while_it_arrives() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     http.send(b"POST /v1/update HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nTransfer-Encoding: chunked\r\n\r\n");

@@ -21,7 +21,7 @@ const COLLECTIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_type_is_served_and_taken() {
+fn every_type_can_be_read_and_written() {
     let site = site(&["--workers", "2"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     for (kind, sent, shown) in COLLECTIONS {
@@ -65,7 +65,7 @@ fn every_type_is_served_and_taken() {
 }
 
 #[test]
-fn a_collection_is_written_by_who_may() {
+fn writing_a_collection_needs_the_right_to_its_commands() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     resp.call("ACL SETUSER ann on >pw ~a* +@read +rpush +multi +exec +del", "+OK\r\n");
@@ -83,7 +83,7 @@ fn a_collection_is_written_by_who_may() {
 }
 
 #[test]
-fn a_write_depends_on_the_tag_of_what_is_there() {
+fn a_conditional_write_depends_on_the_current_tag() {
     let site = site(&["--workers", "1", "--http-etag-max", "2mb"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     for value in [&b"one"[..], b"12345", &vec![b'x'; 100_000], &vec![b'y'; (1 << 20) + 1]] {
@@ -143,7 +143,7 @@ fn a_write_depends_on_the_tag_of_what_is_there() {
 }
 
 #[test]
-fn of_writers_that_saw_the_same_only_one_writes() {
+fn of_writers_with_equal_tags_only_one_succeeds() {
     const WRITERS: u64 = 4;
     const EACH: u64 = 50;
     let site = site(&["--workers", "2"]);
@@ -173,7 +173,7 @@ fn of_writers_that_saw_the_same_only_one_writes() {
 }
 
 #[test]
-fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
+fn a_refused_write_changes_nothing() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     resp.call("HSET doc:1 old 1", ":1\r\n");
@@ -228,7 +228,7 @@ pub fn memory_of(site: &Site, http: &crate::http::Http) -> usize {
 }
 
 #[test]
-fn what_is_held_of_a_body_is_the_clients_memory_until_it_is_done() {
+fn held_body_bytes_count_as_the_clients_memory() {
     const BYTES: usize = 4 << 20;
     let site = site(&["--workers", "1"]);
     let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
@@ -325,7 +325,7 @@ fn a_request_that_stalls_is_answered_and_ended() {
 }
 
 #[test]
-fn timeouts_lists_and_the_slow_log_see_this_door_too() {
+fn timeouts_client_list_and_slow_log_include_http() {
     let site = site(&["--workers", "1", "--slowlog-log-slower-than", "0"]);
     let (mut http, mut resp) = (site.http(), site.resp());
     let named = br#"[["CLIENT","SETNAME","web"],["KEYS","none"]]"#;

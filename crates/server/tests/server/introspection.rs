@@ -61,7 +61,7 @@ fn numbers(value: &Value) -> Vec<i64> {
 }
 
 #[test]
-fn latency_says_what_redis_says() {
+fn latency_replies_equal_redis_server_s() {
     let mut both = both(&["--enable-debug-command", "yes"]);
     both.same(&[
         "LATENCY LATEST",
@@ -202,7 +202,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_field_of_info_is_here_or_left_out_for_a_reason() {
+fn every_field_of_redis_server_s_info_exists_or_is_listed_as_omitted() {
     let mut both = both(&[]);
     for link in &mut both.links {
         for line in ["SET k v EX 100", "GET nosuch", "HSET k f v", "EVAL return(1) 0", "SELECT 9", "SET k v"]
@@ -300,7 +300,7 @@ fn watched(both: &mut Both, requests: &[Vec<Vec<u8>>]) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn who_watches_is_told_what_redis_tells() {
+fn monitor_shows_redis_server_s_lines() {
     let mut both = both(&[]);
     let mut requests: Vec<Vec<Vec<u8>>> = [
         "SET a b",
@@ -361,7 +361,7 @@ fn who_watches_is_told_what_redis_tells() {
 }
 
 #[test]
-fn who_watches_and_does_not_read_is_closed_and_nobody_waits() {
+fn a_monitor_that_does_not_read_is_closed_and_delays_nobody() {
     let mut both = both(&[]);
     let limit = &["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"];
     assert!(both.links.iter_mut().all(|link| text(link.call(limit).expect("a reply")) == "OK"));
@@ -390,7 +390,7 @@ fn who_watches_and_does_not_read_is_closed_and_nobody_waits() {
 }
 
 #[test]
-fn debug_says_what_redis_says() {
+fn debug_replies_equal_redis_server_s() {
     let mut both = both(&["--enable-debug-command", "yes"]);
     both.same(&[
         "DEBUG",

@@ -217,7 +217,7 @@ fn events(address: std::net::SocketAddr, letters: &str, lines: &[&str]) -> Vec<S
 }
 
 #[test]
-fn keys_have_the_events_that_they_have_in_redis_server() {
+fn key_events_equal_redis_server_s() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     let ours =
         Process::strand(Path::new(crate::harness::STRAND), &["--workers", "2"], None).expect("strand starts");
@@ -260,7 +260,7 @@ const SCRIPTS: &[&str] = &[
 ];
 
 #[test]
-fn scripts_have_their_events_once_wherever_they_run() {
+fn events_of_scripts_come_once_even_after_a_restart() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     let ours =
         Process::strand(Path::new(crate::harness::STRAND), &["--workers", "2"], None).expect("strand starts");
@@ -317,7 +317,7 @@ fn served_events(address: std::net::SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn what_serves_who_waits_has_the_events_that_it_has_in_redis_server() {
+fn events_of_served_blocked_calls_equal_redis_server_s() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     for workers in ["1", "3"] {
         let ours = Process::strand(Path::new(crate::harness::STRAND), &["--workers", workers], None);
@@ -329,7 +329,7 @@ fn what_serves_who_waits_has_the_events_that_it_has_in_redis_server() {
 }
 
 #[test]
-fn keys_that_expire_or_are_evicted_are_told_of() {
+fn expiry_and_eviction_send_events() {
     let server = Server::start(&[
         "--workers",
         "2",
@@ -384,7 +384,7 @@ const FIELDS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn fields_that_expire_are_told_of() {
+fn expiry_of_fields_sends_events() {
     let server = Server::start(&["--workers", "2", "--notify-keyspace-events", "KEA"]);
     let (mut listener, mut client) = (server.connect(), server.connect());
     listener.send(&command("PSUBSCRIBE __keyspace@0__:h"));

@@ -127,7 +127,7 @@ fn multi(name: &str, prefix: &str, keys: usize, value: Option<&str>, rng: &mut R
 }
 
 /// MSET, MGET, DEL and EXISTS of the same `keys` keys. A reader sees all of a write or nothing of it.
-fn several_keys_are_one(keys: usize) {
+fn assert_keys_change_atomically(keys: usize) {
     let server = Server::start(&["--workers", "4"]);
     stress(&server, |client, rng, id| {
         let words = match id % 4 {
@@ -150,24 +150,24 @@ fn several_keys_are_one(keys: usize) {
 }
 
 #[test]
-fn eight_keys_are_written_read_and_removed_as_one() {
-    several_keys_are_one(8);
+fn eight_keys_are_written_read_and_removed_atomically() {
+    assert_keys_change_atomically(8);
 }
 
 #[test]
-fn two_thousand_keys_are_written_read_and_removed_as_one() {
+fn two_thousand_keys_are_written_read_and_removed_atomically() {
     // With 2,000 keys, MSET has 4,000 arguments, nearly `LONG_ELEMENTS`. With more, MSET makes promises, which the
     // lane carries out.
-    several_keys_are_one(2000);
+    assert_keys_change_atomically(2000);
 }
 
 #[test]
-fn five_thousand_keys_are_written_read_and_removed_as_one() {
-    several_keys_are_one(5000);
+fn five_thousand_keys_are_written_read_and_removed_atomically() {
+    assert_keys_change_atomically(5000);
 }
 
 #[test]
-fn a_renamed_key_is_always_somewhere() {
+fn a_renamed_key_always_has_exactly_one_name() {
     const NAMES: usize = 4;
     let server = Server::start(&["--workers", "4"]);
     connect(&server).call(&["SET", "n0", "token"]).expect("a reply");
@@ -185,7 +185,7 @@ fn a_renamed_key_is_always_somewhere() {
 }
 
 #[test]
-fn no_order_of_keys_stops_the_server() {
+fn no_order_of_keys_deadlocks_the_server() {
     let server = Server::start(&["--workers", "4"]);
     let replies = stress(&server, |client, rng, id| {
         let (a, b) = (format!("k{}", rng.usize(..6)), format!("k{}", rng.usize(..6)));

@@ -58,7 +58,7 @@ fn values() -> Vec<(&'static str, Vec<String>, &'static str)> {
 }
 
 #[test]
-fn every_type_goes_to_redis_server_and_back() {
+fn every_type_migrates_to_redis_server_and_back() {
     let (ours, theirs) = (strand(&[]), redis(&[]));
     let (mut here, mut there) = (ours.connect().expect("answers"), theirs.connect().expect("answers"));
     let mut read = Vec::new();
@@ -127,7 +127,7 @@ const ASKED: &[&str] = &[
 ];
 
 #[test]
-fn both_servers_say_the_same() {
+fn migrate_replies_equal_redis_server_s() {
     let (ours, theirs, third) = (strand(&[]), redis(&[]), redis(&[]));
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let gone = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -170,7 +170,7 @@ fn both_servers_say_the_same() {
 }
 
 #[test]
-fn a_target_with_a_password_is_logged_in_to() {
+fn migrate_authenticates_to_the_target() {
     let (ours, theirs) = (strand(&[]), redis(&["--requirepass", "secret"]));
     let mut here = ours.connect().expect("answers");
     let port = theirs.address.port();
@@ -184,7 +184,7 @@ fn a_target_with_a_password_is_logged_in_to() {
 }
 
 #[test]
-fn nobody_waits_for_a_target_that_is_slow() {
+fn a_slow_target_delays_no_other_client() {
     let ours = strand(&["--workers", "1"]);
     let (mut here, mut other) = (ours.connect().expect("answers"), ours.connect().expect("answers"));
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -232,7 +232,7 @@ fn silent_writer(connection: &std::net::TcpStream) -> impl FnMut(&[u8]) + use<> 
 }
 
 #[test]
-fn a_place_that_is_none_is_an_error() {
+fn an_invalid_target_is_an_error() {
     let ours = strand(&[]);
     let mut here = ours.connect().expect("answers");
     call(&mut here, "SET key value");

@@ -67,7 +67,7 @@ fn profiles_and_reports_need_the_right_to_them() {
 }
 
 #[test]
-fn of_ten_clients_who_want_a_profile_at_once_one_gets_it() {
+fn one_of_ten_concurrent_profile_requests_succeeds() {
     let site = site(&[]);
     let mut client = site.resp();
     let ask = |path: &'static str| {

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 #[test]
-fn debug_sleep_stops_nobody_else() {
+fn debug_sleep_delays_no_other_client() {
     let server = Server::start(&["--workers", "1", "--enable-debug-command", "yes"]);
     let (mut sleeper, mut other) = (server.connect(), server.connect());
     let start = Instant::now();
@@ -77,7 +77,7 @@ fn client_kill_reaches_a_connection_in_every_state() {
 }
 
 #[test]
-fn what_is_long_does_not_wait_for_what_is_heavy() {
+fn light_lane_jobs_do_not_wait_for_heavy_ones() {
     const HEAVY: usize = 24;
     let server = Server::start(&[]);
     let mut light = server.connect();

@@ -75,7 +75,7 @@ fn a_large_value_costs_no_more_memory_in_a_frame() {
 }
 
 #[test]
-fn a_client_that_speaks_no_frames_is_told_and_the_others_are_served() {
+fn a_client_without_frames_gets_an_error_and_others_are_served() {
     let (server, address) = start(&[]);
     let mut framed = Client::connect(address);
     for stranger in [&b"PING\r\n"[..], b"*1\r\n$4\r\nPING\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {

@@ -132,7 +132,7 @@ fn absurd_lengths_end_the_connection_with_an_error() {
 }
 
 #[test]
-fn who_vanishes_is_forgotten() {
+fn vanished_clients_are_removed() {
     let server = Server::start(&["--workers", "2"]);
     for i in 0..40 {
         let mut client = server.connect();
@@ -147,7 +147,7 @@ fn who_vanishes_is_forgotten() {
 }
 
 #[test]
-fn who_ends_its_side_still_gets_its_replies() {
+fn a_client_that_half_closes_still_gets_its_replies() {
     let server = Server::start(&["--workers", "1"]);
     let mut client = server.connect();
     client.send(b"SET k v\r\nKEYS *\r\nGET k\r\n");
@@ -188,7 +188,7 @@ fn two_hundred_connections_are_served() {
 }
 
 #[test]
-fn a_client_too_many_is_told_so() {
+fn a_client_above_maxclients_gets_an_error() {
     let server = Server::start(&["--maxclients", "2"]);
     let (mut one, mut two) = (server.connect(), server.connect());
     one.call("PING", "+PONG\r\n");
@@ -200,7 +200,7 @@ fn a_client_too_many_is_told_so() {
 }
 
 #[test]
-fn who_does_not_read_stops_being_read() {
+fn requests_of_a_client_that_does_not_read_are_not_read() {
     // The values are shorter than those that replies share, so every reply is a copy, and unbounded output would show
     // in memory.
     let server = Server::start(&["--workers", "1"]);
@@ -240,7 +240,7 @@ fn an_idle_client_is_closed_after_the_timeout() {
 }
 
 #[test]
-fn who_reads_nothing_before_all_is_sent_is_answered_as_by_redis() {
+fn a_client_that_sends_everything_first_gets_redis_server_s_replies() {
     // Number of requests. They have more bytes than the buffers of the kernel and both limits of a session together.
     const REQUESTS: usize = 3_000;
     const BYTES: usize = 64 << 10;

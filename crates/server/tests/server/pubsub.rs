@@ -150,7 +150,7 @@ fn assert_same(ours: &[Vec<String>], theirs: &[Vec<String>], workers: &str, prot
 }
 
 #[test]
-fn subscribers_are_sent_what_redis_server_sends() {
+fn subscribers_receive_redis_server_s_bytes() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     for workers in ["1", "3"] {
         for protocol in [2, 3] {
@@ -187,7 +187,7 @@ fn subscribers_of_all_workers_get_every_message_in_order() {
 /// A subscriber that does not read is closed at the limit of its class. All other subscribers, even on its worker,
 /// receive everything.
 #[test]
-fn a_subscriber_that_reads_nothing_holds_up_nobody() {
+fn a_subscriber_that_never_reads_delays_nobody() {
     let limit = "client-output-buffer-limit";
     let server = Server::start(&["--workers", "2", &format!("--{limit}"), "pubsub", "4mb", "0", "0"]);
     let mut slow: Vec<_> = (0..4).map(|_| subscribe(&server, "ch")).collect();
@@ -217,7 +217,7 @@ fn a_subscriber_that_reads_nothing_holds_up_nobody() {
 /// Clients subscribe, publish and unsubscribe at random on several workers. A publisher whose channel only it listens
 /// to receives exactly the counted messages.
 #[test]
-fn counts_are_right_while_others_come_and_go() {
+fn publish_counts_are_right_while_subscribers_change() {
     let server = Server::start(&["--workers", "3"]);
     let done = AtomicBool::new(false);
     /// Ends the other threads, even after a panic.
@@ -285,7 +285,7 @@ fn read_to(client: &mut Client, end: &str) {
 }
 
 #[test]
-fn what_was_published_before_a_subscriber_quits_comes_before_the_end() {
+fn messages_published_before_quit_arrive_before_the_end() {
     let server = Server::start(&["--workers", "3"]);
     let mut publisher = server.connect();
     for round in 0..100 {
@@ -400,7 +400,7 @@ const COPIES: &[(usize, &str)] = &[
 ];
 
 #[test]
-fn clients_that_keep_copies_are_told_what_redis_server_tells() {
+fn invalidations_equal_redis_server_s() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     for workers in ["1", "3"] {
         for protocol in [3, 2] {

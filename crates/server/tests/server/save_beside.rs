@@ -25,7 +25,7 @@ fn redis_without_journal(folder: &Path) -> strand_testkit::process::Server {
 }
 
 #[test]
-fn a_save_goes_on_beside_a_rewrite() {
+fn save_and_rewrite_run_at_once() {
     let folder = folder();
     let server = start(folder.path(), &["--save", ""]);
     let mut client = link(&server);

@@ -85,7 +85,7 @@ fn fill(link: &mut Link) {
 }
 
 #[test]
-fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
+fn a_snapshot_is_loaded_here_and_by_redis_server() {
     let folder = folder();
     let server = start(folder.path(), &[]);
     let mut client = link(&server);
@@ -126,7 +126,7 @@ fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
 /// Values from random commands of every family, saved in the background and in the foreground, loaded by
 /// redis-server, saved there and loaded again. The digests are equal at each step.
 #[test]
-fn random_data_goes_to_redis_server_and_back() {
+fn snapshots_of_random_data_are_loaded_by_both_servers() {
     let now_s =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs();
     for seed in 1..=3 {
@@ -163,7 +163,7 @@ fn random_data_goes_to_redis_server_and_back() {
 }
 
 #[test]
-fn what_only_strand_knows_is_saved_too() {
+fn data_that_only_strand_has_is_saved() {
     let folder = folder();
     let server = start(folder.path(), &[]);
     let mut client = link(&server);
@@ -209,7 +209,7 @@ fn what_only_strand_knows_is_saved_too() {
 /// Writers set pairs of keys by MULTI during repeated snapshots. In each file both keys of a pair have one value,
 /// and growing numbers are not lower than in the file before.
 #[test]
-fn a_save_in_the_background_is_of_one_moment() {
+fn a_background_save_has_the_data_of_one_moment() {
     let folder = folder();
     let server = start(folder.path(), &["--snapshot-memory-budget", "65536"]);
     let mut client = link(&server);
@@ -271,7 +271,7 @@ fn a_save_in_the_background_is_of_one_moment() {
 }
 
 #[test]
-fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
+fn a_killed_server_leaves_the_old_file_and_the_next_removes_leftovers() {
     let folder = folder();
     let mut server = start(folder.path(), &["--rdb-key-save-delay", "100000"]);
     let mut client = link(&server);
@@ -305,7 +305,7 @@ fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
 /// Like redis-server, a server without save options saves by default rules, and at the end. A second server in the
 /// folder leaves the file to the first.
 #[test]
-fn who_is_told_nothing_saves_by_the_rules_of_redis_server() {
+fn without_save_options_redis_server_s_defaults_apply() {
     let folder = folder();
     let dir = folder.path().to_str().expect("a plain path");
     let args = ["--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
@@ -407,7 +407,7 @@ fn save_points_begin_saves_and_a_failed_one_stops_writes() {
 }
 
 #[test]
-fn the_end_saves_what_the_options_say() {
+fn shutdown_saves_according_to_its_options() {
     let signal = |server: &mut Server| server.signal(rustix::process::Signal::TERM);
     let ask =
         |args: &'static [&'static str]| move |server: &mut Server| link(server).send(args).expect("sent");
@@ -449,7 +449,7 @@ fn the_end_saves_what_the_options_say() {
 }
 
 #[test]
-fn while_it_loads_a_server_says_so() {
+fn a_loading_server_replies_with_loading() {
     let folder = folder();
     let first = start(folder.path(), &[]);
     let mut client = link(&first);
@@ -542,7 +542,7 @@ fn assert_refused(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_damaged_file_is_refused_and_left_as_it_is() {
+fn a_damaged_file_is_refused_and_unchanged() {
     let folder = folder();
     let server = start(folder.path(), &[]);
     let mut client = link(&server);

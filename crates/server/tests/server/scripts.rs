@@ -34,7 +34,7 @@ const HOSTILE: &[&str] = &[
 ];
 
 #[test]
-fn hostile_scripts_stop_nobody_else() {
+fn hostile_scripts_delay_no_other_client() {
     let server = Server::start(&["--workers", "1"]);
     let mut other = server.connect();
     let mut killer = server.connect();
@@ -118,7 +118,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
 }
 
 #[test]
-fn a_script_that_reads_for_long_keeps_nobody_waiting() {
+fn a_long_reading_script_delays_nobody() {
     let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "1"]);
     let (mut long, mut other) = (server.connect(), server.connect());
     other.call("SET k v", "+OK\r\n");
@@ -134,7 +134,7 @@ fn a_script_that_reads_for_long_keeps_nobody_waiting() {
 }
 
 #[test]
-fn long_commands_are_told_of_a_busy_script_too() {
+fn long_commands_get_busy_during_a_long_script() {
     let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "200"]);
     let (mut long, mut killer) = (server.connect(), server.connect());
     killer.call("SET k v", "+OK\r\n");
@@ -171,7 +171,7 @@ fn long_commands_are_told_of_a_busy_script_too() {
 }
 
 #[test]
-fn a_script_that_begins_anew_has_run_once() {
+fn a_restarted_script_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.connect();
     // The script uses an undeclared key after a write.
@@ -213,7 +213,7 @@ fn a_script_that_begins_anew_has_run_once() {
 }
 
 #[test]
-fn a_client_that_goes_takes_its_endless_script_along() {
+fn an_endless_script_ends_with_its_client() {
     let server = Server::start(&["--workers", "1"]);
     let mut other = server.connect();
     let mut gone = server.connect();
@@ -227,7 +227,7 @@ fn a_client_that_goes_takes_its_endless_script_along() {
 }
 
 #[test]
-fn users_may_call_in_scripts_what_they_may_call_outside() {
+fn rights_are_equal_inside_and_outside_scripts() {
     let server = Server::start(&["--workers", "1"]);
     let mut admin = server.connect();
     admin.call("ACL SETUSER u on nopass ~mine:* +eval +get +set +multi +exec", "+OK\r\n");

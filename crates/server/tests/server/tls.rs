@@ -188,7 +188,7 @@ fn large_values_and_pipelines_pass_in_pieces_of_any_size() {
 }
 
 #[test]
-fn who_is_not_trusted_is_told_and_the_others_are_served() {
+fn untrusted_clients_get_an_alert_and_others_are_served() {
     let fixture = start(&["--tls-port", "--tls-pack4-port", "--tls-http-port"], &["--workers", "1"]);
     let (stranger, mut friend) = (Authority::new("theirs"), fixture.trusted());
     call(&mut friend, &command("PING"), b"+PONG\r\n");
@@ -228,7 +228,7 @@ fn who_is_not_trusted_is_told_and_the_others_are_served() {
 }
 
 #[test]
-fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
+fn plain_text_at_a_tls_port_and_tls_at_a_plain_port_get_an_error() {
     let ports = ["--tls-port", "--pack4-port", "--http-port", "--tls-pack4-port", "--tls-http-port"];
     let fixture = start(&ports, &["--workers", "1"]);
     let mut friend = fixture.trusted();
@@ -251,8 +251,8 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
         let failed = failed.and_then(|()| stream.read(&mut [0; 1]).map(|_| ()));
         assert!(failed.expect_err("no TLS there").to_string().contains("InvalidContentType"));
     }
-    fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
-    fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
+    fixture.logs(&format!("sends TLS to {}, which is not a TLS port", fixture.server.address));
+    fixture.logs(&format!("sends TLS to {}, which is not a TLS port", fixture.doors[1]));
     call(&mut friend, &command("PING"), b"+PONG\r\n");
     // A client that sends only a part of its hello blocks no other client, and costs no processor time.
     let mut half = Client::connect(fixture.doors[0]);
@@ -264,7 +264,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
 }
 
 #[test]
-fn http_over_tls_and_what_comes_to_the_wrong_one() {
+fn https_is_served_and_the_wrong_protocol_gets_an_error() {
     let ports = ["--tls-http-port", "--http-port", "--tls-port"];
     let fixture = start(&ports, &["--workers", "1", "--tls-auth-clients", "no"]);
     let get = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
@@ -302,7 +302,7 @@ fn http_over_tls_and_what_comes_to_the_wrong_one() {
 }
 
 #[test]
-fn certificates_are_exchanged_while_clients_are_served() {
+fn certificates_are_reloaded_while_clients_are_served() {
     let mut fixture = start(&["--tls-port"], &["--workers", "1"]);
     let (mut early, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut early, &command("PING"), b"+PONG\r\n");
@@ -334,19 +334,19 @@ fn certificates_are_exchanged_while_clients_are_served() {
     third.sign(&fixture.folder, "next-server", 2099);
     fixture.folder.write("next-ca.crt", &third.pem);
     fixture.server.signal(rustix::process::Signal::HUP);
-    fixture.logs("SIGHUP: certificates are read again");
+    fixture.logs("SIGHUP: the certificates were reloaded");
     (fixture.ca, fixture.client) = (third, client);
     call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
     fixture.folder.write("next-server.key", "no key");
     fixture.server.signal(rustix::process::Signal::HUP);
-    fixture.logs("the TLS configuration stays as it was");
+    fixture.logs("the TLS configuration is unchanged");
     call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
     call(&mut early, &command("PING"), b"+PONG\r\n");
     let _ = fixture.ca_file;
 }
 
 #[test]
-fn sessions_are_resumed_while_they_are_kept() {
+fn tls_sessions_are_resumed_until_they_expire() {
     for (options, kind) in [
         (&[][..], HandshakeKind::Resumed),
         (&["--tls-session-caching", "no"], HandshakeKind::Full),
@@ -397,7 +397,7 @@ fn a_server_without_a_usable_certificate_does_not_start() {
 }
 
 #[test]
-fn limits_hold_before_keys_are_agreed_on() {
+fn limits_hold_during_the_handshake() {
     let fixture = start(&["--tls-port"], &["--maxclients", "2", "--workers", "1"]);
     let _silent = Client::connect(fixture.doors[0]);
     let mut plain = fixture.server.connect();
@@ -410,7 +410,7 @@ fn limits_hold_before_keys_are_agreed_on() {
 }
 
 #[test]
-fn an_end_that_comes_with_the_last_request_is_seen_at_once() {
+fn a_close_alert_with_the_last_request_is_noticed_at_once() {
     let fixture = start(&["--tls-port"], &["--workers", "1"]);
     let mut stream = fixture.trusted();
     call(&mut stream, &command("PING"), b"+PONG\r\n");
@@ -427,7 +427,7 @@ fn an_end_that_comes_with_the_last_request_is_seen_at_once() {
 }
 
 #[test]
-fn who_vanishes_while_its_command_sleeps_is_forgotten() {
+fn a_client_that_vanishes_during_a_sleep_is_removed() {
     let fixture = start(&["--tls-port"], &["--workers", "1", "--enable-debug-command", "yes"]);
     let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut stream, &command("PING"), b"+PONG\r\n");
@@ -441,7 +441,7 @@ fn who_vanishes_while_its_command_sleeps_is_forgotten() {
 }
 
 #[test]
-fn the_log_says_truly_why_a_connection_ended_and_what_a_hangup_did() {
+fn the_log_has_the_reason_of_a_closed_connection_and_the_result_of_sighup() {
     let fixture = start(&["--tls-port"], &["--workers", "1", "--loglevel", "debug"]);
     let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut stream, &command("PING"), b"+PONG\r\n");
@@ -456,7 +456,7 @@ fn the_log_says_truly_why_a_connection_ended_and_what_a_hangup_did() {
 }
 
 #[test]
-fn any_size_of_the_session_cache_is_taken() {
+fn any_size_of_the_session_cache_is_accepted() {
     let fixture = start(&["--tls-port"], &["--workers", "1"]);
     let mut plain = fixture.server.connect();
     plain.call("CONFIG SET tls-session-cache-size 2147483647", "+OK\r\n");

@@ -69,7 +69,7 @@ fn users_are_kept_in_a_file() {
 }
 
 #[test]
-fn an_acl_file_that_is_wrong_is_a_clear_error() {
+fn an_invalid_acl_file_is_a_clear_error() {
     let folder = Folder::new();
     let file = folder.write("wrong.acl", "user bob on\nnonsense\n");
     let fails = |args: &[&str], said: &str| {

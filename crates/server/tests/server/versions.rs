@@ -54,7 +54,7 @@ fn a_client_waits_until_an_import_is_visible() {
 }
 
 #[test]
-fn a_crowd_waits_and_only_for_what_it_asked() {
+fn many_clients_wait_only_for_their_own_version() {
     let server = Server::start(&[]);
     let mut admin = server.connect();
     let mut crowd: Vec<_> = (0..CROWD).map(|_| server.connect()).collect();
@@ -160,7 +160,7 @@ fn a_search_at_a_version_and_the_changes_between_two() {
 }
 
 #[test]
-fn a_version_stays_as_it_was_while_its_index_is_merged_many_times() {
+fn a_version_is_unchanged_while_its_index_is_merged() {
     const ROUNDS: usize = 40;
     let server = Server::start(&[]);
     let mut client = server.connect();
@@ -180,7 +180,7 @@ fn a_version_stays_as_it_was_while_its_index_is_merged_many_times() {
 }
 
 #[test]
-fn metrics_tell_what_imports_did_by_dataset() {
+fn metrics_count_imports_by_dataset() {
     let (server, doors) = Server::start_doors(&["--http-port"], &[]);
     let folder = Folder::new();
     mail(&folder, "a.eml", "first", "text");

@@ -24,7 +24,7 @@ fn a_search_sees_every_write_acknowledged_before_it() {
 }
 
 #[test]
-fn what_expires_is_removed_though_nobody_asks_for_it() {
+fn expired_keys_are_removed_without_being_accessed() {
     const KEYS: usize = 10_000;
     let server = Server::start(&["--workers", "1"]);
     let mut client = server.connect();

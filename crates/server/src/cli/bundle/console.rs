@@ -73,54 +73,62 @@ pub(super) fn serve(
 async fn answer(request: Request<Incoming>, bundle: Rc<Bundle>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if !is_here(host) {
-        return Ok(told(StatusCode::FORBIDDEN, "the header Host names another machine"));
+    if !is_loopback_host(host) {
+        return Ok(problem(
+            StatusCode::FORBIDDEN,
+            "the Host header names another machine: expected localhost or a loopback address",
+        ));
     }
     let path = head.uri.path();
     let file = if path == "/" { Some("index.html") } else { path.strip_prefix("/console/") };
     Ok(match (&head.method, path) {
         (&Method::GET, "/console/live") => {
             let event = json!({ "info": info(&bundle) });
-            with(StatusCode::OK, "text/event-stream", format!("data: {event}\n\n").into())
+            response(StatusCode::OK, "text/event-stream", format!("data: {event}\n\n").into())
         }
         (&Method::POST, "/v1/commands") => match Limited::new(body, BODY_BYTES_MAX).collect().await {
-            Err(_) => told(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large, or broke off"),
+            Err(_) => problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large or incomplete"),
             Ok(body) => match run_all(&bundle, &body.to_bytes()) {
-                Ok(lines) => with(StatusCode::OK, "application/x-ndjson", lines.into()),
-                Err(why) => told(StatusCode::BAD_REQUEST, why),
+                Ok(lines) => response(StatusCode::OK, "application/x-ndjson", lines.into()),
+                Err(why) => problem(StatusCode::BAD_REQUEST, why),
             },
         },
         (&Method::GET, _) => match file.and_then(asset) {
             Some((media, bytes)) => {
-                let mut response = with(StatusCode::OK, media, Bytes::from_static(bytes));
+                let mut response = response(StatusCode::OK, media, Bytes::from_static(bytes));
                 for (name, value) in GUARDS {
                     let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
                     response.headers_mut().insert(name, value);
                 }
                 response
             }
-            None => told(StatusCode::NOT_FOUND, "a bundle has the console, and nothing else"),
+            None => {
+                problem(StatusCode::NOT_FOUND, "there is nothing at this path: a bundle has only the console")
+            }
         },
-        _ => told(StatusCode::METHOD_NOT_ALLOWED, "a bundle can be read alone"),
+        _ => problem(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "a bundle is read-only: expected GET, or POST of /v1/commands",
+        ),
     })
 }
 
 /// True when the browser addresses this machine. A page of another site, which addresses the console by that site's
 /// name, is refused.
-fn is_here(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn with(status: StatusCode, media: &'static str, bytes: Bytes) -> Response<Full<Bytes>> {
+fn response(status: StatusCode, media: &'static str, bytes: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     response
 }
 
-fn told(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
-    with(status, "application/problem+json", json!({ "detail": why }).to_string().into())
+fn problem(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    response(status, "application/problem+json", json!({ "detail": why }).to_string().into())
 }
 
 /// Runs the commands of `body`, each a list of words on one line. Returns one line per command.
@@ -301,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_answered_by_what_the_bundle_has_and_nothing_is_changed() {
+    fn commands_are_answered_from_the_bundle_and_writes_are_refused() {
         assert_eq!(ask(&["config", "get", "*"]), Some(json!({ "port": "1" })));
         assert!(
             ask(&["INFO"]).is_some_and(|info| info.as_str().is_some_and(|t| t.contains("strand_bundle:")))
@@ -323,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_history_is_picked() {
+    fn a_query_returns_a_part_of_the_history() {
         let words = ["DIAG", "HISTORY", "FROM", "-1", "POINTS", "5", "SERIES", "ops.*,none"];
         let text = ask(&words).expect("it is there");
         let table: Value = serde_json::from_str(text.as_str().expect("a text")).expect("JSON");
@@ -340,10 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_are_kept_out() {
-        assert!(["127.0.0.1:80", "localhost:1", "[::1]:9", "localhost"].iter().all(|host| is_here(host)));
+    fn pages_of_other_sites_are_refused_by_host() {
         assert!(
-            !["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1"].iter().any(|host| is_here(host))
+            ["127.0.0.1:80", "localhost:1", "[::1]:9", "localhost"].iter().all(|host| is_loopback_host(host))
+        );
+        assert!(
+            !["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1"]
+                .iter()
+                .any(|host| is_loopback_host(host))
         );
     }
 }

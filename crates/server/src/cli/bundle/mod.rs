@@ -7,7 +7,7 @@ use super::display::{print_line, safe};
 use super::doctor::ServerArgs;
 use super::error::CliError;
 use crate::bundle::archive::Bundle;
-use crate::bundle::contents::{ASKED, assemble};
+use crate::bundle::contents::{QUERIES, assemble};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct BundleArgs {
-    /// What to do with a bundle that is there.
+    /// What to do with an existing bundle.
     #[command(subcommand)]
     pub command: Option<BundleCommand>,
     /// How the server is reached.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The file to write; it must not be there yet
+    /// The file to write; it must not exist yet
     #[arg(long, value_name = "FILE", default_value = "strand-bundle.tar.zst")]
     pub output: PathBuf,
-    /// Also take the arguments of slow commands, which are data of clients
+    /// Include the arguments of slow commands, which are data of clients
     #[arg(long)]
     pub with_arguments: bool,
 }
@@ -35,18 +35,18 @@ pub struct BundleArgs {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum BundleCommand {
-    /// Check a bundle and say what is in it
+    /// Check a bundle and list its entries
     Show {
         /// The bundle
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print this entry, as it is
+        /// Print the content of this entry
         #[arg(long, value_name = "NAME")]
         entry: Option<String>,
-        /// Refuse a bundle whose manifest has another digest than was printed when it was made
+        /// Refuse the bundle unless its manifest has this digest, which was printed when the bundle was made
         #[arg(long, value_name = "DIGEST")]
         digest: Option<String>,
-        /// Show it in a browser, in the console of a server, until this is ended; at an address of this machine
+        /// Serve the console at this loopback address, to show the bundle in a browser, until this command is ended
         #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
         console: Option<SocketAddr>,
     },
@@ -71,7 +71,7 @@ pub fn run(args: BundleArgs) -> ExitCode {
 
 fn make(args: &BundleArgs) -> Result<(), CliError> {
     let mut connection = args.server.connect()?;
-    let replies: Result<Vec<_>, _> = ASKED.iter().map(|asked| connection.call(asked.args)).collect();
+    let replies: Result<Vec<_>, _> = QUERIES.iter().map(|asked| connection.call(asked.args)).collect();
     let given = args.server.password.clone().or_else(|| std::env::var("STRAND_PASSWORD").ok());
     let secrets = given.map(String::into_bytes).into_iter().collect();
     let bundle = assemble(replies?, secrets, args.with_arguments);

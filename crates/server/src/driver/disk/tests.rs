@@ -4,10 +4,10 @@
 use super::*;
 
 #[test]
-fn a_name_is_locked_once_and_what_was_left_is_removed() {
+fn a_name_is_locked_once_and_leftover_files_are_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
-    let take = |name| DirLock::take(folder.path(), name);
+    let take = |name| DirLock::acquire(folder.path(), name);
     let names = || {
         let mut names: Vec<String> = std::fs::read_dir(&folder)
             .expect("there")
@@ -21,7 +21,7 @@ fn a_name_is_locked_once_and_what_was_left_is_removed() {
         std::fs::write(at(name), "x").expect("a file");
     }
     let (lock, left) = take("dump.rdb").expect("free");
-    assert!(lock.is_of(folder.path(), "dump.rdb") && !lock.is_of(folder.path(), "other.rdb"));
+    assert!(lock.is_for(folder.path(), "dump.rdb") && !lock.is_for(folder.path(), "other.rdb"));
     assert_eq!(left, 1);
     assert_eq!(
         names(),
