@@ -1,11 +1,12 @@
-//! `cargo xtask sbom`: the list of what is inside the `strand` binary (software bill of materials), as CycloneDX 1.5 in JSON.
+//! `cargo xtask sbom`: the list of what is inside the `strand` binary (software bill of materials), as CycloneDX 1.5
+//! in JSON.
 //!
 //! The list comes from `cargo metadata` and `Cargo.lock`: every crate that the binary links, with version, licence
 //! and checksum, and which crate needs which. The console's uPlot is added. Crates that only tests, benchmarks or the
 //! build use are left out. The file has no time and no serial number, so the same commit gives the same bytes.
 //!
-//! `cargo-cyclonedx` was not taken: it must be installed first, writes a file beside each of the 20 manifests, and does not know
-//! uPlot.
+//! `cargo-cyclonedx` is not used, because it must be installed first, writes a file beside each of the 20 manifests,
+//! and does not know uPlot.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The console's library of charts. Its first line gives the version.
 const UPLOT: &str = "crates/http/console/uplot.js";
 
-/// Why no list can be made.
+/// Why no list can be make_list.
 #[derive(Debug, thiserror::Error)]
 enum SbomError {
     /// A program or a file cannot be read.
@@ -31,8 +32,8 @@ enum SbomError {
     /// `cargo metadata` failed, with this text.
     #[error("cargo metadata: {0}")]
     Metadata(String),
-    /// The output of `cargo metadata`, or a file, lacks this part.
-    #[error("no {0}")]
+    /// The output of `cargo metadata`, or a file, does not have this part.
+    #[error("missing in the input: {0}")]
     Missing(&'static str),
     /// The output of `cargo metadata` is not JSON.
     #[error("cargo metadata: {0}")]
@@ -42,7 +43,7 @@ enum SbomError {
 /// Prints the list.
 pub fn run() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
-    match made(root) {
+    match make_list(root) {
         Ok(list) => {
             println!("{list:#}");
             ExitCode::SUCCESS
@@ -55,7 +56,7 @@ pub fn run() -> ExitCode {
 }
 
 /// Makes the list for the workspace at `root`.
-fn made(root: &Path) -> Result<Value, SbomError> {
+fn make_list(root: &Path) -> Result<Value, SbomError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET])
@@ -202,9 +203,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_what_the_binary_links_and_nothing_else() {
+    fn the_list_has_exactly_the_linked_crates() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
-        let list = made(root).expect("the workspace can be listed");
+        let list = make_list(root).expect("the workspace can be listed");
         let components = list["components"].as_array().expect("a list");
         let named = |name: &str| components.iter().find(|component| component["name"] == name);
         for name in ["uplot", "tantivy", "strand-chain", "tikv-jemallocator", "mlua"] {

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: builds all tests of the workspace, then runs as many test binaries side by side as there are cores.
+//! `cargo xtask test`: builds all tests of the workspace, then runs as many test binaries side by side as there are
+//! cores.
 //!
 //! `cargo test` runs one binary after another. Most of Strand's test binaries wait for servers and disks half of the
 //! time: one after another they took 278 s on two cores and used 1.0 of the cores (`time cargo test --workspace`,
@@ -8,7 +9,8 @@
 //! prints all of its output. `--slowest` measures each test and prints the slowest. Documentation tests are left out:
 //! no crate has one (`doctest = false`).
 //!
-//! `cargo-nextest` was not taken: it starts a process for each test (1,500 processes here) and must be installed first.
+//! `cargo-nextest` is not used, because it starts a process for each test (1,500 processes here) and must be
+//! installed first.
 
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -24,16 +26,16 @@ use std::time::{Duration, Instant};
 /// Test binaries that start first, because they take longest (16 to 84 s). The other binaries run beside them and end
 /// earlier.
 const FIRST: &[&str] = &["server", "import", "differential", "strand_keyspace", "strand_search", "session"];
-/// Binaries whose tests wait for servers and other programs more than they compute. They run twice as many tests at once
-/// as there are cores: on two cores `server` then takes 57 s in place of 80, `differential` 36 s in place of 53.
+/// Binaries whose tests wait for servers and other programs more than they compute. They run twice as many tests at
+/// once as there are cores: on two cores `server` then takes 57 s in place of 80, `differential` 36 s in place of 53.
 const WAITING: &[&str] = &["server", "import", "differential"];
-/// How the names of the variables begin with which cargo describes a package to its program.
-const OF_PACKAGE: &[&str] =
+/// Prefixes of the environment variables that describe the package to a program that `cargo run` starts.
+const PACKAGE_VARIABLES: &[&str] =
     &["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
 /// A test binary that takes longer than this is killed.
 const BINARY_SECONDS_MAX: u64 = 900;
 /// Time between two checks whether a binary has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of tests that `--slowest` prints.
 const SLOWEST: usize = 10;
 
@@ -69,15 +71,15 @@ struct Outcome {
     output: String,
 }
 
-/// Runs the tests. `args` begins with `--slowest` or not. The rest selects packages for cargo (`-p strand-engine`); without it, all
-/// packages are tested.
+/// Runs the tests. `args`: optionally `--slowest`, then the options that select packages for cargo (`-p
+/// strand-engine`). Without such options all packages are tested.
 pub fn run(args: &[&str]) -> ExitCode {
     let (is_slowest, selection) = match args {
         ["--slowest", rest @ ..] => (true, rest),
         all => (false, all),
     };
     let selection = if selection.is_empty() { &["--workspace"] } else { selection };
-    let outcomes = match built(selection) {
+    let outcomes = match build(selection) {
         Ok(binaries) => run_all(ordered(binaries), is_slowest),
         Err(error) => {
             eprintln!("test: {error}");
@@ -99,13 +101,13 @@ pub fn run(args: &[&str]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Cargo, as if it were called from a shell. `cargo xtask` runs this program with variables that describe the package
-/// `xtask`. The build script of `ring` reads them, so cargo built `ring` anew, and all crates above it: 3 minutes for each
-/// `make test` that had just built everything.
+/// A command that runs cargo without the variables of [`PACKAGE_VARIABLES`]. `cargo xtask` sets these variables for
+/// the package `xtask`. The build script of `ring` reads them, so with them cargo built `ring` and all crates above
+/// it again: 3 minutes for each `make test`, although everything was built.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        if OF_PACKAGE.iter().any(|begin| name.as_encoded_bytes().starts_with(begin.as_bytes())) {
+        if PACKAGE_VARIABLES.iter().any(|begin| name.as_encoded_bytes().starts_with(begin.as_bytes())) {
             cargo.env_remove(name);
         }
     }
@@ -113,7 +115,7 @@ fn cargo() -> Command {
 }
 
 /// Builds the tests and lists their binaries.
-fn built(selection: &[&str]) -> Result<Vec<TestBinary>, TestError> {
+fn build(selection: &[&str]) -> Result<Vec<TestBinary>, TestError> {
     let output = cargo()
         .args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"])
         .args(selection)
@@ -159,7 +161,7 @@ fn run_all(list: VecDeque<TestBinary>, is_slowest: bool) -> Vec<Outcome> {
                 loop {
                     let next = list.lock().expect("nobody panics with it").pop_front();
                     let Some(binary) = next else { return };
-                    let outcome = outcome(binary, is_slowest);
+                    let outcome = run_binary(binary, is_slowest);
                     let mut outcomes = outcomes.lock().expect("nobody panics with it");
                     report(&outcome);
                     outcomes.push(outcome);
@@ -185,7 +187,7 @@ fn report(outcome: &Outcome) {
 }
 
 /// Runs a binary to its end, but at most for [`BINARY_SECONDS_MAX`].
-fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
+fn run_binary(binary: TestBinary, is_slowest: bool) -> Outcome {
     let from = Instant::now();
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
@@ -197,7 +199,7 @@ fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
         // because with it cargo would build everything again.
         command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
     }
-    let (is_passed, output) = match ended(&mut command) {
+    let (is_passed, output) = match run_to_end(&mut command) {
         Ok(ended) => ended,
         Err(error) => (false, format!("{}: {error}", binary.program.display())),
     };
@@ -206,7 +208,7 @@ fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
 
 /// Whether a command succeeded, and what it wrote to both outputs. The outputs go to a file, because a server that a
 /// test left behind would keep a pipe open.
-fn ended(command: &mut Command) -> io::Result<(bool, String)> {
+fn run_to_end(command: &mut Command) -> io::Result<(bool, String)> {
     let mut file = unnamed_file()?;
     let mut child =
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?).spawn()?;
@@ -243,7 +245,7 @@ fn wait(child: &mut Child) -> io::Result<Option<bool>> {
             child.wait()?;
             return Ok(None);
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
@@ -317,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_with_all_it_wrote() {
+    fn a_failed_command_is_reported_with_all_its_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]);
-        assert_eq!(ended(&mut command).expect("it starts"), (false, "out\nerr\n".to_owned()));
-        assert!(ended(&mut Command::new("/no/such/program")).is_err());
+        assert_eq!(run_to_end(&mut command).expect("it starts"), (false, "out\nerr\n".to_owned()));
+        assert!(run_to_end(&mut Command::new("/no/such/program")).is_err());
     }
 }

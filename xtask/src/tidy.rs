@@ -101,7 +101,7 @@ fn edges(root: &Path, findings: &mut Vec<String>) {
     manifests
         .extend(list(&root.join("crates")).into_iter().map(|d| d.join("Cargo.toml")).filter(|m| m.exists()));
     for manifest in manifests {
-        let shown = shown(root, &manifest);
+        let display_path = display_path(root, &manifest);
         let text = read(&manifest);
         let (mut section, mut name) = (String::new(), String::new());
         for (n, line) in text.lines().enumerate() {
@@ -111,27 +111,30 @@ fn edges(root: &Path, findings: &mut Vec<String>) {
             } else if section == "package" && line.starts_with("name") {
                 name = line.split('"').nth(1).unwrap_or_default().into();
                 if !allowed.contains_key(name.as_str()) {
-                    findings.push(format!("{shown}:{}: crate {name} is not in tidy's table of edges", n + 1));
+                    findings.push(format!(
+                        "{display_path}:{}: crate {name} is not in tidy's table of edges",
+                        n + 1
+                    ));
                 }
             } else if section == "dependencies" {
                 let on = line.split(['.', '=', ' ']).next().unwrap_or_default();
                 let ours = on.starts_with("strand-");
                 if ours && !allowed.get(name.as_str()).is_some_and(|a| a.contains(&on)) {
-                    findings.push(format!("{shown}:{}: {name} must not know {on}", n + 1));
+                    findings.push(format!("{display_path}:{}: {name} must not know {on}", n + 1));
                 }
             }
         }
         if !text.contains("[lints]\nworkspace = true") {
-            findings.push(format!("{shown}: does not inherit the workspace's lints"));
+            findings.push(format!("{display_path}: does not inherit the workspace's lints"));
         }
         if !text.contains("license.workspace = true") {
-            findings.push(format!("{shown}: does not inherit the licence"));
+            findings.push(format!("{display_path}: does not inherit the licence"));
         }
         let lib = manifest.with_file_name("src").join("lib.rs");
         if lib.exists() && !read(&lib).contains("**Invariant:**") {
             findings.push(format!(
                 "{}: a crate says in lib.rs what it must not know (`**Invariant:**`)",
-                self::shown(root, &lib)
+                self::display_path(root, &lib)
             ));
         }
     }
@@ -147,17 +150,17 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
     files.retain(|file| file.extension().is_some_and(|e| e == "rs"));
     prose::words(root, &files, findings);
     prose::comments(root, &files, findings);
-    errors::texts(root, &files, findings);
+    errors::string_errors(root, &files, findings);
     for file in &files {
-        let (path, text) = (shown(root, file), read(file));
+        let (path, text) = (display_path(root, file), read(file));
         if !text.starts_with("//!") && !text.starts_with("#![") {
             findings.push(format!("{path}:1: a module opens with its role (`//!`)"));
         }
         let lines = text.lines().count();
-        let most =
-            LONG_FILES.iter().find(|(name, _)| *name == path).map_or(FILE_LINES_MAX, |(_, most)| *most);
-        if lines > most {
-            findings.push(format!("{path}: {lines} lines; at most {most}, 150-450 as a rule"));
+        let limit =
+            LONG_FILES.iter().find(|(name, _)| *name == path).map_or(FILE_LINES_MAX, |(_, limit)| *limit);
+        if lines > limit {
+            findings.push(format!("{path}: {lines} lines; at most {limit}, 150-450 as a rule"));
         }
         for (n, line) in text.lines().enumerate() {
             if line.chars().count() > LINE_CHARS_MAX {
@@ -211,6 +214,6 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn shown(root: &Path, path: &Path) -> String {
+fn display_path(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

@@ -43,36 +43,38 @@ impl Kind {
     }
 }
 
-/// The connections of a row: one giver, and takers that receive what it sends.
+/// The connections of a row: one sender, and the receivers of its messages or elements.
 pub struct Exchange {
     kind: Kind,
-    giver: TcpStream,
-    takers: Vec<TcpStream>,
-    /// The giver's requests in a turn, and the number of lines of their replies.
-    gives: (Vec<u8>, usize),
-    /// For each taker: its requests in a turn, and the number of lines that it receives.
-    takes: Vec<(Vec<u8>, usize)>,
+    sender: TcpStream,
+    receivers: Vec<TcpStream>,
+    /// The requests that the sender sends in a turn, and the number of lines of their replies.
+    sender_batch: (Vec<u8>, usize),
+    /// For each receiver: its requests in a turn, and the number of lines that it receives.
+    receiver_batches: Vec<(Vec<u8>, usize)>,
     buffer: Vec<u8>,
 }
 
 impl Exchange {
+    /// Opens the connections, and subscribes the receivers of published messages.
+    ///
     /// # Errors
     /// When the server does not accept this many clients.
     pub fn open(server: &Server, kind: Kind) -> io::Result<Exchange> {
-        let (giver, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
-        let takers = kind.connections();
-        server.connect()?.call(&["CONFIG", "SET", "maxclients", &(takers + 1000).to_string()])?;
-        let mut takers = (0..takers).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
-        let (lines, takes) = match kind {
+        let (sender, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
+        let receivers = kind.connections();
+        server.connect()?.call(&["CONFIG", "SET", "maxclients", &(receivers + 1000).to_string()])?;
+        let mut receivers = (0..receivers).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
+        let (lines, receiver_batches) = match kind {
             Kind::Publish(_, pipeline) => {
                 let mut subscribe = Vec::new();
                 encode_command(&mut subscribe, &["SUBSCRIBE", CHANNEL]);
-                for taker in &mut takers {
-                    taker.write_all(&subscribe)?;
-                    read_lines(taker, ACKNOWLEDGED_LINES, &mut buffer)?;
+                for receiver in &mut receivers {
+                    receiver.write_all(&subscribe)?;
+                    read_lines(receiver, ACKNOWLEDGED_LINES, &mut buffer)?;
                 }
                 (0..pipeline).for_each(|_| encode_command(&mut out, &["PUBLISH", CHANNEL, PAYLOAD]));
-                (pipeline, vec![(Vec::new(), MESSAGE_LINES * pipeline); takers.len()])
+                (pipeline, vec![(Vec::new(), MESSAGE_LINES * pipeline); receivers.len()])
             }
             Kind::HandOver => {
                 let queue = |n: usize| format!("queue:{n}");
@@ -85,7 +87,7 @@ impl Exchange {
                 (WAITERS, (0..WAITERS).map(waits).collect())
             }
         };
-        Ok(Exchange { kind, giver, takers, gives: (out, lines), takes, buffer })
+        Ok(Exchange { kind, sender, receivers, sender_batch: (out, lines), receiver_batches, buffer })
     }
     /// Exchanges for `seconds` of wall time.
     ///
@@ -95,16 +97,16 @@ impl Exchange {
         let (mut operations, mut round_trips_us) = (0, histogram()?);
         let (cpu, start) = (server.cpu()?, Instant::now());
         while start.elapsed().as_secs_f64() < seconds {
-            for (taker, (asks, _)) in self.takers.iter_mut().zip(&self.takes) {
-                if !asks.is_empty() {
-                    taker.write_all(asks)?;
+            for (receiver, (requests, _)) in self.receivers.iter_mut().zip(&self.receiver_batches) {
+                if !requests.is_empty() {
+                    receiver.write_all(requests)?;
                 }
             }
             let sent = Instant::now();
-            self.giver.write_all(&self.gives.0)?;
-            read_lines(&mut self.giver, self.gives.1, &mut self.buffer)?;
-            for (taker, (_, lines)) in self.takers.iter_mut().zip(&self.takes) {
-                read_lines(taker, *lines, &mut self.buffer)?;
+            self.sender.write_all(&self.sender_batch.0)?;
+            read_lines(&mut self.sender, self.sender_batch.1, &mut self.buffer)?;
+            for (receiver, (_, lines)) in self.receivers.iter_mut().zip(&self.receiver_batches) {
+                read_lines(receiver, *lines, &mut self.buffer)?;
             }
             round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
             operations += match self.kind {

@@ -26,7 +26,7 @@ pub enum Content {
     Hash5,
     /// A collection of this many elements, each of ten bytes.
     Few(Collection, usize),
-    /// One collection for all keys, with as many elements of 16 bytes as there would be keys.
+    /// A single collection in place of the keys: its number of elements, of 16 bytes each, is the number of keys.
     One(Collection),
 }
 
@@ -91,13 +91,13 @@ pub fn collection(server: &Server, name: &str, kind: Collection, elements: u64) 
     let element = |i: u64| format!("element:{i:08}");
     let lines = kind.replies(ELEMENTS_PER_COMMAND as usize);
     let whole = elements / ELEMENTS_PER_COMMAND;
-    each_of(server, whole, lines, |out, group| {
+    send_commands(server, whole, lines, |out, group| {
         let from = group * ELEMENTS_PER_COMMAND;
         kind.add(out, name.as_bytes(), from..from + ELEMENTS_PER_COMMAND, &element);
     })?;
     let rest = elements % ELEMENTS_PER_COMMAND;
     let groups = u64::from(rest > 0);
-    each_of(server, groups, kind.replies(rest as usize), |out, _| {
+    send_commands(server, groups, kind.replies(rest as usize), |out, _| {
         kind.add(out, name.as_bytes(), elements - rest..elements, &element);
     })
 }
@@ -116,7 +116,7 @@ pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
         Content::Few(kind, elements) => kind.replies(elements),
         _ => 1,
     };
-    each_of(server, keys, lines, |out, k| match content {
+    send_commands(server, keys, lines, |out, k| match content {
         Content::Bytes(_) => set(out, k, &value),
         Content::ExpiringBytes(_) => {
             out.extend_from_slice(b"*5\r\n$3\r\nSET\r\n$16\r\n");
@@ -149,7 +149,7 @@ pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn pings(server: &Server, count: u64) -> io::Result<()> {
-    each(server, count, |out, _| out.extend_from_slice(b"*1\r\n$4\r\nPING\r\n"))
+    send_one_line_commands(server, count, |out, _| out.extend_from_slice(b"*1\r\n$4\r\nPING\r\n"))
 }
 
 /// Sets `count` keys `exp:...` that all expire at `at_ms` (Unix time).
@@ -158,7 +158,7 @@ pub fn pings(server: &Server, count: u64) -> io::Result<()> {
 /// When the server goes away or returns an error.
 pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
     let option = format!("$4\r\nPXAT\r\n${}\r\n{at_ms}\r\n", at_ms.to_string().len());
-    each(server, count, |out, k| {
+    send_one_line_commands(server, count, |out, k| {
         out.extend_from_slice(b"*5\r\n$3\r\nSET\r\n$16\r\n");
         push_key(out, b"exp:", k);
         bulk(out, b"12345678");
@@ -171,7 +171,7 @@ pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn probe_keys(server: &Server, keys: u64, value: &[u8]) -> io::Result<()> {
-    each(server, keys, |out, k| {
+    send_one_line_commands(server, keys, |out, k| {
         out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
         push_key(out, b"prb:", k);
         bulk(out, value);
@@ -183,7 +183,7 @@ pub fn probe_keys(server: &Server, keys: u64, value: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
-    each(server, fields.div_ceil(100), |out, group| {
+    send_one_line_commands(server, fields.div_ceil(100), |out, group| {
         let wanted = group * 100..fields.min(group * 100 + 100);
         let count = 2 + 2 * (wanted.end - wanted.start);
         out.extend_from_slice(format!("*{count}\r\n$4\r\nHSET\r\n${}\r\n{name}\r\n", name.len()).as_bytes());
@@ -194,12 +194,16 @@ pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
 }
 
 /// Sends `count` commands, each with a reply of one line.
-fn each(server: &Server, count: u64, command: impl FnMut(&mut Vec<u8>, u64)) -> io::Result<()> {
-    each_of(server, count, 1, command)
+fn send_one_line_commands(
+    server: &Server,
+    count: u64,
+    command: impl FnMut(&mut Vec<u8>, u64),
+) -> io::Result<()> {
+    send_commands(server, count, 1, command)
 }
 
 /// Sends `count` commands, each with a reply of `lines` lines.
-fn each_of(
+fn send_commands(
     server: &Server,
     count: u64,
     lines: usize,
@@ -224,7 +228,7 @@ pub fn connect(server: &Server) -> io::Result<TcpStream> {
     connect_to(server.address)
 }
 
-/// Does what [`connect`] does, for another address.
+/// Connects to `address`, without Nagle's algorithm and with a timeout.
 ///
 /// # Errors
 /// When the address does not accept it.
@@ -248,7 +252,7 @@ pub fn set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
     bulk(out, value);
 }
 
-/// Ends the line before, then appends a bulk string.
+/// Appends CR LF, which ends the previous line, and a bulk string.
 pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\r\n$");
     out.extend_from_slice(value.len().to_string().as_bytes());

@@ -72,7 +72,7 @@ pub const LIST_ELEMENTS: u64 = 10_000;
 const COLLECTION: &str = "bench";
 
 impl Operation {
-    /// True for operations on one collection, which is created anew for each run.
+    /// True for operations on one collection. Each run creates this collection again.
     fn has_collection(self) -> bool {
         !matches!(
             self,
@@ -90,7 +90,7 @@ impl Operation {
     }
     /// The command that adds as many elements as a batch of `requests` requests takes. `next` numbers the
     /// members.
-    fn supply(self, requests: usize, value: &[u8], next: &mut u64) -> Option<Vec<Vec<u8>>> {
+    fn refill_command(self, requests: usize, value: &[u8], next: &mut u64) -> Option<Vec<Vec<u8>>> {
         let mut member = || {
             *next += 1;
             format!("element:{next:012}").into_bytes()
@@ -175,9 +175,9 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
 pub fn run_requests(server: &Server, load: Workload, requests: u64, seed: u64) -> io::Result<u64> {
     prepare(server, load)?;
     let mut clients = Clients::open(server, load, seed)?;
-    let mut room = TurnBuffers::new(load);
+    let mut buffers = TurnBuffers::new(load);
     while clients.operations < requests {
-        clients.turn(&mut room)?;
+        clients.turn(&mut buffers)?;
     }
     Ok(clients.operations)
 }
@@ -196,7 +196,7 @@ fn prepare(server: &Server, load: Workload) -> io::Result<()> {
     Ok(())
 }
 
-/// Does what [`run`] does from one thread on each of `cores`, each with its own connections.
+/// Runs `load` as [`run`] does, but from one thread on each of `cores`. Each thread has its own connections.
 pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<LoadResult> {
     let opened = cores.iter().map(|core| Clients::open(server, load, *core as u64));
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
@@ -260,20 +260,21 @@ impl Clients {
     }
 
     fn run(&mut self, seconds: f64) -> io::Result<()> {
-        let (mut room, start) = (TurnBuffers::new(self.load), Instant::now());
+        let (mut buffers, start) = (TurnBuffers::new(self.load), Instant::now());
         while start.elapsed().as_secs_f64() < seconds {
-            self.turn(&mut room)?;
+            self.turn(&mut buffers)?;
         }
         Ok(())
     }
 
     /// Writes one batch to every connection, then reads all replies.
-    fn turn(&mut self, room: &mut TurnBuffers) -> io::Result<()> {
-        let TurnBuffers { out, buffer, pending } = room;
+    fn turn(&mut self, buffers: &mut TurnBuffers) -> io::Result<()> {
+        let TurnBuffers { out, buffer, pending } = buffers;
         for (stream, pending) in self.streams.iter_mut().zip(pending.iter_mut()) {
             out.clear();
             let requests = 0..self.load.pipeline;
-            let supply = self.load.operation.supply(self.load.pipeline, &self.value, &mut self.member);
+            let supply =
+                self.load.operation.refill_command(self.load.pipeline, &self.value, &mut self.member);
             supply.iter().for_each(|words| encode_command(out, words));
             let lines: usize = requests.map(|_| request(out, self.load, &self.value, &mut self.rng)).sum();
             let lines = lines + supply.iter().len();

@@ -38,7 +38,7 @@ impl<A: Iterator<Item = String>> Values<A> {
     /// When the value is missing or malformed.
     pub fn of<T: FromStr>(&mut self, option: &str) -> Result<T> {
         let value = self.args.next().ok_or_else(|| format!("{option} wants a value; {}", self.usage))?;
-        value.parse().map_err(|_| format!("{option} {value} makes no sense; {}", self.usage).into())
+        value.parse().map_err(|_| format!("{option} {value} is malformed; {}", self.usage).into())
     }
 }
 
@@ -92,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn shared_options_own_options_and_what_is_wrong() {
+    fn options_are_parsed_and_invalid_command_lines_are_errors() {
         let (options, own) = read("--strand x --keys 7 --own 5 --only SET --json").expect("it is right");
         assert_eq!((options.strand.to_str(), options.keys, options.rounds), (Some("x"), 7, 3));
         assert_eq!((options.only.as_deref(), options.json, own), (Some("SET"), true, 5));
-        for (line, told) in [
+        for (line, message) in [
             ("--keys 7", "usage: so"),
             ("--strand x --keys 0", "usage: so"),
             ("--strand x --keys", "--keys wants a value; usage: so"),
-            ("--strand x --own -1", "--own -1 makes no sense; usage: so"),
+            ("--strand x --own -1", "--own -1 is malformed; usage: so"),
             ("--strand x --frob", "unknown argument --frob; usage: so"),
         ] {
-            assert_eq!(read(line).expect_err(line).to_string(), told);
+            assert_eq!(read(line).expect_err(line).to_string(), message);
         }
     }
 }

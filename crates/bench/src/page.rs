@@ -12,7 +12,7 @@ const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
 /// The columns of a report on the page, by the beginning of the report's title. Reports that are not listed show
 /// all columns.
-const SHOWN: &[(&str, &[&str])] = &[(
+const SHOWN_COLUMNS: &[(&str, &[&str])] = &[(
     "Stalls",
     &[
         "event",
@@ -84,7 +84,7 @@ fn tables(page: &mut String, figures: &Value) {
     for report in figures["reports"].as_array().expect("reports is an array") {
         let title = text(&report["title"]);
         let all = report["columns"].as_array().expect("columns is an array").iter().flat_map(Value::as_str);
-        let shown = SHOWN.iter().find(|(beginning, _)| title.starts_with(beginning));
+        let shown = SHOWN_COLUMNS.iter().find(|(beginning, _)| title.starts_with(beginning));
         let columns: Vec<&str> = shown.map_or_else(|| all.collect(), |(_, columns)| columns.to_vec());
         write!(page, "\n{}:\n\n| {} |\n|{}\n", title, columns.join(" | "), "---|".repeat(columns.len()))
             .expect("a string takes everything");

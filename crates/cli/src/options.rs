@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_says_everything() {
+    fn a_uri_sets_user_password_host_port_and_database() {
         let t = target(&["-u", "redis://al%3Aice:s%40crt@[::1]:7000/3"]);
         assert_eq!((t.host.as_str(), t.port, t.database), ("::1", 7000, 3));
         assert_eq!((t.user.unwrap(), t.password.unwrap()), (b"al:ice".to_vec(), b"s@crt".to_vec()));

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "counter 8 is past the end")]
-    fn a_counter_past_the_end_is_a_mistake() {
+    fn a_counter_past_the_last_cache_line_panics() {
         Counters::new(8, 2).add(0, 8, 1);
     }
 }

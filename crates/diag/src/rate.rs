@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_the_last_samples() {
+    fn the_rate_is_the_mean_of_the_last_samples() {
         let mut rate = Rate::default();
         assert_eq!(rate.per_second(), 0.0);
         for i in 0..=10 {

@@ -1,12 +1,12 @@
 //! [`Sketch`]: the heaviest keys of a stream, in bounded memory (Space-Saving, Metwally, Agrawal and El Abbadi 2005).
 //!
 //! A sketch keeps [`ROWS_MAX`] keys. A new key replaces the lightest one and inherits its weight as its
-//! error. So a key with more than `1/ROWS_MAX` of all weight is always present. Its whole weight is at least
-//! [`Row::weight`], and more than that by at most [`Row::error`].
+//! error. So a key with more than `1/ROWS_MAX` of all weight is always present. The key's whole weight is between
+//! [`Row::weight`] and the sum of [`Row::weight`] and [`Row::error`].
 
 /// Number of keys in a sketch.
 pub const ROWS_MAX: usize = 64;
-/// Maximum number of bytes kept of a key. A longer key is kept up to here.
+/// Maximum number of bytes kept of a key. Of a longer key, only the first bytes are kept.
 pub const KEY_BYTES_MAX: usize = 128;
 
 /// What the weight of a key measures.
@@ -16,7 +16,7 @@ pub enum By {
     Count,
     /// The bytes of the requests and replies of the commands that used the key.
     Bytes,
-    /// The time that the commands took that used the key.
+    /// The duration of the commands that used the key.
     Time,
 }
 

@@ -7,23 +7,23 @@ use strand_wire::client::Value;
 pub enum Policy {
     /// Every byte of both replies must be equal.
     Exact,
-    /// The elements in any order, at every depth, because no server promises the order of a hash.
+    /// The elements must be equal, but in any order and at every depth, because no server promises the order of a hash.
     AnyOrder,
-    /// The kind of reply and the number of elements.
+    /// The kind of reply and the number of elements must be equal.
     Shape,
     /// Only the kinds of the replies must be equal.
     Kind,
-    /// The elements in any order if both scans finish in one call, else only the kind: each server has its own
-    /// cursors.
+    /// If both scans finish in one call, the elements must be equal in any order. Otherwise only the kinds must be
+    /// equal, because each server has its own cursors.
     Scan,
-    /// The elements and also the words within texts in any order: redis-server keeps a user's commands in a hash
-    /// table.
+    /// The elements, and also the words within texts, must be equal in any order: redis-server keeps a user's
+    /// commands in a hash table.
     Words,
     /// Only the lengths of texts must be equal, for random texts.
     Length,
-    /// Entries of ACL LOG, without their age and their connection, which differ between servers.
+    /// Entries of ACL LOG must be equal, except their age and their connection.
     Denials,
-    /// Replies of XPENDING and XINFO, without times and ages.
+    /// Replies of XPENDING and XINFO must be equal, except times and ages.
     Timeless,
     /// Integers may differ by at most this much. Everything else is exact.
     Near(i64),
@@ -45,8 +45,8 @@ impl Policy {
             (b"HSCAN" | b"SCAN" | b"SSCAN" | b"ZSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
-            // These replies are random, or differ between servers. OBJECT REFCOUNT differs because Redis does not share a
-            // small integer created by COPY; see docs/differences.md.
+            // These replies are random, or differ between servers. OBJECT REFCOUNT differs because Redis does not
+            // share a small integer created by COPY; see docs/differences.md.
             (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
@@ -67,34 +67,36 @@ impl Policy {
     /// True when the reply `ours` is acceptable beside the reply `theirs`.
     pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
         match self {
-            Policy::Exact => same(ours, theirs),
-            Policy::AnyOrder => same(&sorted(ours.clone()), &sorted(theirs.clone())),
+            Policy::Exact => is_equal(ours, theirs),
+            Policy::AnyOrder => is_equal(&sorted(ours.clone()), &sorted(theirs.clone())),
             Policy::Shape => shape(ours) == shape(theirs),
             Policy::Kind => shape(ours).0 == shape(theirs).0,
-            Policy::Scan if ends(ours) && ends(theirs) => Policy::AnyOrder.accepts(ours, theirs),
+            Policy::Scan if is_end_of_scan(ours) && is_end_of_scan(theirs) => {
+                Policy::AnyOrder.accepts(ours, theirs)
+            }
             Policy::Scan => Policy::Kind.accepts(ours, theirs),
-            Policy::Words => Policy::AnyOrder.accepts(&by_word(ours), &by_word(theirs)),
+            Policy::Words => Policy::AnyOrder.accepts(&split_words(ours), &split_words(theirs)),
             Policy::Length => match (ours, theirs) {
                 (Value::Bulk(a), Value::Bulk(b)) => a.len() == b.len(),
-                _ => same(ours, theirs),
+                _ => is_equal(ours, theirs),
             },
-            Policy::Denials => same(&denials(ours), &denials(theirs)),
-            Policy::Timeless => same(&timeless(ours), &timeless(theirs)),
+            Policy::Denials => is_equal(&without_connections(ours), &without_connections(theirs)),
+            Policy::Timeless => is_equal(&without_times(ours), &without_times(theirs)),
             Policy::Near(by) => match (ours, theirs) {
                 (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
-                _ => same(ours, theirs),
+                _ => is_equal(ours, theirs),
             },
         }
     }
 }
 
 /// True for the last reply of a scan, and for a value that is not a reply of a scan.
-fn ends(value: &Value) -> bool {
+fn is_end_of_scan(value: &Value) -> bool {
     !matches!(value, Value::Array(items) if items.first().is_some_and(|c| *c != Value::Bulk(b"0".to_vec())))
 }
 
 /// Compares two values, of which NaN equals NaN.
-fn same(a: &Value, b: &Value) -> bool {
+fn is_equal(a: &Value, b: &Value) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }
 
@@ -116,14 +118,14 @@ fn sorted(value: Value) -> Value {
 }
 
 /// Splits each text into an array of words.
-fn by_word(value: &Value) -> Value {
+fn split_words(value: &Value) -> Value {
     match value {
         Value::Bulk(text) => {
             Value::Array(text.split(|b| *b == b' ').map(|w| Value::Bulk(w.into())).collect())
         }
-        Value::Array(items) => Value::Array(items.iter().map(by_word).collect()),
+        Value::Array(items) => Value::Array(items.iter().map(split_words).collect()),
         Value::Map(pairs) => {
-            Value::Array(pairs.iter().map(|(k, v)| Value::Array(vec![k.clone(), by_word(v)])).collect())
+            Value::Array(pairs.iter().map(|(k, v)| Value::Array(vec![k.clone(), split_words(v)])).collect())
         }
         other => other.clone(),
     }
@@ -131,7 +133,7 @@ fn by_word(value: &Value) -> Value {
 
 /// A reply of XPENDING or XINFO in which each time is 0. A time follows its name, or is in a pending entry (ID,
 /// consumer, time, deliveries, or these without the consumer).
-fn timeless(value: &Value) -> Value {
+fn without_times(value: &Value) -> Value {
     let is_time =
         |name: &Value| [&b"idle"[..], b"seen-time"].iter().any(|n| *name == Value::Bulk(n.to_vec()));
     match value {
@@ -143,12 +145,14 @@ fn timeless(value: &Value) -> Value {
             };
             let named = |i: usize| i % 2 == 1 && is_time(&items[i - 1]);
             let each = items.iter().enumerate();
-            let each = each.map(|(i, v)| if at == Some(i) || named(i) { Value::Int(0) } else { timeless(v) });
+            let each =
+                each.map(|(i, v)| if at == Some(i) || named(i) { Value::Int(0) } else { without_times(v) });
             Value::Array(each.collect())
         }
         Value::Map(pairs) => {
             let each = pairs.iter();
-            let each = each.map(|(k, v)| (k.clone(), if is_time(k) { Value::Int(0) } else { timeless(v) }));
+            let each =
+                each.map(|(k, v)| (k.clone(), if is_time(k) { Value::Int(0) } else { without_times(v) }));
             Value::Map(each.collect())
         }
         other => other.clone(),
@@ -156,7 +160,7 @@ fn timeless(value: &Value) -> Value {
 }
 
 /// The entries of ACL LOG without the parts that differ between servers.
-fn denials(value: &Value) -> Value {
+fn without_connections(value: &Value) -> Value {
     let own =
         |name: &Value| [&b"age-seconds"[..], b"client-info"].iter().any(|n| *name == Value::Bulk(n.to_vec()));
     let entry = |entry: &Value| match entry {
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_tells_equal_from_different() {
+    fn each_policy_distinguishes_equal_and_different_replies() {
         let (ab, ba) = (Value::Array(vec![bulk("a"), bulk("b")]), Value::Array(vec![bulk("b"), bulk("a")]));
         assert!(!Policy::Exact.accepts(&ab, &ba));
         assert!(Policy::AnyOrder.accepts(&ab, &ba));

@@ -11,9 +11,9 @@ use std::time::Duration;
 use strand_wire::client::{Value, encode_command};
 
 /// Maximum number of checks whether redis-server has removed expired keys.
-const EXPIRY_LOOKS_MAX: usize = 1_000;
+const EXPIRY_CHECKS_MAX: usize = 1_000;
 /// Pause between two of these checks.
-const EXPIRY_LOOK: Duration = Duration::from_millis(5);
+const EXPIRY_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// How a request is written to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl Pair {
     /// the sweeps.
     fn await_expiry(&mut self, all: &[Vec<u8>]) -> io::Result<()> {
         for server in [&mut self.ours, &mut self.theirs] {
-            for _ in 0..EXPIRY_LOOKS_MAX {
+            for _ in 0..EXPIRY_CHECKS_MAX {
                 let Value::Array(keys) = server.call(all)? else { break };
                 if server.call(&words(&["DBSIZE"]))? == Value::Int(keys.len() as i64) {
                     break;
                 }
-                std::thread::sleep(EXPIRY_LOOK);
+                std::thread::sleep(EXPIRY_CHECK_PAUSE);
             }
         }
         Ok(())

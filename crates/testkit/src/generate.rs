@@ -228,13 +228,14 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator of commands in these rows that is deterministic for a `seed`. Absolute expiry times are around `now_s`, a unix time.
+    /// A generator of commands in these rows that is deterministic for a `seed`. Absolute expiry times are around
+    /// `now_s`, a unix time.
     pub fn new(rows: &'static [CommandSpec], seed: u64, now_s: i64) -> Generator {
         // SORT is left out, because redis-server's SORT changes the encoding of sorted sets, and another test covers
         // SORT.
         Generator::of(rows, seed, now_s, |spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")))
     }
-    /// Does what [`Generator::new`] does, with weights: `weight` gives the frequency of each command.
+    /// Creates a generator as [`Generator::new`] does, in which `weight` gives the relative frequency of each command.
     pub fn of(
         rows: &'static [CommandSpec],
         seed: u64,
@@ -272,9 +273,9 @@ impl Generator {
             }
             _ => {}
         }
-        settle_expiries(&mut out);
-        settle_order(&mut out);
-        settle_waits(&mut out);
+        avoid_near_expiries(&mut out);
+        avoid_unspecified_order(&mut out);
+        shorten_timeouts(&mut out);
         if out.is_empty() { vec![b"PING".to_vec()] } else { out }
     }
 
@@ -415,7 +416,7 @@ fn is_newer(since: &str) -> bool {
 
 /// Moves near expiry times to the far future, because two servers would reach a near time at different commands of
 /// the run.
-fn settle_expiries(args: &mut [Vec<u8>]) {
+fn avoid_near_expiries(args: &mut [Vec<u8>]) {
     const WORDS: [&[u8]; 9] =
         [b"ex", b"px", b"expire", b"pexpire", b"setex", b"psetex", b"getex", b"exat", b"pxat"];
     if !args.iter().any(|a| WORDS.iter().any(|w| a.eq_ignore_ascii_case(w))) {
@@ -433,7 +434,7 @@ fn settle_expiries(args: &mut [Vec<u8>]) {
 }
 
 /// Removes ALPHA from a SORT by texts at other keys, because the order of equal texts is unspecified.
-fn settle_order(args: &mut Vec<Vec<u8>>) {
+fn avoid_unspecified_order(args: &mut Vec<Vec<u8>>) {
     let is = |arg: &Vec<u8>, word: &[u8]| arg.eq_ignore_ascii_case(word);
     if args.first().is_some_and(|name| is(name, b"sort") || is(name, b"sort_ro"))
         && args.iter().any(|arg| is(arg, b"by"))
@@ -443,7 +444,7 @@ fn settle_order(args: &mut Vec<Vec<u8>>) {
 }
 
 /// Shortens the timeouts of blocking commands.
-fn settle_waits(args: &mut [Vec<u8>]) {
+fn shorten_timeouts(args: &mut [Vec<u8>]) {
     let Some(name) = args.first().map(|name| name.to_ascii_lowercase()) else { return };
     let last = args.len() - 1;
     let (at, times) = match &name[..] {

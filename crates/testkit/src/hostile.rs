@@ -104,8 +104,8 @@ enum Options {
     Only(usize),
 }
 
-/// Which leaf of an argument tree a variant makes hostile, and how. A leaf is an argument without arguments inside
-/// it.
+/// Which leaf of an argument tree a variant makes hostile, and how. A leaf is an argument that contains no other
+/// arguments.
 #[derive(Clone, Copy, Debug)]
 enum Mutation<'t> {
     /// No leaf is hostile: every argument is as a user writes it.
@@ -123,38 +123,39 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
         None => format!("{}, options {options:?}: {what}", spec.name),
     };
     let mut out = Vec::new();
-    let (plain, _) = Words::new(spec, container, Options::None, Mutation::None).of(spec);
+    let (plain, _) = RequestWriter::new(spec, container, Options::None, Mutation::None).write_all(spec);
     // Append words that no argument tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
         out.push(Shape {
-            name: name(Options::None, &format!("{repeated} repeated behind it")),
+            name: name(Options::None, &format!("{repeated} repeated after it")),
             words: plain.iter().cloned().chain(more).collect(),
         });
     }
     let optional =
         spec.args.iter().enumerate().filter(|(_, arg)| arg.optional).map(|(i, _)| Options::Only(i));
     for options in [Options::None, Options::All].into_iter().chain(optional) {
-        let (words, leaves) = Words::new(spec, container, options, Mutation::None).of(spec);
+        let (words, leaves) = RequestWriter::new(spec, container, options, Mutation::None).write_all(spec);
         out.push(Shape { name: name(options, "nothing hostile"), words });
         let has_parameter = |arg: &&Arg| spec.group == "search" && arg.name == "value";
         let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
         for (at, arg) in leaves.into_iter().enumerate() {
             for (text, what) in texts(arg) {
-                // When a query has many parameters, let each parameter stand for a long text.
+                // Also let the parameter of a query be a long text, which the query can use many times.
                 let is_query = arg.name == "query";
                 for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
-                    let words = Words {
+                    let words = RequestWriter {
                         parameter,
-                        ..Words::new(spec, container, options, Mutation::Text(at, &text))
+                        ..RequestWriter::new(spec, container, options, Mutation::Text(at, &text))
                     };
                     let with = if is_query { format!(", parameter {parameter:?}") } else { String::new() };
                     let name = name(options, &format!("argument {at} {what}{with}"));
-                    out.push(Shape { name, words: words.of(spec).0 });
+                    out.push(Shape { name, words: words.write_all(spec).0 });
                 }
             }
             for distinct in [false, true] {
-                let (words, _) = Words::new(spec, container, options, Mutation::Many(at, distinct)).of(spec);
+                let (words, _) = RequestWriter::new(spec, container, options, Mutation::Many(at, distinct))
+                    .write_all(spec);
                 out.push(Shape {
                     name: name(options, &format!("argument {at} many, distinct: {distinct}")),
                     words,
@@ -175,7 +176,7 @@ fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
         if is_read { (REPEATED, AROUND, &BYTES[..]) } else { (&REPEATED[..1], &AROUND[..1], &BYTES[..1]) };
     let mut out: Vec<(Vec<u8>, String)> =
         INTEGERS.iter().map(|n| (n.as_bytes().to_vec(), n.to_string())).collect();
-    for (part, (before, behind), bytes) in repeated
+    for (part, (before, after), bytes) in repeated
         .iter()
         .flat_map(|part| around.iter().flat_map(move |around| bytes.iter().map(move |n| (part, around, n))))
     {
@@ -183,8 +184,8 @@ fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
             Some((left, right)) => (0..bytes / part.len()).map(|n| format!("{left}{n}{right}")).collect(),
             None => part.repeat(bytes / part.len()),
         };
-        let text = [before, repeated.as_str(), behind].concat();
-        out.push((text.into_bytes(), format!("{before:?}, {part:?} for {bytes} bytes, {behind:?}")));
+        let text = [before, repeated.as_str(), after].concat();
+        out.push((text.into_bytes(), format!("{before:?}, {part:?} for {bytes} bytes, {after:?}")));
     }
     out
 }
@@ -194,11 +195,11 @@ fn has_key(arg: &Arg) -> bool {
 }
 
 /// The words of a request under construction.
-struct Words<'t> {
+struct RequestWriter<'t> {
     out: Vec<Vec<u8>>,
     group: &'static str,
     options: Options,
-    twist: Mutation<'t>,
+    mutation: Mutation<'t>,
     /// The leaves written so far, in order.
     leaves: Vec<&'static Arg>,
     /// Position of a word that counts the words that follow it.
@@ -207,22 +208,22 @@ struct Words<'t> {
     parameter: &'static (&'static str, usize),
 }
 
-impl<'t> Words<'t> {
+impl<'t> RequestWriter<'t> {
     /// Starts a request with the command's name, for the given variant.
     fn new(
         spec: &CommandSpec,
         container: Option<&CommandSpec>,
         options: Options,
-        twist: Mutation<'t>,
-    ) -> Words<'t> {
+        mutation: Mutation<'t>,
+    ) -> RequestWriter<'t> {
         let names = container.map(|c| c.name).into_iter().chain([spec.name]);
         let out = names.map(|name| name.as_bytes().to_vec()).collect();
         let (leaves, count_at, parameter) = (Vec::new(), None, &PARAMETERS[0]);
-        Words { out, group: spec.group, options, twist, leaves, count_at, parameter }
+        RequestWriter { out, group: spec.group, options, mutation, leaves, count_at, parameter }
     }
 
     /// Writes all arguments of the command. Returns the words and the leaves.
-    fn of(mut self, spec: &CommandSpec) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
+    fn write_all(mut self, spec: &CommandSpec) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
         for (i, arg) in spec.args.iter().enumerate() {
             if !arg.optional || self.options == Options::All || self.options == Options::Only(i) {
                 self.arg(arg, 0);
@@ -237,8 +238,8 @@ impl<'t> Words<'t> {
             return;
         }
         let leaf = self.leaves.len();
-        let twisted = matches!(self.twist, Mutation::Many(at, _) if at == leaf && arg.multiple);
-        let times = match twisted {
+        let mutated = matches!(self.mutation, Mutation::Many(at, _) if at == leaf && arg.multiple);
+        let times = match mutated {
             true if has_key(arg) => MANY_KEYS,
             true => MANY,
             false => 1,
@@ -271,9 +272,9 @@ impl<'t> Words<'t> {
         self.leaves.push(arg);
         let is_count = matches!(arg.name, "numkeys" | "count" | "nargs" | "numfields" | "numids")
             && arg.kind == "integer";
-        let value = match self.twist {
-            Mutation::Text(twisted, text) if twisted == at => text.to_vec(),
-            Mutation::Many(twisted, true) if twisted == at && arg.kind != "key" => {
+        let value = match self.mutation {
+            Mutation::Text(mutated, text) if mutated == at => text.to_vec(),
+            Mutation::Many(mutated, true) if mutated == at && arg.kind != "key" => {
                 nth.to_string().into_bytes()
             }
             _ if is_count => {
@@ -281,13 +282,13 @@ impl<'t> Words<'t> {
                 self.count_at = Some(self.out.len());
                 b"1000".to_vec()
             }
-            _ => self.usual(arg),
+            _ => self.plain_text(arg),
         };
         self.out.push(value);
     }
 
     /// The text that a user would usually write for the argument.
-    fn usual(&self, arg: &Arg) -> Vec<u8> {
+    fn plain_text(&self, arg: &Arg) -> Vec<u8> {
         let key = KEYS.iter().find(|(group, _)| *group == self.group).map_or("big:string", |(_, key)| key);
         let text = match (arg.kind, arg.name) {
             ("key", "destination" | "newkey" | "destkey") => "made:here",
@@ -295,7 +296,7 @@ impl<'t> Words<'t> {
             ("pattern", _) => "*",
             (_, "index") => INDEX,
             (_, "query") => "common",
-            (_, "value") if self.group == "search" && !matches!(self.twist, Mutation::Many(..)) => {
+            (_, "value") if self.group == "search" && !matches!(self.mutation, Mutation::Many(..)) => {
                 return self.parameter.0.repeat(self.parameter.1).into_bytes();
             }
             (_, "name") if self.group == "search" => "a",
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_is_twisted() {
+    fn every_argument_has_a_hostile_variant() {
         let has = |name: &str, what: &dyn Fn(&Shape) -> bool| assert!(of(name).iter().any(what), "{name}");
         let is = |shape: &Shape, at: usize, text: &str| {
             shape.words.get(at).is_some_and(|word| word == text.as_bytes())

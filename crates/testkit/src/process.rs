@@ -225,7 +225,7 @@ impl Server {
         loop {
             if let Ok(mut c) = self.connect()
                 && let Ok(info) = c.call(&["INFO", "server"])
-                && is_of(self.pid(), &info)
+                && is_reply_of(self.pid(), &info)
             {
                 return Ok(());
             }
@@ -257,11 +257,11 @@ impl Drop for Server {
 
 /// False when the reply to INFO shows that the port belongs to another process: a server of a concurrent test may
 /// have been faster. True also when the server requires a password and so does not show its process.
-fn is_of(pid: u32, info: &Value) -> bool {
+fn is_reply_of(pid: u32, info: &Value) -> bool {
     let (Value::Bulk(text) | Value::Verbatim(_, text)) = info else { return true };
-    let told =
+    let server_pid =
         text.split(|b| *b == b'\n').find_map(|line| line.trim_ascii_end().strip_prefix(b"process_id:"));
-    told == Some(pid.to_string().as_bytes())
+    server_pid == Some(pid.to_string().as_bytes())
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
@@ -290,10 +290,10 @@ mod tests {
     #[test]
     fn another_process_at_the_port_is_recognised() {
         let info = |text: &str| Value::Bulk(text.as_bytes().to_vec());
-        assert!(is_of(42, &info("# Server\r\nprocess_id:42\r\nuptime:1\r\n")));
-        assert!(!is_of(42, &info("# Server\r\nprocess_id:421\r\n")));
-        assert!(!is_of(42, &info("")));
-        assert!(is_of(42, &Value::Error(b"NOAUTH Authentication required.".to_vec())));
+        assert!(is_reply_of(42, &info("# Server\r\nprocess_id:42\r\nuptime:1\r\n")));
+        assert!(!is_reply_of(42, &info("# Server\r\nprocess_id:421\r\n")));
+        assert!(!is_reply_of(42, &info("")));
+        assert!(is_reply_of(42, &Value::Error(b"NOAUTH Authentication required.".to_vec())));
     }
 
     #[test]

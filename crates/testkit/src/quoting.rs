@@ -4,13 +4,13 @@
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum QuotingError {
     /// A quote in the line is not closed.
-    #[error("unbalanced quotes: {0}")]
+    #[error("a quote is not closed: {0}")]
     Unbalanced(String),
     /// The line ends after a backslash.
-    #[error("nothing after a backslash")]
+    #[error("the line ends after a backslash: expected a character")]
     Backslash,
     /// A `\\x` is not followed by two hexadecimal digits.
-    #[error("two hex digits follow \\x")]
+    #[error("expected two hexadecimal digits after \\x")]
     Hex,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_quote_is_an_error() {
+    fn an_unclosed_quote_is_an_error() {
         assert!(split("SET \"a").is_err());
         assert!(split("SET 'a").is_err());
     }

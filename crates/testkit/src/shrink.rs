@@ -11,7 +11,7 @@ pub fn shortest(
     differs: &mut dyn FnMut(&[Command]) -> bool,
 ) -> Vec<Command> {
     let mut tries_left = tries_max;
-    let mut ask = |candidate: &[Command]| {
+    let mut still_differs = |candidate: &[Command]| {
         tries_left = tries_left.saturating_sub(1);
         tries_left > 0 && differs(candidate)
     };
@@ -23,7 +23,7 @@ pub fn shortest(
         while from < best.len() {
             let to = (from + piece).min(best.len());
             let candidate = [&best[..from], &best[to..]].concat();
-            if ask(&candidate) {
+            if still_differs(&candidate) {
                 best = candidate;
             } else {
                 from = to;
@@ -41,7 +41,7 @@ pub fn shortest(
             argument -= 1;
             let mut candidate = best.clone();
             candidate[at].remove(argument);
-            if ask(&candidate) {
+            if still_differs(&candidate) {
                 best = candidate;
             }
         }

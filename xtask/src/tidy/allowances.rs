@@ -1,5 +1,5 @@
-//! Places that break a rule and are older than the rule. Numbers here may only become smaller: mend a place, then
-//! lower its number. Never add an entry.
+//! Places that break a rule and are older than the rule. A number here may only decrease: mend a place, then lower its
+//! number. Never add an entry.
 
 /// Files that exceed the maximum length, each with the maximum number of lines that it may have.
 pub(super) const LONG_FILES: &[(&str, usize)] = &[

@@ -1,8 +1,8 @@
-//! The rule for errors: a public function of a library crate must fail with an error type, and not with a text, so
-//! that callers can tell errors apart.
+//! The rule for errors: a public function of a library crate must return an error type, not a `String`, so that callers
+//! can distinguish errors.
 
 use super::allowances::TEXT_ERRORS;
-use super::{read, shown};
+use super::{display_path, read};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 const SIGNATURE_LINES_MAX: usize = 12;
 
 /// Reports crates that have more public functions with a `String` as their error than their allowance.
-pub(super) fn texts(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
+pub(super) fn string_errors(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources {
-        let path = shown(root, file);
+        let path = display_path(root, file);
         // Skip the server, because it is a program whose functions nobody calls from outside.
         if !path.contains("/src/") || path.starts_with("crates/server/") || path.starts_with("xtask/") {
             continue;
@@ -25,21 +25,21 @@ pub(super) fn texts(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>
         }
     }
     for (folder, places) in &found {
-        let most = TEXT_ERRORS.iter().find(|(name, _)| name == folder).map_or(0, |(_, most)| *most);
-        if places.len() > most {
+        let limit = TEXT_ERRORS.iter().find(|(name, _)| name == folder).map_or(0, |(_, limit)| *limit);
+        if places.len() > limit {
             findings.push(format!(
-                "{folder}: {} public functions fail with a String, at most {most} may: use a type of `thiserror`; they \
+                "{folder}: {} public functions fail with a String, at most {limit} may: use a type of `thiserror`; they \
                  are {}",
                 places.len(),
                 places.join(" ")
             ));
         }
     }
-    for (folder, most) in TEXT_ERRORS {
+    for (folder, limit) in TEXT_ERRORS {
         let count = found.get(*folder).map_or(0, Vec::len);
-        if count < *most {
+        if count < *limit {
             println!(
-                "tidy: {folder} has {count} functions that fail with a String; lower its allowance of {most}"
+                "tidy: {folder} has {count} functions that fail with a String; lower its allowance of {limit}"
             );
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_that_fail_with_a_text_are_found() {
+    fn functions_with_a_string_error_are_found() {
         let text = "pub fn a() -> Result<(), String> {\n}\n\
                     pub fn b() -> Result<String, io::Error> {\n}\n\
                     fn c() -> Result<(), String> {\n}\n    pub async fn d(\n    x: u8,\n    ) -> Result<Vec<u8>, String> {\n\

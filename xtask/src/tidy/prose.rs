@@ -4,7 +4,7 @@
 //! A test in `crates/bench/src/page.rs` compares the figures of README with docs/benchmarks.md.
 
 use super::allowances::BANNED_WORDS;
-use super::{list, read, shown, walk};
+use super::{display_path, list, read, walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -35,11 +35,11 @@ const PATH_PREFIXES: [&str; 11] = [
 pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
     let targets = makefile_targets(root);
     for file in markdown(root) {
-        let (path, text) = (shown(root, &file), read(&file));
-        if let Some((_, most)) = PAGE_LINES_MAX.iter().find(|(page, _)| *page == path) {
+        let (path, text) = (display_path(root, &file), read(&file));
+        if let Some((_, limit)) = PAGE_LINES_MAX.iter().find(|(page, _)| *page == path) {
             let lines = text.lines().count();
-            if lines > *most {
-                findings.push(format!("{path}: {lines} lines; at most {most}"));
+            if lines > *limit {
+                findings.push(format!("{path}: {lines} lines; at most {limit}"));
             }
         }
         let folder = file.parent().unwrap_or(root);
@@ -57,10 +57,10 @@ pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
                 if is_path && !root.join(named).exists() {
                     findings.push(format!("{at}: `{named}` does not exist"));
                 }
-                look_for_target(&targets, quoted, &at, findings);
+                check_target(&targets, quoted, &at, findings);
             }
             if in_fence || line.starts_with("    ") {
-                look_for_target(&targets, line, &at, findings);
+                check_target(&targets, line, &at, findings);
             }
             for (link, _) in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
                 let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
@@ -80,7 +80,7 @@ pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<Stri
     let targets = makefile_targets(root);
     let makefile = root.join("Makefile");
     for file in sources.iter().chain([&makefile]) {
-        let path = shown(root, file);
+        let path = display_path(root, file);
         for (n, line) in read(file).lines().enumerate() {
             if *file != makefile && !line.trim_start().starts_with("//") {
                 continue;
@@ -99,7 +99,7 @@ pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<Stri
                 }
             }
             for quoted in line.split('`').skip(1).step_by(2) {
-                look_for_target(&targets, quoted, &at, findings);
+                check_target(&targets, quoted, &at, findings);
             }
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<Stri
 pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources.iter().chain(&markdown(root)) {
-        let path = shown(root, file);
+        let path = display_path(root, file);
         let is_document = path.ends_with(".md");
         for (n, line) in read(file).lines().enumerate() {
             let line = line.trim_start().to_ascii_lowercase();
@@ -120,19 +120,19 @@ pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>
         }
     }
     for (folder, places) in &found {
-        let most = BANNED_WORDS.iter().find(|(name, _)| name == folder).map_or(0, |(_, most)| *most);
-        if places.len() > most {
+        let limit = BANNED_WORDS.iter().find(|(name, _)| name == folder).map_or(0, |(_, limit)| *limit);
+        if places.len() > limit {
             findings.push(format!(
-                "{folder}: {} lines have one of {BANNED:?}, at most {most} may: say the noun; they are {}",
+                "{folder}: {} lines have one of {BANNED:?}, at most {limit} may: say the noun; they are {}",
                 places.len(),
                 places.join(" ")
             ));
         }
     }
-    for (folder, most) in BANNED_WORDS {
+    for (folder, limit) in BANNED_WORDS {
         let count = found.get(*folder).map_or(0, Vec::len);
-        if count < *most {
-            println!("tidy: {folder} has {count} lines with banned words; lower its allowance of {most}");
+        if count < *limit {
+            println!("tidy: {folder} has {count} lines with banned words; lower its allowance of {limit}");
         }
     }
 }
@@ -142,7 +142,8 @@ fn folder_of(path: &str) -> String {
     path.split_inclusive('/').take(2).collect()
 }
 
-/// True when a heading of the document `text` has this anchor: in lower case, without punctuation, with dashes for spaces.
+/// True when a heading of the document `text` has this anchor: in lower case, without punctuation, with dashes for
+/// spaces.
 fn has_anchor(text: &str, anchor: &str) -> bool {
     let of_heading = |heading: &str| -> String {
         let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -161,7 +162,7 @@ fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// Reports a make command that names a target which the Makefile does not have.
-fn look_for_target(targets: &BTreeSet<String>, command: &str, at: &str, findings: &mut Vec<String>) {
+fn check_target(targets: &BTreeSet<String>, command: &str, at: &str, findings: &mut Vec<String>) {
     if let Some(target) = make_target(command)
         && !targets.contains(target)
     {

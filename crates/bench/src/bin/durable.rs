@@ -24,7 +24,7 @@ const ONE_CORE: &str = "0";
 
 /// Maximum wait for loading a file or writing a snapshot.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of clock ticks per second, the unit of times in `/proc/PID/stat` on Linux.
 const TICKS_A_SECOND: f64 = 100.0;
 /// Number of bytes of a small value.
@@ -169,8 +169,8 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
         let server = start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?;
         fill::keys(&server, keys, Content::Bytes(SMALL))?;
         // BGSAVE, because a client may not wait long enough for the reply to SAVE.
-        started(&server, &["BGSAVE"])?;
-        until(&server, "rdb_bgsave_in_progress", "0")?;
+        call_ok(&server, &["BGSAVE"])?;
+        wait_for_field(&server, "rdb_bgsave_in_progress", "0")?;
         server.shut_down()?;
         snapshots.push(std::fs::metadata(folder.path().join("dump.rdb"))?.len());
         journals.push(bytes_in(&folder.path().join("appendonlydir"))?);
@@ -195,7 +195,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
                 let i = (round + turn) % 2;
                 let began = Instant::now();
                 let server = start_as_given(options, KINDS[i], &["--dir", &dir], cores)?;
-                until(&server, "loading", "0")?;
+                wait_for_field(&server, "loading", "0")?;
                 wall[i].push(keys as f64 / began.elapsed().as_secs_f64());
                 cpu[i].push(keys as f64 / cpu_s(&server)?);
                 match server.connect()?.call(&["DBSIZE"])? {
@@ -239,7 +239,7 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                 let quiet = load::run(&server, load, 1.0, round)?.per_second();
                 let resident_kb = server.status_kb("VmRSS")?;
                 server.reset_peak()?;
-                started(&server, &["BGSAVE"])?;
+                call_ok(&server, &["BGSAVE"])?;
                 let (began, mut operations) = (Instant::now(), 0);
                 let during = loop {
                     operations += load::run(&server, load, PIECE_S, round)?.operations;
@@ -300,7 +300,7 @@ fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
 fn start(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
     let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
     let server = start_as_given(options, kind, &[workers, more].concat(), cores)?;
-    until(&server, "loading", "0")?;
+    wait_for_field(&server, "loading", "0")?;
     Ok(server)
 }
 
@@ -331,7 +331,7 @@ fn cpu_s(server: &Server) -> Result<f64> {
 }
 
 /// Calls a command, and fails on an error reply.
-fn started(server: &Server, words: &[&str]) -> Result<()> {
+fn call_ok(server: &Server, words: &[&str]) -> Result<()> {
     match server.connect()?.call(words)? {
         Value::Error(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),
         _ => Ok(()),
@@ -340,21 +340,21 @@ fn started(server: &Server, words: &[&str]) -> Result<()> {
 
 /// A field of INFO.
 fn info(server: &Server, field: &str) -> Result<String> {
-    let told = match server.connect()?.call(&["INFO", "persistence"])? {
+    let reply = match server.connect()?.call(&["INFO", "persistence"])? {
         Value::Bulk(text) | Value::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
         other => return Err(format!("INFO answers {other:?}").into()),
     };
-    let value = told.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let value = reply.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     Ok(value.ok_or_else(|| format!("INFO has no {field}"))?.to_string())
 }
 
-fn until(server: &Server, field: &str, value: &str) -> Result<()> {
+fn wait_for_field(server: &Server, field: &str, value: &str) -> Result<()> {
     let began = Instant::now();
     while info(server, field)? != value {
         if began.elapsed() > WAIT_MAX {
             return Err(format!("{field} is not {value} after {} s", WAIT_MAX.as_secs()).into());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

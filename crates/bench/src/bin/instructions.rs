@@ -1,9 +1,9 @@
 //! Counts the instructions that the server executes for one request of a row of `make versus`, under valgrind's
 //! callgrind. `make bisect` compares commits by this count.
 //!
-//! Times differ by several percent from run to run. Two counts of `SET p30` on two cores with a load of 17 differed by 0.04 %
-//! (31,355 and 31,343, a debug build). Only the worker's thread counts, in user space: what other threads do depends on the
-//! time that a run takes. With all threads, two counts differed by 11 %.
+//! Times differ by several percent from run to run. Two counts of `SET p30` on two cores with a load of 17 differed
+//! by 0.04 % (31,355 and 31,343, a debug build). Only the worker's thread counts, in user space: what other threads
+//! do depends on the time that a run takes. With all threads, two counts differed by 11 %.
 //!
 //! The server runs twice: once with [`WARM_UP`] requests, once with more. The difference of both counts is the
 //! cost of the additional requests, without the start, the fill and the end.
@@ -71,7 +71,7 @@ fn find(only: Option<&str>) -> Result<&'static Row> {
 }
 
 /// Writes the script that runs `strand` under callgrind. Returns the script's path.
-fn counting(directory: &Path, strand: &Path) -> Result<PathBuf> {
+fn callgrind_script(directory: &Path, strand: &Path) -> Result<PathBuf> {
     let (script, strand) = (directory.join("callgrind.py"), fs::canonicalize(strand)?);
     let text = SCRIPT.replace("\"BINARY\"", &format!("{strand:?}"));
     fs::write(&script, text.replace("\"OUT\"", &format!("{:?}", directory.join(OUT))))?;
@@ -89,19 +89,22 @@ struct Total {
 
 fn run(strand: &Path, row: &Row, keys: u64, requests: u64) -> Result<Total> {
     let directory = tempfile::tempdir()?;
-    let program = counting(directory.path(), strand)?;
+    let program = callgrind_script(directory.path(), strand)?;
     // Use epoll, because valgrind does not know every request of io_uring.
     let options = ["--workers", "1", "--io-driver", "epoll"];
     let server = Server::started_by(&program, Kind::Strand, &options)?;
     fill::keys(&server, keys, Content::Bytes(256))?;
     let requests = load::run_requests(&server, row.load(keys), requests, SEED)?;
     let log = server.shut_down()?;
-    Ok(Total { instructions: most(directory.path())?.ok_or(format!("no count: {log}"))?, requests })
+    Ok(Total {
+        instructions: worker_instructions(directory.path())?.ok_or(format!("no count: {log}"))?,
+        requests,
+    })
 }
 
-/// The instructions of the thread that executed the most. With 15,000 requests or more, that thread is the
-/// worker. `None` when callgrind has written no file.
-fn most(directory: &Path) -> Result<Option<u64>> {
+/// The largest number of instructions of any thread. With 15,000 requests or more, this thread is the worker. `None`
+/// when callgrind has written no file.
+fn worker_instructions(directory: &Path) -> Result<Option<u64>> {
     let total = Regex::new(r"(?m)^totals: (\d+)")?;
     let mut most = None;
     for file in fs::read_dir(directory)? {

@@ -1,8 +1,8 @@
 //! `make scaling`: the headline workload with 1, 2, 4, 8 and 16 workers, for machines with enough cores.
 //!
 //! N workers have the cores 0..N. The clients have the next N cores, with one thread of 32 connections each. On a
-//! machine with fewer cores servers and clients share all of them, and the row says so. Then operations per
-//! CPU-second still show the cost of another worker, but operations per second show nothing. redis-server, with
+//! machine with fewer cores, servers and clients share all cores, and the row says so. Operations per CPU-second
+//! then still show the cost of another worker, but operations per second show nothing. redis-server, with
 //! its one thread, is measured beside each row.
 
 use std::error::Error;

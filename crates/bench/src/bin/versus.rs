@@ -25,14 +25,14 @@ const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--r
      [--json]";
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
-/// PINGs sent before memory is read: 14 MB, as much as goes through the buffers during a fill.
+/// Number of PINGs sent before memory is read: 14 MB, which is what goes through the buffers during a fill.
 const WARM_UP: u64 = 1_000_000;
 /// Interval between two reads of the memory while it settles.
-const LOOK: Duration = Duration::from_millis(250);
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of equal reads after which the memory counts as settled.
-const SETTLED_LOOKS: usize = 4;
+const SETTLED_READS: usize = 4;
 /// Maximum number of reads while the memory settles.
-const LOOKS_MAX: usize = 20;
+const READS_MAX: usize = 20;
 
 struct Options {
     common: Common,
@@ -249,8 +249,9 @@ fn speed_row(
     Ok(row)
 }
 
-/// Resident memory without the pages of files. A run touches about 1 MB of the program's text for the first time, which
-/// is no cost of a key: with `VmRSS` a list element of 1,000,000 seemed to take 0.97 of redis-server's, and takes 0.90.
+/// Resident memory without the pages of files. A run touches about 1 MB of the program's text for the first time,
+/// which is not a cost of the keys. `VmRSS` includes this text: with it, an element of a list of 1,000,000 seemed to
+/// take 0.97 of redis-server's memory; without it, the element takes 0.90.
 const ANONYMOUS: &str = "RssAnon";
 
 fn memory(options: &Options) -> Result<Report> {
@@ -293,17 +294,17 @@ fn memory(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Resident anonymous memory after the allocator has returned what it will return: constant in [`SETTLED_LOOKS`] reads, or
-/// after [`LOOKS_MAX`] reads.
+/// Resident anonymous memory after the allocator has returned its free pages: constant in [`SETTLED_READS`] reads, or
+/// after [`READS_MAX`] reads.
 fn settled_kb(server: &Server) -> Result<u64> {
     let (mut kb, mut same) = (server.status_kb(ANONYMOUS)?, 0);
-    for _ in 0..LOOKS_MAX {
-        std::thread::sleep(LOOK);
+    for _ in 0..READS_MAX {
+        std::thread::sleep(READ_INTERVAL);
         let now = server.status_kb(ANONYMOUS)?;
         // Timers and statistics change the memory by about a tenth of a percent.
         same = if now.abs_diff(kb) <= kb / 1000 { same + 1 } else { 0 };
         kb = now;
-        if same == SETTLED_LOOKS {
+        if same == SETTLED_READS {
             break;
         }
     }

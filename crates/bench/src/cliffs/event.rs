@@ -1,10 +1,10 @@
 //! [`EventClient`]: the connection that causes the event, on a thread beside the probe's.
 //!
-//! It shares core 1 with the probe, and a reply to KEYS has 46 MB, so it must not disturb the probe. Its thread
-//! has the lowest priority, and the scheduler gives the core to the probe as soon as the probe's reply arrives. It
-//! reads and writes 16 KiB at a time, which is the longest time in the kernel that the probe may wait for (about 5
-//! us). It uses one buffer that stays in the cache, and keeps only the first and last bytes of a reply. It reads
-//! at once, because a server with bounded output would not finish the event otherwise.
+//! The client shares core 1 with the probe, and must not disturb the probe, although a reply to KEYS has 46 MB. The
+//! client's thread has the lowest priority, so the scheduler gives the core to the probe as soon as the probe's reply
+//! arrives. The client reads and writes 16 KiB at a time: the probe then waits for at most about 5 us of kernel time.
+//! It has one buffer, which stays in the cache, and keeps only the first and last bytes of a reply. The client reads
+//! replies while the event runs, because a server with bounded output could not finish the event otherwise.
 
 use super::Result;
 use crate::fill;
@@ -14,7 +14,7 @@ use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
 const PIECE_BYTES: usize = 16 << 10;
-/// Sent after each command. When its reply arrives, the command's reply is complete.
+/// A request that is sent after each command. When the reply to it arrives, the command's reply is complete.
 const MARK: &[u8] = b"*2\r\n$4\r\nPING\r\n$8\r\nfinished\r\n";
 const MARK_REPLY: &[u8] = b"\r\n$8\r\nfinished\r\n";
 /// Number of bytes kept from the start of a reply.
@@ -42,7 +42,7 @@ impl EventClient {
         self.pipeline(&request)
     }
 
-    /// Does what [`EventClient::call`] does, with the bytes of one or more commands.
+    /// Sends the bytes of one or more commands, and reads all replies, as [`EventClient::call`] does.
     pub(super) fn pipeline(&mut self, requests: &[u8]) -> Result<Vec<u8>> {
         self.send(requests)?;
         self.send(MARK)?;

@@ -1,6 +1,7 @@
-//! Frames (pack4) from four clients. The other column is a plain server, which frames like most hand-written ones:
-//! with Nagle's algorithm, one write for the length and one for the rest, and delayed acknowledgements. Row 2 of
-//! the cliffs (docs/benchmarks.md) has the cost of a client with two writes.
+//! Frames (pack4) from four kinds of client. redis-server has no frames, so its column is a plain server of this
+//! module. It sends frames like most hand-written servers: with Nagle's algorithm and two writes, one for the length
+//! and one for the body. The kernel delays its acknowledgements. Row 2 of the cliffs (docs/benchmarks.md) has the
+//! cost of a client with two writes.
 
 use super::{Lab, Result};
 use crate::fill;
@@ -90,7 +91,8 @@ fn exchange(address: SocketAddr, client: Client) -> Result<(String, Vec<(&'stati
     Ok((format!("{} / {}", shown(p50), shown(p99)), vec![("p50_us", p50), ("p99_us", p99)]))
 }
 
-/// Serves frames on core 0, one connection after the other, until the process ends. Every request succeeds.
+/// Starts the plain server on core 0. It serves one connection after another until the process ends, and answers every
+/// request with OK.
 fn plain_server() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

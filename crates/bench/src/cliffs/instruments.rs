@@ -1,8 +1,9 @@
-//! What looking at a server costs its clients: a scrape of `/metrics` ten times a second, and `strand bundle`.
+//! What observing a server costs its clients: a scrape of `/metrics` ten times a second, and `strand bundle`.
 //!
-//! Both are Strand's own, so redis-server has no such row. A scrape counts with the keyspace full, because an exporter that
-//! walks the data would show here. Under full load a scrape is measured in many short rounds, with and without it in turn:
-//! the machine's own noise moves a p99.9 by more than the scrape does, and the median of the ratios of neighbours keeps it out.
+//! redis-server has neither, so these rows have only Strand's figures. The scrape is measured with a full keyspace,
+//! because the cost of an exporter that walks the data would show there. Under full load, short rounds with scrapes
+//! alternate with rounds without. The machine's noise moves a p99.9 by more than the scrapes do, and the median of the
+//! ratios of neighbouring rounds removes that noise.
 
 use super::{KEYS, Lab, Result, event};
 use crate::fill::{self, Content};
@@ -25,7 +26,7 @@ const INSTRUMENTS: &str =
 pub(super) const ROWS: &[&str] = &[SCRAPE, BUNDLE, LOADED, INSTRUMENTS];
 
 /// The instruments that can be turned off: the option, its value when off, its value when on.
-const TURNED: [[&str; 3]; 3] = [
+const SWITCHES: [[&str; 3]; 3] = [
     ["latency-tracking", "no", "yes"],
     ["slowlog-log-slower-than", "-1", "10000"],
     ["heap-profiling", "no", "yes"],
@@ -54,8 +55,8 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     fill::keys(&lab.server, lab.options.size(KEYS), Content::Bytes(64))?;
     let (http_port, strand) = (lab.http_port, lab.options.strand.clone());
     lab.stall(SCRAPE, 1, |_, _| scrape_often(http_port, SCRAPES));
-    lab.cost(LOADED, loaded);
-    lab.cost(INSTRUMENTS, instruments);
+    lab.cost(LOADED, scrape_under_load);
+    lab.cost(INSTRUMENTS, instruments_under_load);
     lab.stall(BUNDLE, 3, |_, server| {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(&strand);
@@ -69,9 +70,9 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
 
 /// Measures the p99.9 of a batch's round trip under full load with scrapes, divided by the p99.9 without
 /// scrapes: the median of all pairs.
-fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
+fn scrape_under_load(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     let (server, port, workload) = (&lab.server, lab.http_port, full_load(lab));
-    let [waits, rates] = in_turn(|is_scraped, seed| {
+    let [waits, rates] = run_pairs(|is_scraped, seed| {
         std::thread::scope(|scope| {
             let scraping = is_scraped.then(|| {
                 scope.spawn(move || {
@@ -87,7 +88,7 @@ fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
         })
     })?;
     let [without_us, with_us] = [0, 1].map(|i| median(&waits[i]));
-    let (of_waits, of_rates) = (ratio(&waits), ratio(&rates));
+    let (of_waits, of_rates) = (median_ratio(&waits), median_ratio(&rates));
     let text = format!(
         "{of_waits:.3} ({} us, without {} us; operations {of_rates:.3})",
         grouped(with_us),
@@ -104,17 +105,17 @@ fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
 
 /// Measures operations per second of the server's processor time under full load with the instruments that
 /// can be turned off, divided by the figure without these instruments: the median of all pairs.
-fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
+fn instruments_under_load(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     let (server, workload) = (&lab.server, full_load(lab));
     let mut client = server.connect()?;
-    let [rates] = in_turn(|are_on, seed| {
-        for [option, off, on] in TURNED {
+    let [rates] = run_pairs(|are_on, seed| {
+        for [option, off, on] in SWITCHES {
             client.call(&["CONFIG", "SET", option, if are_on { on } else { off }])?;
         }
         Ok([load::run(server, workload, ROUND_S, seed)?.per_cpu_second()])
     })?;
     let [without, with] = [0, 1].map(|i| median(&rates[i]));
-    let of_rates = ratio(&rates);
+    let of_rates = median_ratio(&rates);
     let text = format!("{of_rates:.3} ({}, without {})", grouped(with), grouped(without));
     Ok((text, vec![("of_without", of_rates), ("with_per_cpu_s", with), ("without_per_cpu_s", without)]))
 }
@@ -130,13 +131,13 @@ fn full_load(lab: &Lab<'_>) -> Workload {
     }
 }
 
-/// The figures of all rounds without the measured thing, then of all rounds with it.
+/// The figures of the rounds without the instrument, then of the rounds with it.
 type Rounds = [Vec<f64>; 2];
 
 /// Runs pairs of rounds, one without (false) and one with (true). A round gives `FIGURES` figures. The two
 /// rounds of a pair swap places from pair to pair, so that neither kind is always measured on a server that
 /// was just busy.
-fn in_turn<const FIGURES: usize>(
+fn run_pairs<const FIGURES: usize>(
     mut round: impl FnMut(bool, u64) -> Result<[f64; FIGURES]>,
 ) -> Result<[Rounds; FIGURES]> {
     let mut all = [(); FIGURES].map(|()| Rounds::default());
@@ -151,9 +152,8 @@ fn in_turn<const FIGURES: usize>(
     Ok(all)
 }
 
-/// The figure with the measured thing divided by the figure without it. The result is the median of all pairs of
-/// measurements.
-fn ratio([without, with]: &Rounds) -> f64 {
+/// The figure with the instrument divided by the figure without it: the median of the ratios of all pairs.
+fn median_ratio([without, with]: &Rounds) -> f64 {
     median(&with.iter().zip(without).map(|(with, without)| with / without).collect::<Vec<_>>())
 }
 
@@ -166,7 +166,7 @@ fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
         std::thread::sleep((SCRAPE_EVERY * n).saturating_sub(start.elapsed()));
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let (mut reply, mut piece) = (Vec::new(), [0; 16 << 10]);
-        while !is_whole(&reply)? {
+        while !is_complete(&reply)? {
             match stream.read(&mut piece)? {
                 0 => return Err("the server closed the scrape's connection".into()),
                 n => reply.extend_from_slice(&piece[..n]),
@@ -177,7 +177,7 @@ fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
 }
 
 /// True when the reply has arrived completely.
-fn is_whole(reply: &[u8]) -> Result<bool> {
+fn is_complete(reply: &[u8]) -> Result<bool> {
     let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(false) };
     let head = std::str::from_utf8(&reply[..end])?.to_ascii_lowercase();
     if !head.starts_with("http/1.1 200 ") {
@@ -193,14 +193,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_whole_with_its_last_byte() {
+    fn a_reply_is_complete_only_with_its_last_byte() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
         for len in 0..reply.len() {
-            assert!(!is_whole(&reply[..len]).expect("so far it is good"), "{len}");
+            assert!(!is_complete(&reply[..len]).expect("so far it is good"), "{len}");
         }
-        assert!(is_whole(reply).expect("it is good"));
+        assert!(is_complete(reply).expect("it is good"));
         assert!(
-            is_whole(b"HTTP/1.1 500 No\r\n\r\n").is_err() && is_whole(b"HTTP/1.1 200 OK\r\n\r\n").is_err()
+            is_complete(b"HTTP/1.1 500 No\r\n\r\n").is_err()
+                && is_complete(b"HTTP/1.1 200 OK\r\n\r\n").is_err()
         );
     }
 }

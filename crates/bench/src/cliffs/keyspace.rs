@@ -22,9 +22,9 @@ const FLUSH: &str = "9 FLUSHALL SYNC";
 pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, BGSAVE, EXPIRY, FLUSH];
 
 /// Number of batches of writes between two checks whether the snapshot is done.
-const BATCHES_A_LOOK: u64 = 200;
+const BATCHES_PER_CHECK: u64 = 200;
 /// Maximum number of checks whether the snapshot is done.
-const SAVE_LOOKS_MAX: u64 = 10_000;
+const SAVE_CHECKS_MAX: u64 = 10_000;
 
 /// Number of keys in one write during growth. It is small, so that the probe does not wait for the writes
 /// themselves.
@@ -76,18 +76,18 @@ fn grow(client: &mut EventClient, keys: u64) -> Result<()> {
 /// Starts a snapshot, and writes all keys repeatedly until it is done.
 fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
     client.call(&["BGSAVE"])?;
-    let (mut looks, mut next, value, mut batch) = (server.connect()?, 0, fill::value(64), Vec::new());
-    for _ in 0..SAVE_LOOKS_MAX {
-        for _ in 0..BATCHES_A_LOOK {
+    let (mut control, mut next, value, mut batch) = (server.connect()?, 0, fill::value(64), Vec::new());
+    for _ in 0..SAVE_CHECKS_MAX {
+        for _ in 0..BATCHES_PER_CHECK {
             batch.clear();
             (0..GROWTH_BATCH).for_each(|k| fill::set(&mut batch, (next + k) % keys, &value));
             next += GROWTH_BATCH;
             client.pipeline(&batch)?;
         }
-        let Value::Bulk(told) = looks.call(&["INFO", "persistence"])? else {
+        let Value::Bulk(info) = control.call(&["INFO", "persistence"])? else {
             return Err("INFO is a text".into());
         };
-        if String::from_utf8_lossy(&told).contains("rdb_bgsave_in_progress:0") {
+        if String::from_utf8_lossy(&info).contains("rdb_bgsave_in_progress:0") {
             return Ok(());
         }
     }
@@ -109,8 +109,8 @@ fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
     words
 }
 
-/// Lets all keys of the row expire in one millisecond. The event begins then, and ends when DBSIZE has its
-/// former value.
+/// Lets all keys of the row expire in one millisecond. The event begins at that millisecond, and ends when the keys are
+/// removed, so that DBSIZE has the value from before the row.
 fn expire(lab: &mut Lab<'_>) -> Result<()> {
     let expiring = lab.options.size(EXPIRING);
     let size_before = size(&lab.server)?;

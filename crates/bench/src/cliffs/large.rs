@@ -21,7 +21,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     let bytes = (lab.options.size(LARGE_MB) as usize) << 20;
     if lab.wants(SET) || lab.wants(SET_MEMORY) {
         let quiet = lab.quiet();
-        let before_kb = peak_from_here(&lab.server)?;
+        let before_kb = reset_peak(&lab.server)?;
         lab.stall_after(quiet, SET, 1, move |client, _| set(client, bytes));
         lab.cost(SET_MEMORY, |lab| megabytes(peak_since(&lab.server, before_kb)?));
     } else {
@@ -29,13 +29,13 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     }
     if lab.wants(GET) || lab.wants(GET_MEMORY) {
         let quiet = lab.quiet();
-        let before_kb = peak_from_here(&lab.server)?;
+        let before_kb = reset_peak(&lab.server)?;
         lab.stall_after(quiet, GET, 1, |client, _| client.call(&["GET", "large"]).map(drop));
         lab.cost(GET_MEMORY, |lab| megabytes(peak_since(&lab.server, before_kb)?));
     }
     if lab.wants(DEAF) || lab.wants(DEAF_MEMORY) {
         let quiet = lab.quiet();
-        let before_kb = peak_from_here(&lab.server)?;
+        let before_kb = reset_peak(&lab.server)?;
         lab.stall_after(quiet, DEAF, 1, |client, _| {
             client.send(&b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n".repeat(4))?;
             std::thread::sleep(Duration::from_millis(DEAF_MS));
@@ -54,7 +54,7 @@ fn set(client: &mut EventClient, bytes: usize) -> Result<()> {
 }
 
 /// The resident memory now. The peak is counted from this value.
-fn peak_from_here(server: &Server) -> Result<u64> {
+fn reset_peak(server: &Server) -> Result<u64> {
     server.reset_peak()?;
     Ok(server.status_kb("VmRSS")?)
 }

@@ -1,7 +1,7 @@
 //! `make cliffs`: what must stay flat, measured on Strand and on redis-server in one run.
 //!
-//! There are three tables. *Costs* are figures of a single thing: nanoseconds per byte, allocations per
-//! command, memory gained. *Stalls* are what another client feels during an event ([`probe`] explains the
+//! There are three tables. *Costs* are figures of a single operation: nanoseconds per byte, allocations per
+//! command, growth of memory. *Stalls* are what another client feels during an event ([`probe`] explains the
 //! measurement). The third is the creep test ([`creep`]). Servers have core 0, the client core 1. `Lab` is
 //! one server under measurement. A stage fills it once and runs several rows on it, first on Strand, then on
 //! redis-server.
@@ -45,11 +45,11 @@ const IDLE: f64 = 10_000.0;
 const ARRIVALS: f64 = 5_000.0;
 /// Duration of quiet probing before the event.
 const QUIET: Duration = Duration::from_millis(250);
-/// Quiet probing continues after the event for as long as the event took, so that the quiet probes and the
-/// probes during the event meet equally many pauses of the machine. This is the maximum of that time.
+/// Maximum duration of quiet probing after the event. The quiet probing takes as long as the event took, so that the
+/// quiet probes and the probes during the event meet equally many pauses of the machine.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// A server gets this time to finish its deferred work.
-const CALM_MS: u64 = 500;
+/// Time that a server gets after an event to finish its deferred work, in milliseconds.
+const SETTLE_MS: u64 = 500;
 /// Probing continues for this time after the event's reply, because deferred work belongs to the event.
 const AFTER_MS: u64 = 100;
 
@@ -148,7 +148,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Does what [`Lab::stall`] does, with quiet figures that were already taken.
+    /// Measures as [`Lab::stall`] does, with quiet figures that were measured before.
     fn stall_after(
         &mut self,
         quiet: Result<Micros>,
@@ -212,19 +212,19 @@ impl Lab<'_> {
             })?;
             outcome.event_ms.push(took.as_secs_f64() * 1000.0);
         }
-        thread::sleep(Duration::from_millis(CALM_MS));
+        thread::sleep(Duration::from_millis(SETTLE_MS));
         let event = Duration::from_secs_f64(outcome.event_ms.iter().sum::<f64>() / 1000.0);
         outcome.quiet = self.quiet_for(event.min(QUIET_MAX), outcome.quiet)?.with_own_interval();
         Ok(outcome)
     }
 }
 
-/// One probe: its time, and this time minus what the machine took from it. The machine's counters are read
-/// right before each probe, so time that it took between probes does not count.
+/// Runs one probe. Returns its round trip, and the round trip minus the time that the machine took from it. The
+/// counters are read directly before the probe, so time that the machine took between probes does not count.
 fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
     noise.mark();
     let took = probe.get()?;
-    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken() } else { Duration::ZERO };
+    let taken = if took > Duration::from_micros(SLOW_US) { noise.time_taken() } else { Duration::ZERO };
     Ok((took, took.saturating_sub(taken)))
 }
 

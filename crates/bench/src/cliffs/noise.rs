@@ -1,11 +1,11 @@
 //! The part of a slow probe that the machine caused.
 //!
-//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits
-//! are subtracted from a probe's time, because other programs caused them: the wait of the serving thread for
-//! its core while no other thread of the server ran (a lane thread that takes the worker's core *is* the
-//! server's fault), and the wait of the probe's thread for its core. If the time in which a core stood still
-//! ([`super::pauses`]) is longer than both waits together, that time is subtracted instead. The two are never
-//! added, because they may overlap.
+//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits are
+//! subtracted from a probe's time, because other programs caused them: the wait of the serving thread for its core
+//! while no other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault), and
+//! the wait of the probe's thread for its core. If a core stood still ([`super::pauses`]) for longer than both waits
+//! together, the time of the pauses is subtracted instead. Waits and pauses are never added, because they may
+//! overlap.
 
 use super::Result;
 use super::pauses::{Pauses, now_ns};
@@ -45,15 +45,15 @@ impl Noise {
         Ok(noise)
     }
 
-    /// Reads the counters. [`Noise::taken`] counts from here.
+    /// Reads the counters. [`Noise::time_taken`] counts from the last call of `mark`.
     pub(super) fn mark(&mut self) {
         self.last = self.now();
         self.pauses.iter_mut().for_each(Pauses::mark);
         self.marked_ns = now_ns();
     }
 
-    /// The time that the machine took since [`Noise::mark`].
-    pub(super) fn taken(&mut self) -> Duration {
+    /// The time since [`Noise::mark`] that other programs or the host took from the server and the probe.
+    pub(super) fn time_taken(&mut self) -> Duration {
         let (before, now) = (self.last, self.now());
         let by_own_threads = now.others_ran.saturating_sub(before.others_ran);
         let at_the_server = now.serving_waited.saturating_sub(before.serving_waited);
@@ -67,7 +67,7 @@ impl Noise {
         let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum();
         CounterSnapshot {
             serving_waited: sum(&self.server.serving, WAITED),
-            others_ran: sum(&self.server.others, RAN),
+            others_ran: sum(&self.server.other_threads, RAN),
             client_waited: counter(&self.client, WAITED),
         }
     }
@@ -76,12 +76,12 @@ impl Noise {
 /// The counter files of a server's threads.
 struct ServerFiles {
     serving: Vec<File>,
-    others: Vec<File>,
+    other_threads: Vec<File>,
 }
 
 impl ServerFiles {
     fn open(server: &Server) -> Result<ServerFiles> {
-        let (mut serving, mut others) = (Vec::new(), Vec::new());
+        let (mut serving, mut other_threads) = (Vec::new(), Vec::new());
         for task in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {
             let path = task?.path();
             let name = std::fs::read_to_string(path.join("comm"))?;
@@ -90,9 +90,9 @@ impl ServerFiles {
                 Kind::Redis => path.ends_with(server.pid().to_string()),
             };
             let counters = File::open(path.join("schedstat"))?;
-            if serves { serving.push(counters) } else { others.push(counters) }
+            if serves { serving.push(counters) } else { other_threads.push(counters) }
         }
-        Ok(ServerFiles { serving, others })
+        Ok(ServerFiles { serving, other_threads })
     }
 }
 

@@ -66,7 +66,7 @@ impl Pauses {
             core.read();
             pauses.append(&mut core.pauses);
         }
-        Duration::from_nanos(covered(pauses, since_ns..now_ns()))
+        Duration::from_nanos(total_length_in(pauses, since_ns..now_ns()))
     }
 }
 
@@ -100,7 +100,7 @@ impl Core {
                 (record.ty() == SAMPLE).then(|| record.to_vec().try_into().ok()).flatten();
             match time {
                 Some(time) => self.pauses.extend(self.gaps.tick(u64::from_ne_bytes(time))),
-                None => self.gaps.doubt(),
+                None => self.gaps.mark_doubtful(),
             }
         }
     }
@@ -110,8 +110,8 @@ impl Core {
 #[derive(Default)]
 struct Gaps {
     last_ns: Option<u64>,
-    /// Ticks may be missing since the last one although the core did not pause: the kernel dropped them or
-    /// had no room for them.
+    /// True when ticks after the last one may be missing although the core did not pause, because the kernel dropped
+    /// ticks.
     doubtful: bool,
 }
 
@@ -123,14 +123,14 @@ impl Gaps {
         let is_gap = at_ns.saturating_sub(last_ns) >= GAP_NS_MIN && !doubtful;
         is_gap.then_some(last_ns + TICK_NS..at_ns)
     }
-    /// Notes that ticks before the next one may have been dropped.
-    fn doubt(&mut self) {
+    /// Notes that the kernel may have dropped ticks before the next one.
+    fn mark_doubtful(&mut self) {
         self.doubtful = true;
     }
 }
 
 /// Length of the part of `window` that lies in at least one of `ranges`.
-fn covered(mut ranges: Vec<Range<u64>>, window: Range<u64>) -> u64 {
+fn total_length_in(mut ranges: Vec<Range<u64>>, window: Range<u64>) -> u64 {
     ranges.sort_unstable_by_key(|range| range.start);
     let (mut sum, mut from) = (0, window.start);
     for range in ranges {
@@ -194,22 +194,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_where_ticks_are_missing() {
+    fn missing_ticks_are_a_pause() {
         let mut gaps = Gaps::default();
         let mut at = |us: u64| gaps.tick(us * 1000);
         assert_eq!([at(0), at(100), at(201), at(449)], [None, None, None, None]);
         assert_eq!(at(1449), Some(549_000..1_449_000));
         assert_eq!(at(1549), None);
-        gaps.doubt();
+        gaps.mark_doubtful();
         assert_eq!(gaps.tick(9_000_000), None, "the kernel said that it leaves ticks out");
         assert_eq!(gaps.tick(10_000_000), Some(9_100_000..10_000_000));
     }
 
     #[test]
-    fn time_in_which_both_cores_stand_still_counts_once() {
-        assert_eq!(covered(vec![], 0..100), 0);
-        assert_eq!(covered(vec![50..70, 10..30, 20..40], 0..100), 50);
-        assert_eq!(covered(vec![10..30, 12..20, 90..120], 15..100), 25);
-        assert_eq!(covered(vec![0..10, 200..300], 15..100), 0);
+    fn simultaneous_pauses_of_both_cores_count_once() {
+        assert_eq!(total_length_in(vec![], 0..100), 0);
+        assert_eq!(total_length_in(vec![50..70, 10..30, 20..40], 0..100), 50);
+        assert_eq!(total_length_in(vec![10..30, 12..20, 90..120], 15..100), 25);
+        assert_eq!(total_length_in(vec![0..10, 200..300], 15..100), 0);
     }
 }

@@ -1,11 +1,12 @@
 //! The probe: one connection that GETs a random one of 10,000 keys in a closed loop, on core 1, with the server on
 //! core 0.
 //!
-//! It gives two quantiles. The quantile of the probes *sent* is what a request that is sent is likely to meet. But
-//! a closed loop sends nothing while it waits, so a stall of 300 ms is one probe among thousands. The quantile of
-//! the probes *due* counts a slow probe also as the probes that would have been sent meanwhile (one every quiet
-//! median), as HdrHistogram does. So in an event of 300 ms one wait of 0.6 ms is its p99.9. Both have the same
-//! maximum. The reported number of `probes` is that of the sent ones.
+//! Each event has two distributions of wait times. The distribution of the probes *sent* has one value for each
+//! request that was sent. But a closed loop sends nothing while it waits, so a stall of 300 ms is one value among
+//! thousands. The distribution of the probes *due* corrects for that, as HdrHistogram does: a slow probe also counts
+//! for the probes that would have been sent during its wait, one for each median of the quiet probes. In an event of
+//! 300 ms, a single wait of 0.6 ms is then the p99.9. Both distributions have equal maxima. The reported `probes` is
+//! the number of sent probes.
 
 use super::Result;
 use crate::fill::{self, push_key};
@@ -26,7 +27,7 @@ pub struct Probe {
     stream: TcpStream,
     rng: Rng,
     request: Vec<u8>,
-    found: Vec<u8>,
+    expected_reply: Vec<u8>,
 }
 
 impl Probe {
@@ -37,11 +38,16 @@ impl Probe {
     pub fn open(server: &Server) -> Result<Probe> {
         let value = fill::value(VALUE_BYTES);
         fill::probe_keys(server, PROBE_KEYS, &value)?;
-        let found = [b"$64\r\n", &value[..], b"\r\n"].concat();
-        Ok(Probe { stream: fill::connect(server)?, rng: Rng::with_seed(1), request: Vec::new(), found })
+        let expected_reply = [b"$64\r\n", &value[..], b"\r\n"].concat();
+        Ok(Probe {
+            stream: fill::connect(server)?,
+            rng: Rng::with_seed(1),
+            request: Vec::new(),
+            expected_reply,
+        })
     }
 
-    /// One GET. Its key exists unless the event removes all keys.
+    /// Sends one GET and measures its round trip. The key exists unless the event removes all keys.
     ///
     /// # Errors
     /// When the reply is neither the value nor null, or does not come.
@@ -53,21 +59,21 @@ impl Probe {
         let (start, mut reply) = (Instant::now(), [0; 128]);
         self.stream.write_all(&self.request)?;
         let mut have = 0;
-        while have < self.found.len() && &reply[..have] != b"$-1\r\n" {
+        while have < self.expected_reply.len() && &reply[..have] != b"$-1\r\n" {
             match self.stream.read(&mut reply[have..])? {
                 0 => return Err("the server closed the probe's connection".into()),
                 n => have += n,
             }
         }
         let took = start.elapsed();
-        if &reply[..have] == b"$-1\r\n" || reply[..have] == self.found[..] {
+        if &reply[..have] == b"$-1\r\n" || reply[..have] == self.expected_reply[..] {
             return Ok(took);
         }
         Err(format!("the probe got {:?}", String::from_utf8_lossy(&reply[..have])).into())
     }
 }
 
-/// Round trips in microseconds, of the probes sent and of those due.
+/// Round trips in microseconds: of the probes sent, and of the probes due.
 #[derive(Debug)]
 pub struct Micros {
     sent: Histogram<u64>,
@@ -85,7 +91,7 @@ impl Micros {
         Ok(Micros { sent: histogram()?, due: histogram()?, interval_us })
     }
 
-    /// Counts one probe.
+    /// Records the round trip of one probe.
     pub fn record(&mut self, took: Duration) {
         let took_us = took.as_micros() as u64;
         // The histograms resize themselves, so they accept every value.
@@ -93,18 +99,18 @@ impl Micros {
         let _ = self.due.record_correct(took_us, self.interval_us);
     }
 
-    /// Returns the histograms with their median as the interval between two probes.
+    /// Recomputes the distribution of the probes due, with the median of the sent probes as the interval.
     pub fn with_own_interval(self) -> Micros {
         let interval_us = self.at(0.5);
         Micros { due: self.sent.clone_correct(interval_us), interval_us, ..self }
     }
 
-    /// A quantile of the times of the probes that were sent.
+    /// A quantile of the round trips of the probes sent, in microseconds.
     pub fn at(&self, quantile: f64) -> u64 {
         self.sent.value_at_quantile(quantile)
     }
 
-    /// A quantile of the times of the probes that were due.
+    /// A quantile of the round trips of the probes due, in microseconds.
     pub fn due_at(&self, quantile: f64) -> u64 {
         self.due.value_at_quantile(quantile)
     }
@@ -124,7 +130,7 @@ pub struct Outcome {
     pub quiet: Micros,
     /// Round trips from the event's start until a little after its end.
     pub during: Micros,
-    /// The times of `during` minus what other processes took.
+    /// The round trips of `during`, minus the time in which other processes or the host held a core.
     pub net: Micros,
     /// Duration of each run of the event.
     pub event_ms: Vec<f64>,
@@ -152,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_long_stall_shows_in_the_quantile_of_what_was_due() {
+    fn one_long_stall_shows_in_the_quantile_of_due_probes() {
         let mut micros = Micros::new(50).expect("sane bounds");
         for _ in 0..10_000 {
             micros.record(Duration::from_micros(50));

@@ -77,21 +77,21 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
         fill::collection(&lab.server, name, kind, count)?;
     }
     lists(lab, elements)?;
-    one(lab, SMEMBERS, "SMEMBERS set");
-    one(lab, SINTER, "SINTER set set2");
-    one(lab, SUNIONSTORE, "SUNIONSTORE stored set set2");
-    one(lab, SDIFFSTORE, "SDIFFSTORE stored set set2");
-    one(lab, ZRANGE, "ZRANGE zset 0 -1 WITHSCORES");
-    one(lab, ZUNION, "ZUNION 2 zset zset2");
-    one(lab, ZUNIONSTORE, "ZUNIONSTORE zstored 2 zset zset2");
-    one(lab, ZINTERSTORE, "ZINTERSTORE zstored 2 zset zset2");
-    one(lab, ZDIFFSTORE, "ZDIFFSTORE zstored 2 zset zset2");
-    one(lab, ZREMRANGE, &format!("ZREMRANGEBYRANK zset 0 {}", elements / 2));
-    one(lab, XRANGE, "XRANGE stream - +");
-    one(lab, XTRIM, &format!("XTRIM stream MAXLEN {}", elements / 2));
+    measure_command(lab, SMEMBERS, "SMEMBERS set");
+    measure_command(lab, SINTER, "SINTER set set2");
+    measure_command(lab, SUNIONSTORE, "SUNIONSTORE stored set set2");
+    measure_command(lab, SDIFFSTORE, "SDIFFSTORE stored set set2");
+    measure_command(lab, ZRANGE, "ZRANGE zset 0 -1 WITHSCORES");
+    measure_command(lab, ZUNION, "ZUNION 2 zset zset2");
+    measure_command(lab, ZUNIONSTORE, "ZUNIONSTORE zstored 2 zset zset2");
+    measure_command(lab, ZINTERSTORE, "ZINTERSTORE zstored 2 zset zset2");
+    measure_command(lab, ZDIFFSTORE, "ZDIFFSTORE zstored 2 zset zset2");
+    measure_command(lab, ZREMRANGE, &format!("ZREMRANGEBYRANK zset 0 {}", elements / 2));
+    measure_command(lab, XRANGE, "XRANGE stream - +");
+    measure_command(lab, XTRIM, &format!("XTRIM stream MAXLEN {}", elements / 2));
     if lab.wants(GEOSEARCH) {
         places(lab, elements)?;
-        one(lab, GEOSEARCH, "GEOSEARCH places FROMLONLAT 0 0 BYRADIUS 5000 km ASC COUNT 10");
+        measure_command(lab, GEOSEARCH, "GEOSEARCH places FROMLONLAT 0 0 BYRADIUS 5000 km ASC COUNT 10");
     }
     strings(lab)?;
     lab.stall(DEL, 1, |client, _| {
@@ -102,21 +102,21 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
 }
 
 /// Adds a row that measures one command, given as words separated by spaces.
-fn one(lab: &mut Lab<'_>, name: &'static str, line: &str) {
+fn measure_command(lab: &mut Lab<'_>, name: &'static str, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     lab.stall(name, 1, |client, _| client.call(&words).map(drop));
 }
 
 fn lists(lab: &mut Lab<'_>, elements: u64) -> Result<()> {
     let last = format!("element:{:08}", elements - 1);
-    one(lab, LRANGE, "LRANGE list 0 -1");
-    one(lab, SORT, "SORT list ALPHA LIMIT 0 10");
-    one(lab, LINSERT, &format!("LINSERT list BEFORE {last} new"));
-    one(lab, LREM, &format!("LREM list 0 {last}"));
+    measure_command(lab, LRANGE, "LRANGE list 0 -1");
+    measure_command(lab, SORT, "SORT list ALPHA LIMIT 0 10");
+    measure_command(lab, LINSERT, &format!("LINSERT list BEFORE {last} new"));
+    measure_command(lab, LREM, &format!("LREM list 0 {last}"));
     lab.stall(EXEC, 1, |client, _| client.pipeline(b"MULTI\r\nLRANGE list 0 -1\r\nEXEC\r\n").map(drop));
     if lab.wants(LTRIM) {
         lab.server.connect()?.call(&["COPY", "list", "trimmed"])?;
-        one(lab, LTRIM, &format!("LTRIM trimmed {} -1", elements / 2));
+        measure_command(lab, LTRIM, &format!("LTRIM trimmed {} -1", elements / 2));
     }
     Ok(())
 }
@@ -144,9 +144,9 @@ fn strings(lab: &mut Lab<'_>) -> Result<()> {
         for name in ["bits", "bits2"] {
             client.call(&["SETBIT", name, &bits, "1"])?;
         }
-        one(lab, BITCOUNT, "BITCOUNT bits");
-        one(lab, BITPOS, "BITPOS bits 1");
-        one(lab, BITOP, "BITOP OR combined bits bits2");
+        measure_command(lab, BITCOUNT, "BITCOUNT bits");
+        measure_command(lab, BITPOS, "BITPOS bits 1");
+        measure_command(lab, BITOP, "BITOP OR combined bits bits2");
         lab.server.connect()?.call(&["UNLINK", "bits", "bits2", "combined"])?;
     }
     if lab.wants(PFMERGE) {
@@ -158,7 +158,7 @@ fn strings(lab: &mut Lab<'_>) -> Result<()> {
             client.call(&words)?;
         }
         let names: Vec<String> = (0..merged).map(|i| format!("log:{i}")).collect();
-        one(lab, PFMERGE, &format!("PFMERGE merged {}", names.join(" ")));
+        measure_command(lab, PFMERGE, &format!("PFMERGE merged {}", names.join(" ")));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl History {
     pub fn row_record(&self, level: usize) -> Option<Vec<u8>> {
         self.newest(level).map(|(time, row)| row_record(level, time, row))
     }
-    /// Writes a whole file: the rows of all levels but the finest, which covers only a quarter of an hour.
+    /// Writes a whole file: the rows of all levels except the finest level, which covers only a quarter of an hour.
     ///
     /// # Errors
     /// Errors of `out`.

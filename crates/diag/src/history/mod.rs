@@ -17,13 +17,14 @@ pub use file::{HEADER, Loaded};
 pub use recorder::{Figure, Kind, Recorder};
 use rows::{Pending, Rows};
 
-/// For each level, the seconds that one row covers.
+/// For each level, the number of seconds that one row covers.
 pub const STEPS_S: [u64; LEVELS] = [1, 15, 300];
 /// Number of levels of the history.
 pub const LEVELS: usize = 3;
 /// Maximum number of rows of each level: 15 minutes, a day, 30 days.
 pub const ROWS_MAX: [usize; LEVELS] = [900, 5760, 8640];
-/// Maximum number of series. Figures of further series are not kept. A server with 16 workers in a control group has 118.
+/// Maximum number of series. Figures of further series are not kept. A server with 16 workers in a control group has
+/// 118.
 pub const SERIES_MAX: usize = 124;
 /// Maximum length of a series' name, and of its unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;

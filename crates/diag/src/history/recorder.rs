@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// How a figure is recorded over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A counter that only grows. Recorded is its growth per second; a coarser row has the mean.
+    /// A counter that only grows. The history records its growth per second; a coarser row has the mean.
     Rate,
     /// A current value. A coarser row has the mean.
     Gauge,

@@ -24,12 +24,11 @@ pub enum Step {
     ExpireIn(usize, u32),
     /// `PERSIST key`
     Persist(usize),
-    /// `MSET` of these pairs. The number is how many extra pairs precede them; these pairs overwrite the extra
-    /// ones.
+    /// `MSET` of these pairs. The number is the number of extra pairs before them, whose keys these pairs overwrite.
     MSet(Vec<(usize, Vec<u8>)>, usize),
-    /// `MGET` of these keys. The number is how many keys that never exist precede them.
+    /// `MGET` of these keys. The number is the number of keys before them that never exist.
     MGet(Vec<usize>, usize),
-    /// `DEL` of these keys. The number is how many keys that never exist precede them.
+    /// `DEL` of these keys. The number is the number of keys before them that never exist.
     Del(Vec<usize>, usize),
     /// `RENAME from to`
     Rename(usize, usize),
@@ -220,7 +219,7 @@ impl Model for Request {
         }
         let mut settled = vec![before.clone()];
         for key in keys {
-            settled = settled.into_iter().flat_map(|database| database.settled(key, during)).collect();
+            settled = settled.into_iter().flat_map(|database| database.decide_expiry(key, during)).collect();
         }
         settled.into_iter().flat_map(|database| database.outcomes(self, during)).collect()
     }
@@ -230,7 +229,7 @@ impl Call<Request> {
     /// Moves the start of a blocking call that returned null to its timeout, because the call took effect at that
     /// time.
     #[must_use]
-    pub fn narrowed(mut self) -> Self {
+    pub fn at_timeout(mut self) -> Self {
         if let Some(ms) = self.operation.step.waits_ms()
             && self.reply == Some(Value::Null)
         {
@@ -242,30 +241,30 @@ impl Call<Request> {
 }
 
 impl Database {
-    /// The possible databases after it is decided, at some time of `during` (in milliseconds), whether `key` exists
+    /// The possible databases at some time of `during` (in milliseconds). In each, it is decided whether `key` exists
     /// or has expired.
-    fn settled(self, key: usize, during: (u64, u64)) -> Vec<Database> {
+    fn decide_expiry(self, key: usize, during: (u64, u64)) -> Vec<Database> {
         let Some((from, to)) = self.keys.get(&key).and_then(|entry| entry.until_ms) else {
             return vec![self];
         };
-        let mut may_be = Vec::new();
+        let mut possible = Vec::new();
         if during.1 >= from {
             let mut gone = self.clone();
             gone.put(key, State::Absent, None);
-            may_be.push(gone);
+            possible.push(gone);
         }
         if during.0 <= to {
             let mut here = self;
             if let Some(entry) = here.keys.get_mut(&key) {
                 entry.until_ms = Some((from.max(during.0), to));
             }
-            may_be.push(here);
+            possible.push(here);
         }
-        may_be
+        possible
     }
     fn outcomes(mut self, request: &Request, during: (u64, u64)) -> Vec<(Database, Value)> {
         match &request.step {
-            Step::Pop(keys, _) => self.pops(keys),
+            Step::Pop(keys, _) => self.blocking_pop_outcomes(keys),
             Step::MoveWaiting(from, to, _) => {
                 let nothing = (!self.has_elements(*from)).then(|| (self.clone(), Value::Null));
                 let reply = self.run(&Step::Move(*from, *to), during);
@@ -296,8 +295,8 @@ impl Database {
     }
     /// A blocking pop ends at any key with elements. Without such a key it ends with its timeout, or at once with
     /// an error.
-    fn pops(self, keys: &[usize]) -> Vec<(Database, Value)> {
-        let mut may_be: Vec<_> = keys
+    fn blocking_pop_outcomes(self, keys: &[usize]) -> Vec<(Database, Value)> {
+        let mut possible: Vec<_> = keys
             .iter()
             .filter(|key| self.has_elements(**key))
             .map(|key| {
@@ -307,14 +306,14 @@ impl Database {
             })
             .collect();
         if keys.iter().any(|key| matches!(self.value(*key), State::Text(_) | State::Hash(_))) {
-            may_be.push((self.clone(), wrong_type()));
+            possible.push((self.clone(), wrong_type()));
         }
         if !keys.iter().any(|key| self.has_elements(*key)) {
-            may_be.push((self, Value::Null));
+            possible.push((self, Value::Null));
         }
-        may_be
+        possible
     }
-    /// Runs a step, which may be part of a transaction or script. Its keys must be settled.
+    /// Runs a step, which may be part of a transaction or script. [`Database::decide_expiry`] was called for its keys.
     fn run(&mut self, step: &Step, during: (u64, u64)) -> Value {
         let span = |ms: &u32| Some((during.0 + u64::from(*ms), during.1.saturating_add(u64::from(*ms))));
         match step {
@@ -408,7 +407,7 @@ impl Database {
     fn set_until(&mut self, key: usize, until_ms: Option<(u64, u64)>) -> Value {
         let Some(entry) = self.keys.get_mut(&key) else { return Value::Int(0) };
         entry.until_ms = until_ms;
-        self.touch(key);
+        self.mark_watchers(key);
         Value::Int(1)
     }
     fn put(&mut self, key: usize, value: State, until_ms: Option<(u64, u64)>) {
@@ -416,9 +415,9 @@ impl Database {
             State::Absent => _ = self.keys.remove(&key),
             value => _ = self.keys.insert(key, Entry { value, until_ms }),
         }
-        self.touch(key);
+        self.mark_watchers(key);
     }
-    fn touch(&mut self, key: usize) {
+    fn mark_watchers(&mut self, key: usize) {
         for (watched, changed) in self.watches.values_mut() {
             *changed |= watched.contains(&key);
         }

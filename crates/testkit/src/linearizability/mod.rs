@@ -3,13 +3,14 @@
 //! [`Recorder`] records a history, and [`check`] decides.
 //!
 //! The check is Wing and Gong's search in the just-in-time form of Lowe ("Testing for linearizability", 2017). It
-//! walks the history once, in order of time, with the set of all configurations that explain it so far. A
+//! walks the history once, in order of time, with the set of all configurations that explain the calls so far. A
 //! configuration is a state of the key and the set of pending calls that have taken effect in it. A call must take
-//! effect before it returns; configurations in which it cannot are dropped. When none is left, the history is
-//! wrong, and the call that returned shows the error. Keys are independent, so each is checked alone. Replies are
-//! known when a call is tried, which prunes early, and equal configurations are merged. The cost is linear in the
-//! history and exponential only in the number of calls pending together. (Existing crates such as todc-utils search
-//! with backtracking over the whole history, with quadratic memory. This walk does not need that.)
+//! effect before it returns, so at each return the configurations in which the call cannot have taken effect are
+//! dropped. When no configuration is left, the history is wrong, and the call that returned shows the error. Keys are
+//! independent, so each is checked alone. Replies are known when a call is tried, which prunes early, and equal
+//! configurations are merged. The cost is linear in the history and exponential only in the number of calls pending
+//! together. (Existing crates such as todc-utils search with backtracking over the whole history, with quadratic
+//! memory. This walk does not need that.)
 
 mod database;
 mod model;
@@ -77,7 +78,7 @@ pub enum Rejection<M: Model = Operation> {
         states: Vec<M::State>,
     },
     /// The check had to follow too many configurations.
-    TooMuch,
+    TooManyConfigurations,
 }
 
 impl<M: Model> fmt::Display for Rejection<M> {
@@ -86,7 +87,9 @@ impl<M: Model> fmt::Display for Rejection<M> {
             Rejection::Wrong { call, states } => {
                 write!(f, "nothing explains {call:?}; before it: {states:?}")
             }
-            Rejection::TooMuch => write!(f, "too many calls were pending together to be checked"),
+            Rejection::TooManyConfigurations => {
+                write!(f, "too many calls were pending together to be checked")
+            }
         }
     }
 }
@@ -153,7 +156,7 @@ pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejection<M>> {
     for (_, returns, index) in events(history) {
         let call = &history[index];
         if !returns {
-            let free = slots.iter().position(Option::is_none).ok_or(Rejection::TooMuch)?;
+            let free = slots.iter().position(Option::is_none).ok_or(Rejection::TooManyConfigurations)?;
             slots[free] = Some(call);
             continue;
         }
@@ -188,8 +191,9 @@ fn events<M>(history: &[Call<M>]) -> Vec<(u64, bool, usize)> {
     events
 }
 
-/// The configurations in which the call of `slot` has taken effect; its slot is free again. Other pending calls may
-/// take effect before this call, from each configuration in `from`, in every order that explains their replies.
+/// The configurations in which the call of `slot` has taken effect. In these, the slot is free again. Other pending
+/// calls may take effect before this call, from each configuration in `from`, in every order that explains their
+/// replies.
 fn linearize<M: Model>(
     from: &HashSet<Configuration<M::State>>,
     slots: &[Option<&Call<M>>; PENDING_MAX],
@@ -228,7 +232,7 @@ fn linearize<M: Model>(
             }
         }
         if seen.len() > CONFIGURATIONS_MAX {
-            return Err(Rejection::TooMuch);
+            return Err(Rejection::TooManyConfigurations);
         }
     }
     Ok(reached)

@@ -94,7 +94,7 @@ fn calls_of_a_pipeline_keep_their_order() {
 }
 
 #[test]
-fn a_stale_read_is_wrong() {
+fn a_stale_read_is_rejected() {
     rejected(&[set("a", 0, 1), set("b", 2, 3), get("a", 4, 5)], 2);
     // A new value that one client has seen cannot disappear, even while its SET is still pending.
     rejected(&[set("a", 0, 1), set("b", 2, 20), get("b", 3, 4), get("a", 5, 6)], 3);
@@ -102,7 +102,7 @@ fn a_stale_read_is_wrong() {
 }
 
 #[test]
-fn a_lost_update_is_wrong() {
+fn a_lost_update_is_rejected() {
     let incr = |n, from, to| call(Operation::Incr, Value::Int(n), from, to);
     accepted(&[incr(2, 0, 10), incr(1, 0, 10)]);
     rejected(&[incr(1, 0, 10), incr(1, 0, 11)], 1);
@@ -125,7 +125,7 @@ fn only_one_setnx_wins() {
 }
 
 #[test]
-fn fields_and_kinds_are_followed() {
+fn fields_and_types_are_modelled() {
     let hset = |v: &str, n, from, to| call(Operation::HSet("f".into(), v.into()), Value::Int(n), from, to);
     let hget = |reply, from, to| call(Operation::HGet("f".into()), reply, from, to);
     let wrong = || Operation::Incr.apply(&State::Hash(Default::default())).1;

@@ -1,9 +1,9 @@
 //! [`Check`]: the times of one contestant's searches, and whether it passes T1, T2, T3 and T7.
 //!
-//! Other programs on the machine can spoil a mix (T2). A mix that does not pass is run again, up to
-//! [`MIXES_MAX`] times in all, and the best mix counts. Each mix runs on the engines as the mix before left
-//! them, and drift is measured from the first tenth of the first mix. So a real slowdown shows in every mix,
-//! and a disturbance in one only. All mixes together get the time limit of one.
+//! Other programs on the machine can spoil a mix (T2). A mix that does not pass is run again, up to [`MIXES_MAX`]
+//! times in all, and the best mix counts. The mixes run one after another on the same engines, and drift is measured
+//! from the first tenth of the first mix. So a real slowdown shows in every mix, and a disturbance shows in only one.
+//! All mixes together get the time limit of one mix.
 
 use super::contestants::{Contestant, Sample};
 use super::texts::Subject;
@@ -21,13 +21,13 @@ const PLANTED_BYTES: usize = 600;
 
 /// The times that a contestant's searches took.
 pub(super) struct Check {
-    /// The easy texts that are searched before the hard texts.
+    /// The easy texts that are search_within_limit before the hard texts.
     before: Vec<Sample>,
     /// The hard texts.
     hard: Vec<Sample>,
-    /// The easy texts that are searched after the hard texts.
+    /// The easy texts that are search_within_limit after the hard texts.
     after: Vec<Sample>,
-    /// The easy texts that are searched on several warm threads.
+    /// The easy texts that are search_within_limit on several warm threads.
     warm: Vec<Sample>,
     /// The mixes of easy and hard texts.
     mixes: Vec<Mix>,
@@ -49,11 +49,11 @@ struct Mix {
 pub(super) type Start<'a> = &'a dyn Fn() -> Result<Box<dyn Contestant>>;
 
 impl Check {
-    /// Lets a new contestant search everything.
+    /// Measures all searches of T1 to T3 and T7 with new contestants.
     ///
     /// # Errors
     /// When the contestant does not start, or fails.
-    pub(super) fn take(extent: &Extent<'_>, subject: &Subject, start: Start<'_>) -> Result<Check> {
+    pub(super) fn run(extent: &Extent<'_>, subject: &Subject, start: Start<'_>) -> Result<Check> {
         let hard_texts = extent.size(HARD);
         let rng = &mut Rng::with_seed(77);
         let mut texts: Vec<Vec<u8>> = (0..EASY_TEXTS).map(|_| subject.easy(rng, TEXT_BYTES)).collect();
@@ -62,7 +62,7 @@ impl Check {
         let hard = |i: usize| EASY_TEXTS + i % hard_texts;
 
         let mut one = start()?;
-        let mut alone = |order: &[usize]| searched(&mut *one, &texts, 1, order, extent.part);
+        let mut alone = |order: &[usize]| search_within_limit(&mut *one, &texts, 1, order, extent.part);
         alone(&easy(EASY_ROUNDS))?;
         let before = alone(&easy(EASY_ROUNDS))?;
         let hard_ones = alone(&(0..hard_texts).map(hard).collect::<Vec<_>>())?;
@@ -70,12 +70,13 @@ impl Check {
         drop(one);
 
         let mut many = start()?;
-        searched(&mut *many, &texts, MIXED_THREADS, &easy(4 * EASY_ROUNDS), extent.part)?;
-        let warm = searched(&mut *many, &texts, MIXED_THREADS, &easy(4 * EASY_ROUNDS), extent.part)?;
+        search_within_limit(&mut *many, &texts, MIXED_THREADS, &easy(4 * EASY_ROUNDS), extent.part)?;
+        let warm =
+            search_within_limit(&mut *many, &texts, MIXED_THREADS, &easy(4 * EASY_ROUNDS), extent.part)?;
         let (begun, mut hards) = (Instant::now(), 0);
         let mut check =
             Check { before, hard: hard_ones, after, warm, mixes: Vec::new(), results: Vec::new() };
-        while check.mixes.len() < MIXES_MAX && !check.mixed().is_ok_and(|cell| cell.1) {
+        while check.mixes.len() < MIXES_MAX && !check.judge_mix().is_ok_and(|cell| cell.1) {
             let left = (4 * extent.part).saturating_sub(begun.elapsed());
             if left.is_zero() {
                 break;
@@ -101,7 +102,7 @@ impl Check {
     ///
     /// # Errors
     /// None.
-    pub(super) fn after_hard(&self) -> Cell {
+    pub(super) fn judge_easy_after_hard(&self) -> Cell {
         let [before, hard, after] = [&self.before, &self.hard, &self.after].map(|s| quantile(s, 0.5));
         let text = format!("{} / {} / {}", grouped(before), grouped(after), grouped(hard));
         Ok((text, after <= 3.0 * before + 50.0))
@@ -111,7 +112,7 @@ impl Check {
     ///
     /// # Errors
     /// When no mix was run.
-    pub(super) fn mixed(&self) -> Cell {
+    pub(super) fn judge_mix(&self) -> Cell {
         let warm = quantile(&self.warm, 0.5);
         let first = self.mixes.first().ok_or("no mix")?.first;
         let judged = |mix: &Mix| {
@@ -131,7 +132,7 @@ impl Check {
     ///
     /// # Errors
     /// None.
-    pub(super) fn not_ascii(&self) -> Cell {
+    pub(super) fn judge_non_ascii(&self) -> Cell {
         let [ascii, other] = [&self.before, &self.hard].map(|s| quantile(s, 0.5));
         Ok((format!("{} / {}", grouped(ascii), grouped(other)), other <= 3.0 * ascii))
     }
@@ -140,7 +141,7 @@ impl Check {
     ///
     /// # Errors
     /// None.
-    pub(super) fn same(&self, want: &[usize]) -> Cell {
+    pub(super) fn judge_results(&self, want: &[usize]) -> Cell {
         let both = self.results.iter().zip(want);
         let different = both.clone().filter(|(a, b)| a != b).count();
         let found = both.clone().filter(|(_, n)| **n > 0).count();
@@ -172,14 +173,15 @@ pub(super) fn results(
     subject: &Subject,
 ) -> Result<Vec<usize>> {
     let rng = &mut Rng::with_seed(5);
-    let mut texts: Vec<Vec<u8>> = (0..PLANTED).map(|_| subject.planted(rng, PLANTED_BYTES)).collect();
-    texts.extend((0..extent.size(10.0)).map(|_| subject.planted(rng, TEXT_BYTES)));
+    let mut texts: Vec<Vec<u8>> =
+        (0..PLANTED).map(|_| subject.with_planted_match(rng, PLANTED_BYTES)).collect();
+    texts.extend((0..extent.size(10.0)).map(|_| subject.with_planted_match(rng, TEXT_BYTES)));
     let order: Vec<usize> = (0..texts.len()).collect();
-    Ok(searched(contestant, &texts, 1, &order, extent.part)?.iter().map(|s| s.matches).collect())
+    Ok(search_within_limit(contestant, &texts, 1, &order, extent.part)?.iter().map(|s| s.matches).collect())
 }
 
-/// The searches that were done within the time limit: all, unless a search takes very long.
-fn searched(
+/// Searches the texts in this order. Returns only the searches that were done within the time limit.
+fn search_within_limit(
     contestant: &mut dyn Contestant,
     texts: &[Vec<u8>],
     threads: usize,
@@ -213,11 +215,11 @@ mod tests {
         let warm = vec![Sample { took: Duration::from_micros(100), matches: 0 }];
         let [before, hard, after] = [(); 3].map(|()| Vec::new());
         let check = Check { before, hard, after, warm, mixes, results: Vec::new() };
-        check.mixed().expect("a mix").1
+        check.judge_mix().expect("a mix").1
     }
 
     #[test]
-    fn what_has_crept_stays_and_what_others_took_goes() {
+    fn a_slowdown_in_every_mix_counts_and_a_disturbance_of_one_mix_does_not() {
         let (flat, noisy) = (|_| 100, |i| if (500..700).contains(&i) { 3_000 } else { 100 });
         let creeping = |i| 100 + i as u64 / 2;
         assert_eq!(mix(flat).searches, 1000);

@@ -94,27 +94,27 @@ impl Contestant for Strand {
 }
 
 /// The `regex` crate in its usual form: one object for all threads.
-pub(super) enum Stock {
+pub(super) enum RegexCrate {
     One(regex::bytes::Regex),
     Set(regex::bytes::RegexSet),
 }
 
-impl Stock {
-    pub(super) fn new(subject: &Subject, unicode: bool) -> Result<Stock> {
+impl RegexCrate {
+    pub(super) fn new(subject: &Subject, unicode: bool) -> Result<RegexCrate> {
         const SIZE: usize = 1 << 28;
         let patterns = &subject.patterns;
         Ok(match &patterns[..] {
-            [one] => {
-                Stock::One(regex::bytes::RegexBuilder::new(one).unicode(unicode).size_limit(SIZE).build()?)
-            }
-            _ => Stock::Set(
+            [one] => RegexCrate::One(
+                regex::bytes::RegexBuilder::new(one).unicode(unicode).size_limit(SIZE).build()?,
+            ),
+            _ => RegexCrate::Set(
                 regex::bytes::RegexSetBuilder::new(patterns).unicode(unicode).size_limit(SIZE).build()?,
             ),
         })
     }
 }
 
-impl Contestant for Stock {
+impl Contestant for RegexCrate {
     fn run(
         &mut self,
         texts: &[Vec<u8>],
@@ -127,8 +127,8 @@ impl Contestant for Stock {
             let search = |text: &usize| {
                 let start = Instant::now();
                 let matches = match this {
-                    Stock::One(regex) => usize::from(regex.is_match(&texts[*text])),
-                    Stock::Set(set) => set.matches(&texts[*text]).iter().count(),
+                    RegexCrate::One(regex) => usize::from(regex.is_match(&texts[*text])),
+                    RegexCrate::Set(set) => set.matches(&texts[*text]).iter().count(),
                 };
                 Sample { took: start.elapsed(), matches }
             };

@@ -1,15 +1,15 @@
 //! The creep test: the cost of a regular expression after hard texts, beside hard texts, and at the
 //! hundred-thousandth search. Strand, the `regex` crate and RE2 get equal patterns and texts in one run.
 //!
-//! T1: an easy text after 400 hard ones, on one thread. T2: easy texts among 5 % hard ones, on four threads. T3:
+//! T1: an easy text after 400 hard texts, on one thread. T2: easy texts among 5 % hard ones, on four threads. T3:
 //! text that is not ASCII. T4: memory over redefinitions. T5: the cost of more workers. T6: easy texts while hard
-//! ones keep the hard lane busy. T7: equal results. Strand's figures are round trips over a socket, with one
-//! worker on core 0 and the client on core 1. The others run on core 1, without a socket. [`check`] has T1 to T3
-//! and T7, [`service`] the rest.
+//! texts keep the hard lane busy. T7: equal results. Strand's figures are round trips over a socket, with one
+//! worker on core 0 and the client on core 1. The other engines run on core 1, without a socket. [`check`] has T1 to
+//! T3 and T7, [`service`] has T4 to T6.
 //!
 //! A run of all rows has some minutes for everything, but a contestant that has become slow would need half an
-//! hour for this test. So in a run of all rows a part of a check ends after [`PART`]. When the creep test is
-//! selected by name, it ends after [`WHOLE_PART`].
+//! hour for this test. So in a run of all rows a part of a check ends after [`PART_TIME`]. When the creep test is
+//! selected by name, it ends after [`PART_TIME_ALONE`].
 
 mod check;
 mod contestants;
@@ -19,7 +19,7 @@ mod texts;
 use super::{Options, Result};
 use crate::report::{Report, Row};
 use check::Check;
-use contestants::{Re2, Stock, Strand};
+use contestants::{Re2, RegexCrate, Strand};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use texts::subjects;
@@ -34,8 +34,8 @@ const SHORT_TEXTS: f64 = 300_000.0;
 /// The part of T4 and T6 that a run of all rows does.
 const SHARE: f64 = 0.1;
 /// Time limit of a contestant in one part of a check (four times this in the mix).
-const PART: Duration = Duration::from_millis(500);
-const WHOLE_PART: Duration = Duration::from_secs(30);
+const PART_TIME: Duration = Duration::from_millis(500);
+const PART_TIME_ALONE: Duration = Duration::from_secs(30);
 
 /// Names of the rows that do not depend on a pattern.
 const T4: &str = "creep T4: memory after redefinitions, MB at a fifth / at the end";
@@ -57,8 +57,8 @@ struct Extent<'a> {
 impl Extent<'_> {
     fn of(options: &Options) -> Extent<'_> {
         match options.only {
-            Some(_) => Extent { options, part: WHOLE_PART.mul_f64(options.scale.min(1.0)), share: 1.0 },
-            None => Extent { options, part: PART, share: SHARE },
+            Some(_) => Extent { options, part: PART_TIME_ALONE.mul_f64(options.scale.min(1.0)), share: 1.0 },
+            None => Extent { options, part: PART_TIME, share: SHARE },
         }
     }
     fn size(&self, at_scale_1: f64) -> usize {
@@ -99,32 +99,35 @@ pub(super) fn run(options: &Options) -> Result<Report> {
         let binary = re2.get_or_insert_with(|| Re2::build().map_err(|e| e.to_string())).clone();
         let timed = |who: &str, start: check::Start<'_>| {
             let begun = Instant::now();
-            let check = Check::take(extent, &subject, start);
+            let check = Check::run(extent, &subject, start);
             eprintln!("  creep {} on {who}: {:.1} s", subject.name, begun.elapsed().as_secs_f64());
             check
         };
         let all = [
             timed("strand", &|| Ok(Box::new(Strand::start(&options.strand, &subject)?))),
-            timed("the regex crate", &|| Ok(Box::new(Stock::new(&subject, true)?))),
+            timed("the regex crate", &|| Ok(Box::new(RegexCrate::new(&subject, true)?))),
             timed("RE2", &|| Ok(Box::new(Re2::start(&binary.clone()?, &subject)?))),
         ];
-        let want =
-            Stock::new(&subject, false).and_then(|mut stock| check::results(&mut stock, extent, &subject));
+        let want = RegexCrate::new(&subject, false)
+            .and_then(|mut engine| check::results(&mut engine, extent, &subject));
         for name in wanted {
             let cells = all.each_ref().map(|check| {
                 let check = check.as_ref().map_err(|e| e.to_string())?;
                 match &name[6..8] {
-                    "T1" => check.after_hard(),
-                    "T2" => check.mixed(),
-                    "T3" => check.not_ascii(),
-                    _ => check.same(want.as_ref().map_err(|e| e.to_string())?),
+                    "T1" => check.judge_easy_after_hard(),
+                    "T2" => check.judge_mix(),
+                    "T3" => check.judge_non_ascii(),
+                    _ => check.judge_results(want.as_ref().map_err(|e| e.to_string())?),
                 }
             });
             report.row(row(name, cells));
         }
     }
-    let alone =
-        [(T4, service::memory as fn(&Extent<'_>) -> Cell), (T5, service::workers), (T6, service::saturated)];
+    let alone = [
+        (T4, service::measure_memory as fn(&Extent<'_>) -> Cell),
+        (T5, service::measure_workers),
+        (T6, service::measure_saturation),
+    ];
     for (name, check) in alone {
         if options.wants(name) {
             report.row(row(name, [check(extent), Err("-".into()), Err("-".into())]));

@@ -14,25 +14,25 @@ use strand_wire::client::{Value, encode_command};
 ///
 /// # Errors
 /// Errors of the server.
-pub(super) fn memory(extent: &Extent<'_>) -> Cell {
-    const PART: usize = 100;
+pub(super) fn measure_memory(extent: &Extent<'_>) -> Cell {
+    const PART_TIME: usize = 100;
     let server = Server::measured(Kind::Strand, &extent.options.strand, &["--workers", "1"], "0", &[])?;
     let mut client = server.connect()?;
     let (rounds, mut at_fifth) = (extent.size(extent.share * REDEFINITIONS), 0);
-    for first in (0..rounds).step_by(PART) {
+    for first in (0..rounds).step_by(PART_TIME) {
         let mut batch = Vec::new();
-        for i in first..first + PART {
+        for i in first..first + PART_TIME {
             let pattern = format!("(?:error|warn)-{i}[0-9]{{1,3}}|[a-f]{{2,4}}{i}");
             encode_command(&mut batch, &["RX.SET", SET, "ID", "p", &pattern]);
             encode_command(&mut batch, &["RX.MATCH", SET, "some text with warn-1 and dead17 in it"]);
         }
         std::io::Write::write_all(client.stream(), &batch)?;
-        for _ in 0..2 * PART {
+        for _ in 0..2 * PART_TIME {
             if let Value::Error(e) = client.reply()? {
                 return Err(String::from_utf8_lossy(&e).into_owned().into());
             }
         }
-        if at_fifth == 0 && first + PART >= rounds / 5 {
+        if at_fifth == 0 && first + PART_TIME >= rounds / 5 {
             at_fifth = server.status_kb("VmRSS")?;
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn memory(extent: &Extent<'_>) -> Cell {
 ///
 /// # Errors
 /// Errors of the server.
-pub(super) fn workers(extent: &Extent<'_>) -> Cell {
+pub(super) fn measure_workers(extent: &Extent<'_>) -> Cell {
     let cores = thread::available_parallelism()?.get().max(2);
     let more = cores.min(16);
     let rate = |workers: usize| -> Result<f64> {
@@ -106,15 +106,15 @@ fn short_texts(server: &Server, n: usize) -> Result<()> {
 ///
 /// # Errors
 /// Errors of the server.
-pub(super) fn saturated(extent: &Extent<'_>) -> Cell {
+pub(super) fn measure_saturation(extent: &Extent<'_>) -> Cell {
     let subject = &subjects()[0];
     let mut strand = Strand::start(&extent.options.strand, subject)?;
     let rng = &mut Rng::with_seed(3);
     let easy: Vec<Vec<u8>> = (0..EASY_TEXTS).map(|_| subject.easy(rng, TEXT_BYTES)).collect();
     let hard: Vec<Vec<u8>> = (0..200).map(|_| subject.hard(rng, TEXT_BYTES)).collect();
     let order: Vec<usize> = (0..1000).map(|i| i % EASY_TEXTS).collect();
-    strand.run(&easy, 1, &order, WHOLE_PART)?;
-    let quiet = quantile(&all(strand.run(&easy, 1, &order, WHOLE_PART)?), 0.99);
+    strand.run(&easy, 1, &order, PART_TIME_ALONE)?;
+    let quiet = quantile(&all(strand.run(&easy, 1, &order, PART_TIME_ALONE)?), 0.99);
     let (stop, address) = (AtomicBool::new(false), strand.server.address);
     let seconds = Duration::from_secs_f64(SATURATED_S * extent.options.scale * extent.share);
     let during = thread::scope(|scope| -> Result<Vec<Sample>> {
@@ -134,7 +134,7 @@ pub(super) fn saturated(extent: &Extent<'_>) -> Cell {
         }
         let (begun, mut during) = (Instant::now(), Vec::new());
         let result = loop {
-            match strand.run(&easy, 1, &order, WHOLE_PART) {
+            match strand.run(&easy, 1, &order, PART_TIME_ALONE) {
                 Ok(samples) => during.extend(all(samples)),
                 Err(e) => break Err(e),
             }

@@ -1,7 +1,8 @@
 //! The patterns of the creep test, and texts that are easy and hard for them.
 //!
-//! A pattern is hard when its DFA has more states than any cache holds. A pattern with a rare literal in every
-//! match would measure nothing, because each engine first searches for the literal.
+//! The DFA of each pattern has more states than any cache holds. A hard text visits many of these states, an easy
+//! text visits few. No pattern has a rare literal in every match, because each engine would search for the literal
+//! first, and the test would measure only that search.
 
 use fastrand::Rng;
 
@@ -24,7 +25,7 @@ impl Subject {
         (self.hard)(rng, bytes)
     }
     /// A hard text with an inserted match. In half of the texts, one byte of this match is missing.
-    pub(super) fn planted(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    pub(super) fn with_planted_match(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         let mut witness = self.witness.clone().into_bytes();
         if rng.bool() {
             witness.remove(rng.usize(..witness.len()));
@@ -48,7 +49,7 @@ pub(super) fn subjects() -> Vec<Subject> {
         let (k, rest) = (gap(3 * i), gap(40 - 3 * i));
         format!("(?i)(?:error|fail|warn){k}(?:db|disk|net|node)[0-9]{{1,4}}{rest}timeout[#;]{i}")
     };
-    let words = (0..3000).map(word).collect::<Vec<_>>().join("|");
+    let words = (0..3000).map(dictionary_word).collect::<Vec<_>>().join("|");
     vec![
         one("P1", "(?-u)[ab]*a[ab]{18}c", "abababababababababbc", prose, letters_ab),
         one("P2", "(?-u)(a|b)*a(a|b){20}[cd]", "abababababababababbbbd", prose, letters_ab),
@@ -65,33 +66,33 @@ pub(super) fn subjects() -> Vec<Subject> {
             patterns: (1..=12).map(logs).collect(),
             witness: "error db12 timeout#4".into(),
             easy: prose,
-            hard: log_soup,
+            hard: log_words,
         },
-        one("P6", &format!("(?i)\\b(?:{words})\\b"), &word(17), words_ascii, words_accented),
+        one("P6", &format!("(?i)\\b(?:{words})\\b"), &dictionary_word(17), words_ascii, words_accented),
     ]
 }
 
-fn from(rng: &mut Rng, alphabet: &[u8], bytes: usize) -> Vec<u8> {
+fn random_bytes(rng: &mut Rng, alphabet: &[u8], bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| alphabet[rng.usize(..alphabet.len())]).collect()
 }
 fn letters_ab(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    from(rng, b"ab", bytes)
+    random_bytes(rng, b"ab", bytes)
 }
 fn prose(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    from(rng, b"abcdefghijklmnopqrstuvwxyz   \n", bytes)
+    random_bytes(rng, b"abcdefghijklmnopqrstuvwxyz   \n", bytes)
 }
 fn prose_no_a(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    from(rng, b"bcdefghijklmnopqrstuvwxyz   \n", bytes)
+    random_bytes(rng, b"bcdefghijklmnopqrstuvwxyz   \n", bytes)
 }
 fn unspaced(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEF#;,.0123", bytes)
+    random_bytes(rng, b"abcdefghijklmnopqrstuvwxyzABCDEF#;,.0123", bytes)
 }
 fn alphanumeric(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
+    random_bytes(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
 }
 
-/// Words until the text has at least `bytes` bytes.
-fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
+/// A text of at least `bytes` bytes: the words that `next` returns, with spaces between.
+fn random_words(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 32);
     while text.len() < bytes {
         text.extend_from_slice(next(rng).as_bytes());
@@ -100,29 +101,31 @@ fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -
     text
 }
 
-fn log_soup(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+fn log_words(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     const WORDS: [&str; 12] =
         ["error", "fail", "warn", "db1", "disk22", "net333", "node4444", "time", "timeout", "xx", "y", "zzz"];
-    soup(rng, bytes, |rng| WORDS[rng.usize(..WORDS.len())].into())
+    random_words(rng, bytes, |rng| WORDS[rng.usize(..WORDS.len())].into())
 }
 
-/// A word of the dictionary. It contains a `q`, which no word of the texts has.
-fn word(i: usize) -> String {
+/// Word number `i` of the dictionary of P6. It contains a `q`, which no word of the texts has.
+fn dictionary_word(i: usize) -> String {
     let mut rng = Rng::with_seed(i as u64);
-    let mut letters = from(&mut rng, b"abcdefghijklmnoprstuvwxyz", 4 + i % 6);
+    let mut letters = random_bytes(&mut rng, b"abcdefghijklmnoprstuvwxyz", 4 + i % 6);
     letters.insert(2 + i % 3, b'q');
     String::from_utf8(letters).unwrap_or_default()
 }
 
-fn any_word(rng: &mut Rng) -> String {
+fn text_word(rng: &mut Rng) -> String {
     let len = rng.usize(2..9);
-    String::from_utf8(from(rng, b"abcdefghijklmnoprstuvwxyz", len)).unwrap_or_default()
+    String::from_utf8(random_bytes(rng, b"abcdefghijklmnoprstuvwxyz", len)).unwrap_or_default()
 }
 fn words_ascii(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    soup(rng, bytes, any_word)
+    random_words(rng, bytes, text_word)
 }
 fn words_accented(rng: &mut Rng, bytes: usize) -> Vec<u8> {
-    soup(rng, bytes, |rng| if rng.usize(..15) == 0 { any_word(rng) + "\u{e9}t\u{e9}" } else { any_word(rng) })
+    random_words(rng, bytes, |rng| {
+        if rng.usize(..15) == 0 { text_word(rng) + "\u{e9}t\u{e9}" } else { text_word(rng) }
+    })
 }
 
 #[cfg(test)]
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_matches_and_every_pattern_can() {
+    fn no_generated_text_matches_unless_a_match_is_inserted() {
         let rng = &mut Rng::with_seed(1);
         for subject in subjects() {
             let set = set(&subject);
@@ -145,9 +148,9 @@ mod tests {
         }
         for subject in subjects() {
             let set = set(&subject);
-            let found = (0..100).filter(|_| set.is_match(&subject.planted(rng, 64))).count();
+            let found = (0..100).filter(|_| set.is_match(&subject.with_planted_match(rng, 64))).count();
             assert!((20..100).contains(&found), "{}: {found} of 100 match", subject.name);
         }
-        assert!(word(17).contains('q') && word(17) == word(17));
+        assert!(dictionary_word(17).contains('q') && dictionary_word(17) == dictionary_word(17));
     }
 }

@@ -472,7 +472,7 @@ impl World {
             client.send(&mut self.rng, &self.shared, self.pipelines);
         } else {
             let answered = client.read(&mut self.rng, &self.shared);
-            self.history.extend(answered.into_iter().map(Call::narrowed));
+            self.history.extend(answered.into_iter().map(Call::at_timeout));
         }
     }
     fn hang_up(&mut self) {
