@@ -110,7 +110,7 @@ fn invalid_requests_get_problem_documents() {
         ("GET /v1/nothing HTTP/1.1", "Host: localhost\r\n", "", 404, "Not Found"),
         ("PATCH /v1/keys/k HTTP/1.1", "Host: localhost\r\n", "", 405, "PUT"),
         ("POST /v1/commands HTTP/1.1", json, "[[\"GET\",", 400, "ends inside"),
-        ("POST /v1/commands HTTP/1.1", json, "[{\"GET\":1}]", 400, "an argument is"),
+        ("POST /v1/commands HTTP/1.1", json, "[{\"GET\":1}]", 400, "an argument has"),
         ("POST /v1/commands HTTP/1.1", json, "[[nope]]", 400, "command 1"),
         ("POST /v1/commands HTTP/1.1", json, "[[[\"GET\"]]]", 400, "command 1"),
         ("GET /v1/keys/v HTTP/1.1", "Host: localhost\r\nRange: bytes=9-\r\n", "", 416, "1 bytes"),

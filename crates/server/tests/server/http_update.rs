@@ -130,7 +130,7 @@ fn update_errors_have_line_and_column() {
         ("<add>\n<doc>\n</add>", 400, "line 3, column 1"),
         ("<add><doc><field name=\"t\">x</field></doc></add>", 400, "uniqueKey field: id"),
         ("<add>\n  <doc><field>x</field></doc></add>", 400, "line 2, column 8: a <field> without a name"),
-        ("<add>text</add>", 400, "text where an element"),
+        ("<add>text</add>", 400, "unexpected text"),
         ("<nope/>", 400, "<nope>"),
         ("<add/><add/>", 400, "second root"),
         ("<rollback/>", 422, "rollback"),
