@@ -88,7 +88,7 @@ pub fn options_help() -> String {
             let _ = write!(text, "\n          No effect: {why}");
         }
     }
-    text.push_str("\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start, or told twice to stop; 2 wrong usage.");
+    text.push_str("\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start, or a second signal to stop; 2 wrong usage.");
     text
 }
 
