@@ -262,14 +262,14 @@ mod tests {
             )
             .is_ok()
         );
-        refused(&[(MANIFEST, manifest), ("a/b.txt", b"tExt"), ("c.json", second)], "a/b.txt is not what");
-        refused(&[(MANIFEST, manifest), ("a/b.txt", b"text")], "1 entries, and its manifest 2");
+        refused(&[(MANIFEST, manifest), ("a/b.txt", b"tExt"), ("c.json", second)], "a/b.txt differs from");
+        refused(&[(MANIFEST, manifest), ("a/b.txt", b"text")], "1 entries: expected 2");
         refused(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second), ("d", b"")], "3 entries");
         refused(&[("a/b.txt", b"text"), (MANIFEST, manifest)], "no manifest");
-        refused(&[(MANIFEST, b"{}"), ("a/b.txt", b"text")], "another form");
-        refused(&[(MANIFEST, b"{"), ("a/b.txt", b"text")], "its manifest");
+        refused(&[(MANIFEST, b"{}"), ("a/b.txt", b"text")], "another format");
+        refused(&[(MANIFEST, b"{"), ("a/b.txt", b"text")], "the manifest");
         for name in ["../up", "/root", "a//b", "a/./b", "a b", ""] {
-            refused(&[(MANIFEST, manifest), (name, b"text")], "no plain file");
+            refused(&[(MANIFEST, manifest), (name, b"text")], "not a regular file");
         }
         // A bundle that is damaged or truncated anywhere gives an error, never a panic.
         let whole = packed(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second)]);

@@ -1,9 +1,9 @@
 //! [`Profiles`]: where memory is allocated and processor time is spent. Can be used in production at any time.
 //!
 //! Memory: jemalloc records the stack of one allocation per [`SAMPLE_BYTES`]. The `heap` profile has the stacks whose
-//! memory is still in use, the `allocs` profile has all stacks. A stack costs about 15 us, so 400 MB of allocations per second cost 0.15 % of
-//! a core. Processor time: a signal comes [`CPU_HZ_MAX`] times per second of processor time or less often ([`cpu_hz`]),
-//! only while a profile is taken.
+//! memory is still in use, the `allocs` profile has all stacks. A stack costs about 15 us, so 400 MB of allocations
+//! per second cost 0.15 % of a core. Processor time: a signal comes [`CPU_HZ_MAX`] times per second of processor time
+//! or less often ([`cpu_hz`]), only while a profile is taken.
 //!
 //! Names of functions are looked up when a profile is read ([`super::symbols`]). jemalloc has no labels, so the
 //! functions in a stack show the purpose of its memory ([`label`]).
