@@ -104,7 +104,7 @@ fn file_include_stdin_and_options_are_combined() {
         1,
         &["command line: there is no option \"timout\"; did you mean timeout?"],
     );
-    fails(&["serve", "/dev/zero"], 1, &["/dev/zero", "longer than"]);
+    fails(&["serve", "/dev/zero"], 1, &["/dev/zero", "too long"]);
 }
 
 /// Starts Strand with the configuration of Debian's redis-server 7.0.15: its file, and the options of its service.

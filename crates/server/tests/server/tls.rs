@@ -452,7 +452,7 @@ fn the_log_has_the_reason_of_a_closed_connection_and_the_result_of_sighup() {
     assert!(!fixture.server.folder.log_text().contains("handshake in time"));
     let without = Server::start(&["--workers", "1"]);
     without.signal(rustix::process::Signal::HUP);
-    comes_true(|| without.folder.log_text().contains("SIGHUP: no port takes TLS"));
+    comes_true(|| without.folder.log_text().contains("SIGHUP: no port uses TLS"));
 }
 
 #[test]
