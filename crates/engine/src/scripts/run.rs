@@ -288,7 +288,7 @@ impl Run<'_, '_> {
                     Denied::Channel(_) => {
                         "ERR The user executing the script can't publish to the channel mentioned in the command"
                     }
-                    Denied::Unfinished => "ERR the client is gone",
+                    Denied::Interrupted => "ERR the client is gone",
                 };
                 self.engine.deny(self.client, self.user, spec, denied, argv.args(), self.now);
                 return Some(text);

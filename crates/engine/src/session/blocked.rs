@@ -180,7 +180,9 @@ impl Ticket {
         let argv = narrowed(self.spec, args, at as usize);
         let (args, keyspace) = (argv.args(), txn.keyspace());
         let keys = long::keys(self.spec, args, keyspace);
-        if !keys.iter().all(|key| txn.try_hold_one_more(key.hash)) || is_long(self.spec, args, txn, self.db, &keys) {
+        if !keys.iter().all(|key| txn.try_hold_one_more(key.hash))
+            || is_long(self.spec, args, txn, self.db, &keys)
+        {
             return Attempt::NeedsSession;
         }
         txn.set_no_touch(self.no_touch);
