@@ -1,7 +1,7 @@
 //! Container diff: 10,000 entries a side with five key/value pairs each, the comparison of promise 4.
 //!
-//! Prints entries per second for parse + diff together, and what building costs. Run with `cargo bench -p strand-import`;
-//! `--json` prints one line of JSON; under `cargo test --benches` it runs tiny.
+//! Prints entries per second for parse + diff together, and what building costs. Run with `cargo bench -p
+//! strand-import`; `--json` prints one line of JSON; under `cargo test --benches` it runs tiny.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -22,8 +22,7 @@ use std::time::Instant;
 /// Number of bytes of each document that are read before the two documents are compared.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Compares the sources with the names `before` and `after`. `added` in the summary counts documents that only `after`
-/// has.
+/// Compares the sources `before` and `after`. In the summary, `added` counts documents that only `after` has.
 ///
 /// # Errors
 /// [`ImportError`], when the root of a source cannot be listed. A document or folder below that cannot be read is a
@@ -77,7 +76,8 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// `parts`: the listing of each source for this container, where the listing is known already.
+    /// Compares the container at `path`, and all containers below it. `parts` has the listings of this container that
+    /// the caller made already, one for each source.
     fn container(
         &mut self,
         path: &[u8],

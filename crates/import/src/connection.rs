@@ -1,7 +1,7 @@
 //! The connection to the server: pipelined RESP over a blocking socket.
 //!
-//! [`Connection::send`] appends a command, and [`Connection::receive`] takes the next reply. The caller bounds the number
-//! of commands under way. Every wait and every reply has a bound, and every error names the address.
+//! [`Connection::send`] appends a command, and [`Connection::receive`] returns the next reply. The caller bounds the
+//! number of commands without a reply. Every wait and every reply has a bound, and every error names the address.
 
 use crate::container::CONTAINER_BYTES_MAX;
 use crate::{ImportError, Loss};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// How long to wait for the connection to be made.
+/// Maximum time to connect to one address.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for the next bytes of a reply, and for room to send.
+/// Maximum time of one read from the socket, and of one write to it.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of bytes that a reply may hold, when it is not a container.
+/// Maximum number of bytes of a reply that is not a container.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of bytes that a reply with a container may hold.
+/// Maximum number of bytes of a reply with a container.
 pub const CONTAINER_REPLY_BYTES_MAX: usize = CONTAINER_BYTES_MAX + 1024;
 /// Commands are gathered in a buffer, which is sent when it holds this number of bytes.
 const FLUSH_BYTES: usize = 64 * 1024;
@@ -73,7 +73,8 @@ impl Connection {
         Ok(this)
     }
 
-    /// Appends a command. Writes when enough bytes have gathered. Returns the command's bytes.
+    /// Appends a command to the buffer. Writes the buffer to the socket when it has 64 KiB. Returns the number of bytes
+    /// of the command.
     ///
     /// # Errors
     /// [`ImportError::Lost`].
@@ -87,15 +88,15 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// The next reply in order. Writes the gathered commands first.
+    /// Writes the buffered commands and returns the next reply, in the order of the commands.
     ///
     /// # Errors
-    /// [`ImportError::Lost`], and [`ImportError::Protocol`] when the peer speaks no RESP.
+    /// [`ImportError::Lost`], and [`ImportError::Protocol`] when the peer does not send valid RESP.
     pub fn receive(&mut self) -> Result<Value, ImportError> {
         self.receive_within(REPLY_BYTES_MAX)
     }
 
-    /// [`Connection::receive`], when the reply may be a container.
+    /// Does what [`Connection::receive`] does for a reply that may be a container.
     ///
     /// # Errors
     /// As [`Connection::receive`].
@@ -109,14 +110,14 @@ impl Connection {
         loop {
             let parsed = self.parser.next(&mut self.input);
             match parsed.map_err(|error| ImportError::Protocol { address: self.address.clone(), error })? {
-                Some(Value::Push(_)) => {} // Out of turn: answers nothing of ours.
+                Some(Value::Push(_)) => {} // A push message is not the reply to a command.
                 Some(value) => return Ok(value),
                 None => self.read_some()?,
             }
         }
     }
 
-    /// Sends one command and takes its reply. Nothing else may be under way.
+    /// Sends one command and returns its reply. No other command may wait for a reply.
     ///
     /// # Errors
     /// As [`Connection::receive`]; an error reply is [`ImportError::Refused`].

@@ -1,10 +1,13 @@
 //! Containers: one folder's listing as one binary blob, read in place.
 //!
 //! [`Container`] is the reader. It checks the whole blob once, then returns entries that borrow from the blob, and
-//! allocates nothing. [`Builder`] is the writer. Entries are appended in any order, and the *offset list* is sorted, never
-//! the entries. docs/formats/container.md describes the bytes, and a golden test freezes them. The source says what
-//! tokens and pairs mean ([`crate::source`]).
+//! allocates nothing. [`Builder`] is the writer. Entries are appended in any order, and the *offset list* is sorted,
+//! never the entries. docs/formats/container.md describes the bytes, and a golden test freezes them. The source says
+//! what tokens and pairs mean ([`crate::source`]).
 
+mod error;
+
+pub use error::ContainerError;
 use std::cmp::Ordering;
 
 /// The first four bytes of every container.
@@ -30,8 +33,9 @@ const HEADER_BYTES: usize = 16;
 const ENTRY_HEADER_BYTES: usize = 13;
 const DIGEST_BYTES: usize = 16;
 
-/// A short BLAKE3 digest. It is the checksum of a container and the content hash of a document. An equal digest skips work.
-/// So the hash is a cryptographic one: with a plain checksum the author of two documents could hide the second one.
+/// A short BLAKE3 digest. It is the checksum of a container and the content hash of a document. An equal digest skips
+/// work. So the hash is a cryptographic one: with a plain checksum the author of two documents could hide the second
+/// one.
 pub type Digest = [u8; DIGEST_BYTES];
 
 /// The digest of `bytes`.
@@ -73,74 +77,6 @@ impl Kind {
     }
 }
 
-/// The reason why a blob is not a container, or why an entry cannot be added to one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ContainerError {
-    /// The blob is shorter than the smallest container, or shorter than its header says.
-    #[error("the container has {len} bytes where at least {need} are needed")]
-    Short {
-        /// Length of the blob in bytes.
-        len: usize,
-        /// Minimum length in bytes.
-        need: usize,
-    },
-    /// The blob does not begin with [`MAGIC`].
-    #[error("the bytes are no container: the magic is missing")]
-    Magic,
-    /// Another version of the format wrote the blob.
-    #[error("the container has format version {0}, this program reads version {FORMAT_VERSION}")]
-    Version(u8),
-    /// The flags byte is not zero.
-    #[error("the container has flags {0:#04x}, none are known")]
-    Flags(u8),
-    /// The lengths of header, entries, offsets and checksum do not add up to the actual length.
-    #[error("the container's parts add up to {expected} bytes, there are {len}")]
-    Length {
-        /// Sum of the lengths of the parts.
-        expected: u64,
-        /// Actual length in bytes.
-        len: usize,
-    },
-    /// The checksum does not match, so bytes have changed since the container was written.
-    #[error("the container's checksum differs from its bytes")]
-    Checksum,
-    /// An offset in the list of offsets does not lead to a whole entry.
-    #[error("entry {index} of the container lies outside it")]
-    Bounds {
-        /// Position of the entry in the sorted list.
-        index: usize,
-    },
-    /// The kind byte is unknown.
-    #[error("entry {index} of the container has the unknown kind {kind}")]
-    UnknownKind {
-        /// Position of the entry in the sorted list.
-        index: usize,
-        /// The kind byte.
-        kind: u8,
-    },
-    /// The names do not ascend strictly. This check also finds duplicate names.
-    #[error("entries {} and {index} of the container are not in the order of their names", index - 1)]
-    Order {
-        /// Position of the entry in the sorted list.
-        index: usize,
-    },
-    /// A name is empty, too long, `.`, `..`, or holds `/` or NUL.
-    #[error("a container cannot hold the name {:?}", String::from_utf8_lossy(.0))]
-    Name(Vec<u8>),
-    /// Two entries have the same name.
-    #[error("a container cannot hold the name {:?} twice", String::from_utf8_lossy(.0))]
-    Duplicate(Vec<u8>),
-    /// A token, a pair or the container itself exceeds a limit of this module.
-    #[error("{what} of a container may be {max} at most")]
-    Limit {
-        /// What is too large, in words.
-        what: &'static str,
-        /// The limit.
-        max: usize,
-    },
-}
-
 /// A container that is read in place. It is a checked view of the blob, so it is `Copy`.
 #[derive(Clone, Copy)]
 pub struct Container<'a> {
@@ -154,17 +90,19 @@ impl<'a> Container<'a> {
     /// time linear in the blob, and allocates nothing.
     ///
     /// # Errors
-    /// [`ContainerError`] is the first thing that is wrong.
+    /// A [`ContainerError`] for the first thing that is wrong.
     pub fn parse(blob: &'a [u8]) -> Result<Container<'a>, ContainerError> {
         let need = HEADER_BYTES + DIGEST_BYTES;
         if blob.len() < need {
             return Err(ContainerError::Short { len: blob.len(), need });
         }
         if blob.len() > CONTAINER_BYTES_MAX {
-            return Err(ContainerError::Limit { what: "the bytes", max: CONTAINER_BYTES_MAX });
+            let (found, max) = (blob.len(), CONTAINER_BYTES_MAX);
+            return Err(ContainerError::Limit { what: "bytes", found, max });
         }
-        if blob[..4] != MAGIC {
-            return Err(ContainerError::Magic);
+        let magic = [blob[0], blob[1], blob[2], blob[3]];
+        if magic != MAGIC {
+            return Err(ContainerError::Magic(magic));
         }
         if blob[4] != FORMAT_VERSION {
             return Err(ContainerError::Version(blob[4]));
@@ -177,9 +115,10 @@ impl<'a> Container<'a> {
         if expected != blob.len() as u64 || (list_at as usize) < HEADER_BYTES {
             return Err(ContainerError::Length { expected, len: blob.len() });
         }
-        let checked = blob.len() - DIGEST_BYTES;
-        if digest(&blob[..checked]) != blob[checked..] {
-            return Err(ContainerError::Checksum);
+        let (checked, stored) = blob.split_last_chunk().expect("the blob is longer than a checksum");
+        let computed = digest(checked);
+        if computed != *stored {
+            return Err(ContainerError::Checksum { stored: *stored, computed });
         }
         let this = Container { blob, list_at: list_at as usize, len: count as usize };
         this.check_entries()?;
@@ -214,7 +153,8 @@ impl<'a> Container<'a> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The version of the extractor that made the documents' fields. If it is another one now, all documents are read again.
+    /// The version of the extractor that made the documents' fields. A run with another version reads all documents
+    /// again.
     pub fn producer(&self) -> u16 {
         u16::from_le_bytes([self.blob[6], self.blob[7]])
     }
@@ -273,9 +213,9 @@ pub struct Entry<'a> {
     pub kind: Kind,
     /// The name within the container. It is not empty, and has no `/` and no NUL. It need not be UTF-8.
     pub name: &'a [u8],
-    /// The size in bytes as the source tells it. 0 for containers.
+    /// The size in bytes that the source reports. 0 for containers.
     pub size: u64,
-    /// The version token. Equal tokens mean that nothing changed. Empty: unknown, so the entry must be looked at.
+    /// The version token. Equal tokens mean that nothing changed. Empty: unknown, so the run must read the entry.
     pub token: &'a [u8],
     pairs: &'a [u8],
     pair_count: u8,
@@ -290,7 +230,7 @@ impl<'a> Entry<'a> {
     pub fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
         self.pairs().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
-    /// True when the metadata of both is equal, without their notes (see [`NOTE`]). Allocates nothing.
+    /// True when both entries have equal metadata. Notes (see [`NOTE`]) are not compared. Allocates nothing.
     pub fn same_metadata(&self, other: &Entry<'_>) -> bool {
         let compared = |pair: &(&[u8], &[u8])| pair.0.first() != Some(&NOTE);
         self.pairs().filter(compared).eq(other.pairs().filter(compared))
@@ -341,7 +281,7 @@ impl Builder {
     pub fn new(producer: u16) -> Builder {
         Builder::with_capacity(producer, 0, 0)
     }
-    /// A builder with room for `entries` entries of `entry_bytes` bytes together. It allocates just twice.
+    /// A builder for `entries` entries of `entry_bytes` bytes together. It allocates only twice.
     pub fn with_capacity(producer: u16, entries: usize, entry_bytes: usize) -> Builder {
         let mut buffer = Vec::with_capacity(HEADER_BYTES + entry_bytes + 4 * entries + DIGEST_BYTES);
         buffer.extend_from_slice(&[0; HEADER_BYTES]);
@@ -359,7 +299,7 @@ impl Builder {
     pub fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
-    /// Adds an entry. On an error the builder is as it was.
+    /// Adds an entry. An error leaves the builder unchanged.
     ///
     /// # Errors
     /// [`ContainerError::Name`] and [`ContainerError::Limit`].
@@ -372,7 +312,7 @@ impl Builder {
         pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     ) -> Result<(), ContainerError> {
         check_name(name)?;
-        limit("a token", token.len(), TOKEN_BYTES_MAX)?;
+        limit("bytes of a token", token.len(), TOKEN_BYTES_MAX)?;
         let start = self.buffer.len();
         self.buffer.push(kind.byte());
         self.buffer.push(0); // The number of pairs, known below.
@@ -396,9 +336,9 @@ impl Builder {
         let mut count = 0usize;
         for (key, value) in pairs {
             count += 1;
-            limit("the pairs of an entry", count, PAIRS_MAX)?;
-            limit("a metadata key", key.len(), KEY_BYTES_MAX)?;
-            limit("a metadata value", value.len(), VALUE_BYTES_MAX)?;
+            limit("metadata pairs of an entry", count, PAIRS_MAX)?;
+            limit("bytes of a metadata key", key.len(), KEY_BYTES_MAX)?;
+            limit("bytes of a metadata value", value.len(), VALUE_BYTES_MAX)?;
             self.buffer.push(key.len() as u8);
             self.buffer.extend_from_slice(&(value.len() as u16).to_le_bytes());
             self.buffer.extend_from_slice(key);
@@ -406,7 +346,7 @@ impl Builder {
         }
         self.buffer[start + 1] = count as u8;
         let total = self.buffer.len() + 4 * (self.offsets.len() + 1) + DIGEST_BYTES;
-        limit("the bytes", total, CONTAINER_BYTES_MAX)
+        limit("bytes", total, CONTAINER_BYTES_MAX)
     }
     /// Sorts the offset list over the buffer and returns the blob.
     ///
@@ -436,7 +376,7 @@ impl Builder {
 }
 
 fn parse_entry(blob: &[u8], at: usize, end: usize, index: usize) -> Result<Entry<'_>, ContainerError> {
-    let outside = ContainerError::Bounds { index };
+    let outside = ContainerError::Bounds { index, offset: at };
     let Some(bytes) = blob[..end].get(at..).filter(|b| at >= HEADER_BYTES && b.len() >= ENTRY_HEADER_BYTES)
     else {
         return Err(outside);
@@ -447,7 +387,7 @@ fn parse_entry(blob: &[u8], at: usize, end: usize, index: usize) -> Result<Entry
     };
     let name_len = usize::from(u16::from_le_bytes([head[2], head[3]]));
     let size = u64::from_le_bytes(head[4..12].try_into().expect("eight bytes"));
-    let cut = || {
+    let split = || {
         let (name, rest) = rest.split_at_checked(name_len)?;
         let (token, rest) = rest.split_at_checked(usize::from(head[12]))?;
         let mut pairs_len = 0;
@@ -458,7 +398,7 @@ fn parse_entry(blob: &[u8], at: usize, end: usize, index: usize) -> Result<Entry
         }
         Some(Entry { kind, name, size, token, pairs: &rest[..pairs_len], pair_count: head[1] })
     };
-    cut().ok_or(outside)
+    split().ok_or(outside)
 }
 
 fn pair_lengths(bytes: &[u8]) -> Option<(usize, usize)> {
@@ -482,8 +422,8 @@ fn check_name(name: &[u8]) -> Result<(), ContainerError> {
     if bad { Err(ContainerError::Name(name[..name.len().min(NAME_BYTES_MAX)].to_vec())) } else { Ok(()) }
 }
 
-fn limit(what: &'static str, have: usize, max: usize) -> Result<(), ContainerError> {
-    if have > max { Err(ContainerError::Limit { what, max }) } else { Ok(()) }
+fn limit(what: &'static str, found: usize, max: usize) -> Result<(), ContainerError> {
+    if found > max { Err(ContainerError::Limit { what, found, max }) } else { Ok(()) }
 }
 
 fn read_u32(blob: &[u8], at: usize) -> u32 {
@@ -502,7 +442,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// The frozen bytes of format version 1. When this fails, the format changed: raise FORMAT_VERSION and keep reading this.
+    /// The frozen bytes of format version 1. If this test fails, the format has changed: raise `FORMAT_VERSION`, and
+    /// keep the code that reads version 1.
     #[test]
     fn golden_bytes() {
         let hex: String = sample().iter().map(|b| format!("{b:02x}")).collect();
@@ -577,7 +518,7 @@ mod tests {
         assert_eq!(builder.finish(), Err(ContainerError::Duplicate(b"x".to_vec())));
     }
 
-    /// Writes the checksum anew, so that a test reaches the checks behind it.
+    /// Corrects the checksum of a changed blob, so that a test reaches the checks after it.
     fn resealed(mut blob: Vec<u8>) -> Vec<u8> {
         let at = blob.len() - DIGEST_BYTES;
         let sum = digest(&blob[..at]);
@@ -594,13 +535,13 @@ mod tests {
         };
         let error = |blob: &[u8]| Container::parse(blob).unwrap_err();
         assert!(matches!(error(&[]), ContainerError::Short { .. }));
-        assert_eq!(error(&with(0, b'X')), ContainerError::Magic);
+        assert_eq!(error(&with(0, b'X')), ContainerError::Magic(*b"XTCN"));
         assert_eq!(error(&with(4, 9)), ContainerError::Version(9));
         assert_eq!(error(&with(5, 1)), ContainerError::Flags(1));
         assert!(matches!(error(&with(8, 3)), ContainerError::Length { .. }));
-        assert_eq!(error(&with(20, 0)), ContainerError::Checksum);
+        assert!(matches!(error(&with(20, 0)), ContainerError::Checksum { .. }));
         assert_eq!(error(&resealed(with(16, 9))), ContainerError::UnknownKind { index: 1, kind: 9 });
-        assert!(matches!(error(&resealed(with(18, 200))), ContainerError::Bounds { index: 1 }));
+        assert!(matches!(error(&resealed(with(18, 200))), ContainerError::Bounds { index: 1, .. }));
         assert!(matches!(error(&resealed(with(29, b'/'))), ContainerError::Name(_)));
         let mut swapped = sample();
         let list = 0x3c;

@@ -1,6 +1,6 @@
 //! The datasets of a server: how many documents each dataset has, and which documents failed.
 //!
-//! Everything is read from the recorded containers ([`crate::versions`]); no source is asked.
+//! Everything is read from the recorded containers at the server ([`crate::versions`]). No source is read.
 
 use crate::connection::{Connection, Target};
 use crate::container::{Container, Kind};
@@ -17,11 +17,11 @@ pub struct Dataset {
     /// Number of recorded containers. For a git revision, only the root and the containers in which something failed
     /// are recorded.
     pub containers: u64,
-    /// Number of documents that the server holds, as far as the recorded containers tell.
+    /// Number of documents that the server holds according to the recorded containers.
     pub documents: u64,
     /// Number of documents that failed.
     pub failed: u64,
-    /// True when the last run was cut short, or is not over yet.
+    /// True when the last run was cut short, or still runs.
     pub interrupted: bool,
     /// The last report of the import that runs into the dataset now: names and values, as in `IMPORT.STATUS`.
     pub running: Option<Vec<(String, String)>>,
@@ -29,8 +29,8 @@ pub struct Dataset {
 
 impl Dataset {
     /// The value of `name` in the last report of the import that runs now.
-    pub fn told(&self, name: &str) -> Option<&str> {
-        self.running.as_ref()?.iter().find(|(told, _)| told == name).map(|(_, value)| &value[..])
+    pub fn report_value(&self, name: &str) -> Option<&str> {
+        self.running.as_ref()?.iter().find(|(reported, _)| reported == name).map(|(_, value)| &value[..])
     }
 }
 
@@ -42,41 +42,42 @@ pub fn list(target: &Target<'_>) -> Result<Vec<Dataset>, ImportError> {
     let mut connection = Connection::open(target)?;
     let mut names = strings(connection.call(&[COMMAND, "DATASETS"])?)?;
     names.sort();
-    names.iter().map(|name| look(&mut connection, name, &mut |_, _| ())).collect()
+    names.iter().map(|name| read_dataset(&mut connection, name, &mut |_, _| ())).collect()
 }
 
-/// Passes each failed document of the dataset `name` to `tell`, with the reason, in the order of the paths.
+/// Calls `on_failure` with the path and the reason of each failed document of the dataset `name`, in the order of the
+/// paths.
 ///
 /// # Errors
 /// [`ImportError`], also when there is no such dataset.
 pub fn errors(
     target: &Target<'_>,
     name: &str,
-    tell: &mut dyn FnMut(&[u8], &str),
+    on_failure: &mut dyn FnMut(&[u8], &str),
 ) -> Result<Dataset, ImportError> {
     let mut connection = Connection::open(target)?;
-    let dataset = look(&mut connection, name.as_bytes(), tell)?;
+    let dataset = read_dataset(&mut connection, name.as_bytes(), on_failure)?;
     if dataset.containers == 0 && !dataset.interrupted {
         return Err(OptionError::NoDataset(name.to_owned()).into());
     }
     Ok(dataset)
 }
 
-fn look(
+fn read_dataset(
     connection: &mut Connection,
     name: &[u8],
-    tell: &mut dyn FnMut(&[u8], &str),
+    on_failure: &mut dyn FnMut(&[u8], &str),
 ) -> Result<Dataset, ImportError> {
     let shown = String::from_utf8_lossy(name).into_owned();
     let running = report(connection.call(&[b"IMPORT.STATUS", name])?)?;
     let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
     let mut dataset = Dataset { name: shown, running, ..Dataset::default() };
-    // Only the names of intents end in a slash, and an intent exists only while a run is under way or was cut short.
+    // Only names of intents end in a slash. An intent exists only during a run, and after a run that was cut short.
     let recorded_paths = paths.len();
     paths.retain(|path| !path.ends_with(b"/"));
     dataset.interrupted = paths.len() < recorded_paths;
     let root = recorded_name(b"");
-    let mut letters: Vec<(Vec<u8>, String)> = Vec::new();
+    let mut failures: Vec<(Vec<u8>, String)> = Vec::new();
     for path in &paths {
         let path = if *path == root { &[][..] } else { path };
         let Some(blob) = recorded(connection, &dataset.name, path)? else { continue };
@@ -86,12 +87,12 @@ fn look(
             dataset.documents += u64::from(entry.get(DIGEST_NOTE).is_some());
             if let Some(reason) = entry.get(ERROR_NOTE) {
                 dataset.failed += 1;
-                letters.push((join(path, entry.name), String::from_utf8_lossy(reason).into_owned()));
+                failures.push((join(path, entry.name), String::from_utf8_lossy(reason).into_owned()));
             }
         }
     }
-    letters.sort();
-    letters.iter().for_each(|(path, reason)| tell(path, reason));
+    failures.sort();
+    failures.iter().for_each(|(path, reason)| on_failure(path, reason));
     Ok(dataset)
 }
 

@@ -1,8 +1,8 @@
 //! The diff: a merge over the sorted offset lists of two containers.
 //!
-//! [`diff`] walks the recorded and the listed container side by side. It yields one [`Change`] for each name that one
-//! of them has. It borrows from both blobs and allocates nothing, whatever their number of entries. The caller descends
-//! into child containers. A child with equal tokens on both sides is unchanged, and need not be opened.
+//! [`diff`] walks the recorded and the listed container side by side. It yields one [`Change`] for each name in either
+//! container. It borrows from both blobs and allocates nothing, whatever their number of entries. The caller descends
+//! into child containers. A child with equal tokens in both containers is unchanged, and need not be opened.
 
 use crate::container::{Container, Entry, Kind};
 use std::cmp::Ordering;
@@ -50,7 +50,7 @@ pub struct Diff<'a> {
     new: Container<'a>,
     old_at: usize,
     new_at: usize,
-    /// The `Added` half of a name that changed its kind, to be returned next.
+    /// The new entry of a name that changed its kind: the `Removed` was returned, and the `Added` is returned next.
     pending: Option<Entry<'a>>,
 }
 

@@ -9,8 +9,8 @@ use crate::extract::{Content, ExtractError};
 use crate::fields::Fields;
 use crate::mail::{self, MailError};
 
-/// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise it when a file would get
-/// other fields than before. Then the next import reads every document again.
+/// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise the version when an
+/// extractor makes other fields of a file than before. Then the next import reads every document again.
 pub const EXTRACTOR_VERSION: u16 = 3;
 
 /// The facts about a file before its bytes are read.
@@ -24,34 +24,34 @@ pub struct FileFacts<'a> {
     pub size: u64,
     /// The file's Maildir flags, if it lies in a Maildir.
     pub flags: Option<&'a [u8]>,
-    /// The id of the archive that the file lies in.
+    /// The id of the archive that holds the file. `None` outside of archives.
     pub parent: Option<&'a [u8]>,
-    /// The kind of archive, when the file is one.
+    /// The kind of archive. `None` when the file is not an archive.
     pub archive: Option<&'static str>,
 }
 
 impl FileFacts<'_> {
-    /// True when the file claims to be mail, by its name or by lying in a Maildir. If such a file is not mail, it is a
+    /// True when the file must be mail: its name ends in `.eml`, or it is in a Maildir. If it is not mail, it becomes a
     /// dead letter.
-    pub fn claims_mail(&self) -> bool {
+    pub fn is_declared_mail(&self) -> bool {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
         self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))
     }
-    /// True when the name is that of a mailbox, which may hold many messages.
+    /// True when the name ends in `.mbox`: a mailbox, which may hold many messages.
     fn is_mailbox(&self) -> bool {
         let extension = self.name.len().checked_sub(5).map(|at| &self.name[at..]);
         extension.is_some_and(|e| e.eq_ignore_ascii_case(b".mbox"))
     }
-    /// True when the whole file is wanted, by its beginning.
+    /// True when the file is read as mail, because of its name, its place or its beginning.
     pub fn is_mail(&self, beginning: &[u8]) -> bool {
-        self.archive.is_none() && (self.claims_mail() || mail::looks_like_mail(beginning))
+        self.archive.is_none() && (self.is_declared_mail() || mail::looks_like_mail(beginning))
     }
 }
 
 /// How a document's bytes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<'a> {
-    /// Not at all. The document has only name and size.
+    /// The bytes are not read. The document has only name and size.
     Not,
     /// As one mail.
     Mail(&'a [u8]),
@@ -59,11 +59,11 @@ pub enum Reading<'a> {
     Other(Content, &'a [u8]),
 }
 
-/// The document of a file. If not all of the file could be read, the reason too: then the document has name and size at
-/// least.
+/// Returns the fields of a file's document. If not all of the file could be read, also returns the reason. The document
+/// then has name and size at least.
 ///
 /// # Errors
-/// The reason why the file is a dead letter.
+/// The reason why the file becomes a dead letter.
 pub(crate) fn extract(
     facts: &FileFacts<'_>,
     reading: Reading<'_>,
@@ -93,7 +93,7 @@ pub(crate) fn extract(
     Ok((fields, failure))
 }
 
-/// The document of a file whose text a cache has. Equal to the one of [`extract`].
+/// Returns the fields of a file's document from its cached text. The fields are equal to those of [`extract`].
 pub(crate) fn place_text(facts: &FileFacts<'_>, text: Text) -> Fields {
     let Text { mut fields, .. } = text;
     set_place(facts, &mut fields);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_of_several_messages_is_not_taken_for_one() {
+    fn a_mailbox_of_several_messages_is_not_a_message() {
         let one = "From a@b.example Mon Jan  6 10:00:00 2025\nSubject: s\n\nFrom here on\n";
         let read =
             |text: &str| extract(&facts("x.mbox"), Reading::Mail(text.as_bytes()), &mut Extractor::default());
@@ -146,9 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_a_maildir_claims_mail() {
-        assert!(facts("a.EML").claims_mail() && !facts("eml").claims_mail() && !facts("a.txt").claims_mail());
-        assert!(FileFacts { flags: Some(b""), ..facts("x") }.claims_mail());
+    fn a_file_is_mail_by_its_name_or_in_a_maildir() {
+        assert!(
+            facts("a.EML").is_declared_mail()
+                && !facts("eml").is_declared_mail()
+                && !facts("a.txt").is_declared_mail()
+        );
+        assert!(FileFacts { flags: Some(b""), ..facts("x") }.is_declared_mail());
         assert!(facts("a.txt").is_mail(b"From: a@b.example\n\nhi") && !facts("a.txt").is_mail(b"hi"));
     }
 }

@@ -1,7 +1,7 @@
 //! [`ImportError`]: why a run stops before its end.
 //!
-//! The text of an error names its cause, down to the system's or a library's error. So `source` returns nothing, and a
-//! printer that walks over a chain of causes prints no cause twice.
+//! The text of an error includes its cause, down to the error of the system or of a library. So `Error::source` returns
+//! `None`: a printer that follows `source` would print a cause twice.
 
 use crate::connection::REPLY_TIMEOUT;
 use crate::container::ContainerError;
@@ -16,7 +16,7 @@ use strand_wire::resp::ProtocolError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The caller's options make no sense, or no sense for this dataset.
+    /// An option is wrong, contradicts another option, or does not fit the dataset.
     #[error(transparent)]
     Options(#[from] OptionError),
     /// The source does not exist, is not a folder, or cannot be read.
@@ -140,7 +140,7 @@ pub enum ImportError {
     },
 }
 
-/// Why the options of a run make no sense.
+/// Why an option of a run is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
@@ -212,7 +212,7 @@ pub enum SinkError {
     /// The operating system refused the call.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The server of the sink refused the documents, or cannot be reached, in its own words.
+    /// The sink's server refused the documents, or cannot be reached. The text is the server's, or the HTTP library's.
     #[error("{0}")]
     Refused(String),
 }
@@ -221,7 +221,7 @@ pub enum SinkError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Bound {
-    /// Bytes of the containers that are held, from the root down to the place.
+    /// Bytes of the containers that the run holds, from the root down to the current container.
     #[error("more than {CONTAINERS_HELD_BYTES_MAX} bytes of containers")]
     HeldBytes,
     /// Depth of the recorded containers.
@@ -238,7 +238,7 @@ mod tests {
     const _: () = assert!(size_of::<ImportError>() <= 96);
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn an_error_shows_its_cause_once() {
         let cause = || io::Error::other("the cause");
         let errors = [
             ImportError::Source { path: "/s".into(), error: cause() },

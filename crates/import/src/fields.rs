@@ -1,8 +1,9 @@
 //! [`Fields`]: a document's fields at the server.
 //!
-//! They are values for the fixed list [`FIELDS`]. The hash of a mail or a text has no field outside of the list. So a
-//! document is replaced by writing the present fields and deleting the absent ones, and is never gone meanwhile. A document
-//! that names its fields itself (JSON) has more fields. Its hash is replaced as a whole.
+//! A document has values for some fields of the fixed list [`FIELDS`]. A mail or a text has no other fields. So the
+//! importer replaces a document by setting the fields that have a value and deleting the other fields of the list, and
+//! the hash exists at every moment. A JSON document has extra fields with names of its own. Its hash is replaced as a
+//! whole.
 
 /// Every field of a document, in the order of writing. A field without a value is not stored.
 pub const FIELDS: [&str; 19] = [
@@ -31,8 +32,8 @@ pub const FIELDS: [&str; 19] = [
 #[derive(Debug, Default)]
 pub struct Fields {
     values: [Option<Vec<u8>>; FIELDS.len()],
-    /// Fields that the document names itself.
-    more: Vec<(String, Vec<u8>)>,
+    /// Fields outside of the list, with names from the document.
+    extra: Vec<(String, Vec<u8>)>,
 }
 
 impl Fields {
@@ -53,24 +54,24 @@ impl Fields {
         let at = FIELDS.iter().position(|f| *f == name)?;
         self.values[at].as_deref()
     }
-    /// Sets the value of a field outside of the list. The first value of a name counts.
-    pub fn set_more(&mut self, name: &str, value: Vec<u8>) {
-        if !value.is_empty() && self.more.iter().all(|(there, _)| there != name) {
-            self.more.push((name.to_owned(), value));
+    /// Sets the value of a field outside of the list, unless it has a value already.
+    pub fn set_extra(&mut self, name: &str, value: Vec<u8>) {
+        if !value.is_empty() && self.extra.iter().all(|(existing, _)| existing != name) {
+            self.extra.push((name.to_owned(), value));
         }
     }
     /// The number of fields outside of the list.
-    pub fn more_len(&self) -> usize {
-        self.more.len()
+    pub fn extra_len(&self) -> usize {
+        self.extra.len()
     }
-    /// Appends the fields that are `wanted`, as bytes that [`Fields::decode`] takes.
+    /// Appends the fields that are `wanted`, in the format that [`Fields::decode`] reads.
     pub(crate) fn encode(&self, into: &mut Vec<u8>, wanted: impl Fn(&str) -> bool) {
         for (name, value) in self.present().filter(|(name, _)| wanted(name)) {
             put(into, name.as_bytes());
             put(into, value);
         }
     }
-    /// The fields from bytes. `None` when the bytes are not fields.
+    /// Reads what [`Fields::encode`] wrote. `None` when the bytes are not a list of fields.
     pub(crate) fn decode(mut rest: &[u8]) -> Option<Fields> {
         let mut fields = Fields::default();
         while !rest.is_empty() {
@@ -79,7 +80,7 @@ impl Fields {
         }
         Some(fields)
     }
-    /// Takes over the fields of another document, where they have a value.
+    /// Sets the fields that have a value in `other`.
     pub(crate) fn add(&mut self, other: Fields) {
         for (name, value) in other.present() {
             self.set_any(name, value.to_vec());
@@ -88,14 +89,14 @@ impl Fields {
     fn set_any(&mut self, name: &str, value: Vec<u8>) {
         match FIELDS.contains(&name) {
             true => self.set(name, value),
-            false => self.set_more(name, value),
+            false => self.set_extra(name, value),
         }
     }
     /// The fields that have a value.
     pub fn present(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let listed = FIELDS.iter().zip(&self.values);
         let listed = listed.filter_map(|(name, value)| Some((*name, value.as_deref()?)));
-        listed.chain(self.more.iter().map(|(name, value)| (name.as_str(), &value[..])))
+        listed.chain(self.extra.iter().map(|(name, value)| (name.as_str(), &value[..])))
     }
     /// The fields that have no value.
     pub fn absent(&self) -> impl Iterator<Item = &'static str> {
@@ -103,16 +104,16 @@ impl Fields {
     }
 }
 
-/// Appends one part with its length.
+/// Appends the length of `part`, and `part`.
 pub(crate) fn put(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
     bytes.extend_from_slice(part);
 }
 
-/// Takes off one part with its length. `None` when the part is not whole.
-pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, behind) = rest.split_first_chunk::<4>()?;
-    let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    *rest = behind;
+/// Removes what [`put`] wrote from the beginning of `bytes`, and returns the part. `None` when `bytes` ends too early.
+pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
     Some(part)
 }

@@ -1,4 +1,4 @@
-//! For tests: a folder that is gone when its test ends.
+//! For tests: a temporary folder that is removed when its test ends.
 
 use std::path::Path;
 

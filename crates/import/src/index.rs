@@ -59,12 +59,12 @@ pub fn ensure(connection: &mut Connection, into: &str, dry_run: bool) -> Result<
         Value::Array(names) | Value::Set(names) => names,
         other => return Err(crate::versions::unexpected(&other)),
     };
-    let there = list.iter().any(|name| match name {
+    let exists = list.iter().any(|name| match name {
         Value::Bulk(name) | Value::Simple(name) => name == into.as_bytes(),
         _ => false,
     });
-    if there || dry_run {
-        return Ok(!there);
+    if exists || dry_run {
+        return Ok(!exists);
     }
     let prefix = format!("{into}:");
     let mut args = vec!["FT.CREATE", into, "ON", "HASH", "PREFIX", "1", &prefix, "SCHEMA"];

@@ -1,16 +1,17 @@
-//! The run of an import. It works folder by folder, children first. Each folder is compared, sent, acknowledged and
-//! then recorded.
+//! The run of an import. The run imports folder by folder, child folders first.
 //!
-//! [`run`] is the entry. For each folder the run merges what the server has ([`crate::versions`]) with the listing.
-//! When something is new, the run first stores the listing as the *intent*. So a run that is cut short leaves no
-//! unknown document behind. Child folders come next, then the folder's own documents. At most [`BYTES_UNDER_WAY_MAX`]
-//! bytes and [`COMMANDS_UNDER_WAY_MAX`] commands are under way. When every reply has come, the new container is
-//! recorded. One HSET sets all fields of a document, and one HDEL removes the fields that the document lacks. So no
-//! reader ever finds the document gone. Sending is in [`crate::sink`].
+//! [`run`] is the entry. For each folder the run compares the recorded container at the server ([`crate::versions`])
+//! with the source's listing. If anything differs, the run first stores the listing as the *intent*. So after a run
+//! that is cut short, the next run knows every document that may be at the server. Child folders are imported next,
+//! then the folder's own documents. At most [`BYTES_UNDER_WAY_MAX`] bytes and [`COMMANDS_UNDER_WAY_MAX`] commands wait
+//! for replies. When all replies have arrived, the run records the new container. One HSET sets all fields of a
+//! document, and one HDEL deletes the fields that the document lacks. So no reader ever finds the document missing.
+//! [`crate::sink`] sends the commands.
 //!
-//! Some sources make their tokens of content ([`Tokens::Content`]). There a child with an unchanged token is not opened
-//! at all. The source can list such a child again by its token, so the child's record is dropped as soon as the
-//! parent's record names the token. The root keeps its record, and so do containers in which something failed.
+//! Some sources make their tokens of content ([`Tokens::Content`]). The run does not open a child container with an
+//! unchanged token of such a source. The source can list the child again by its token. So the child's record is dropped
+//! when the parent's record has the token. The root keeps its record. A container in which a document failed keeps its
+//! record too.
 
 mod budget;
 mod divided;
@@ -44,12 +45,12 @@ use budget::Plan;
 use divided::Divided;
 use listings::Listings;
 use moves::Moves;
-use nested::Within;
+use nested::{CurrentArchive, RemovalPass};
 use reports::Reports;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How deep folders may be nested. A deeper one is a dead letter.
+/// Maximum depth of nested folders. A deeper folder becomes a dead letter.
 pub const DEPTH_MAX: usize = 128;
 /// Maximum number of bytes of containers that a run holds at once: the containers from the root down to the current
 /// folder.
@@ -59,7 +60,7 @@ pub const DATASET_BYTES_MAX: usize = 256;
 /// The note that holds the reason of a dead letter.
 pub(crate) const ERROR_NOTE: &[u8] = b"~error";
 
-/// Imports `options.source` into the server. Blocks until it is done.
+/// Imports `options.source` into the server. Blocks until the import is done.
 ///
 /// # Errors
 /// [`ImportError`], when the run had to stop. Documents that failed are not an error: they are in the [`Summary`].
@@ -68,7 +69,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let dry_run = options.dry_run || options.mode == Mode::Verify;
     let mut options = ImportOptions { dry_run, ..options.clone() };
     if options.mode == Mode::Verify {
-        // A check reads the source itself, and never a cache of it.
+        // A verification must read the source itself, not the cache.
         options.remote.cache = None;
     }
     let options = &options;
@@ -93,8 +94,8 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         progress,
         summary: Summary { into: options.into.clone(), ..Summary::default() },
         buffer: Vec::new(),
-        documents_more: 0,
-        within: Within::default(),
+        documents_delta: 0,
+        archive: CurrentArchive::default(),
         meter: Meter::new(options.rate),
         divided: Divided::default(),
         moves: Moves::default(),
@@ -103,9 +104,9 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         planned: None,
         listings: Listings::default(),
     };
-    job.clear_old_aside()?;
+    job.clear_old_stash()?;
     let root = job.container(b"", &[], Level::default())?;
-    job.clear_aside()?;
+    job.clear_stash()?;
     job.summary.version = root.map(|blob| view(&blob).digest());
     job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;
@@ -139,22 +140,24 @@ fn check(options: &ImportOptions) -> Result<(), OptionError> {
     Ok(())
 }
 
-/// How deep a container lies, and how many bytes of the containers above it are held.
+/// What a container inherits from the containers above it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
+    /// Number of containers above.
     depth: usize,
+    /// Bytes of the containers above, which the run holds.
     held_bytes: usize,
-    /// True when the extractor has changed since the last run, so every document is read again.
+    /// True when every document is read again: the extractor has changed since the last run, or the run verifies.
     reread: bool,
-    /// True when no container is skipped, because its token, or the number of documents behind the token, cannot be
-    /// trusted.
+    /// True when the run opens every container, because tokens, or the numbers of documents in the containers, cannot
+    /// be trusted.
     open_all: bool,
-    /// True when documents that leave a place, and documents that come to a place, are noted: see [`moves`].
+    /// True when the plan notes which documents disappear from a path or appear at a path: see [`moves`].
     notes_moves: bool,
 }
 
 impl Level {
-    /// The level below a container of which `bytes` are held.
+    /// The level of the child containers of the container at `path`, which has `bytes`.
     fn below(self, path: &[u8], bytes: usize) -> Result<Level, ImportError> {
         let held_bytes = self.held_bytes.saturating_add(bytes);
         if held_bytes > CONTAINERS_HELD_BYTES_MAX {
@@ -166,12 +169,12 @@ impl Level {
 
 /// The result of a child container.
 struct Child {
-    /// The container's token in its parent's record. Empty when the container's documents must be looked at again.
+    /// The container's token in its parent's record. Empty when the next run must open the container.
     token: Vec<u8>,
-    /// Number of documents in the container and in the containers below it. Known only for the root's children, and
-    /// only where tokens are content.
+    /// Number of documents in the container and in the containers below it. Counted only for the root's children, and
+    /// only in sources with [`Tokens::Content`].
     documents: u64,
-    /// True when the token says everything that the record says, so the record may be dropped.
+    /// True when the source can list the container again by the token, so the record may be dropped.
     is_recallable: bool,
 }
 
@@ -182,25 +185,24 @@ struct Job<'a> {
     progress: &'a mut dyn Progress,
     summary: Summary,
     buffer: Vec<u8>,
-    /// Documents in the new containers minus documents in the old ones, over all opened containers.
-    documents_more: i64,
-    /// The archive that is open now.
-    within: Within,
+    /// Number of documents in the new containers minus the number in the old containers, over all opened containers.
+    documents_delta: i64,
+    archive: CurrentArchive,
     meter: Rc<Meter>,
-    /// Parts of containers that are recorded in one piece, by their paths.
+    /// The parts of containers that are recorded in one piece and listed in parts.
     divided: Divided,
     moves: Moves,
     reports: Reports,
     extractor: Extractor,
-    /// What the run would do, when it was planned. Documents that archives have lost are added while they are opened.
+    /// The plan of the run, if one was made. Opening an archive adds the documents that the archive has lost.
     planned: Option<Plan>,
-    /// Listings that the plan made, by path. The run takes them instead of asking again.
+    /// The listings that the plan made. The run uses them instead of listing the folders again.
     listings: Listings,
 }
 
 impl Job<'_> {
-    /// Brings the container at `path`, and everything below it, up to date. `token` is the container's token in its
-    /// parent's record. Returns the new blob, or `None` when the container failed.
+    /// Imports the container at `path` and all containers below it. `token` is the container's token in its parent's
+    /// record. Returns the new blob, or `None` when the container failed.
     fn container(
         &mut self,
         path: &[u8],
@@ -214,7 +216,7 @@ impl Job<'_> {
         let mut known = self.load(path, token)?;
         self.keep_parts(path, &known.blob);
         let retry = self.options.mode == Mode::RetryFailed;
-        if retry && self.within.parent().is_none() {
+        if retry && self.archive.id().is_none() {
             self.check_retry(&known)?;
         }
         let listed = if retry && known.recorded {
@@ -240,58 +242,59 @@ impl Job<'_> {
         let (old, new) = (view(&known.blob), view(&listing.blob));
         let verify = self.options.mode == Mode::Verify;
         level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
-        self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
+        self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
-        if !known.recorded && old.is_empty() && self.within.parent().is_none() {
+        if !known.recorded && old.is_empty() && self.archive.id().is_none() {
             self.reports.found(documents_in(new));
         }
         self.report(path)?;
-        // The plan reads records next, so no other command may be under way.
+        // The plan reads records next, so no other command may wait for a reply.
         self.drain()?;
         self.progress.listed(path, documents_in(new));
         for (name, reason) in &listing.refused {
             self.fail(&join(path, name), reason);
         }
-        // A document must be in the intent before the run changes it: after a run that is cut short it is unknown
-        // whether the server has the old document, the new one, or none. The documents that an earlier run left in this
-        // state are among them. Where a child can be skipped by its token, an updated child counts too: until the
-        // parent's record names the new token, the old token must not be believed.
+        // The run stores an intent before it changes a document: if the run is cut short, it is unknown whether the
+        // server has the old document, the new document, or none. The intent includes documents that an earlier run
+        // left in this state. With content tokens, an updated child needs an intent too: until the parent's record has
+        // the new token, the next run must not trust the old token.
         let is_planned = known.recorded || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        if self.within.parent() == Some(path) && known.recorded && self.options.mode == Mode::Import {
+        if self.archive.id() == Some(path) && known.recorded && self.options.mode == Mode::Import {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
-        let changes = is_divided
+        let needs_intent = is_divided
             || diff(old, new).any(|change| {
-                let container = change.entry().kind == Kind::Container;
+                let is_container = change.entry().kind == Kind::Container;
                 !matches!(change, Change::Unchanged { .. })
-                    && (!container || is_content || !matches!(change, Change::Updated { .. }))
+                    && (!is_container || is_content || !matches!(change, Change::Updated { .. }))
             });
-        if changes {
+        if needs_intent {
             let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
             let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
             self.sink.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
-        self.remove_nested(path, old, new, below, true)?;
-        self.remove_children(path, old, new, below, true)?;
+        self.remove_nested(path, old, new, below, RemovalPass::BeforeAdditions)?;
+        self.remove_children(path, old, new, below, RemovalPass::BeforeAdditions)?;
         let children = self.children(path, &known, new, below)?;
         let nested = self.nested(path, old, new, below)?;
         let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
-        self.remove_nested(path, old, new, below, false)?;
-        self.remove_children(path, old, new, below, false)?;
-        self.commit(path, &known, &blob, changes, &children)?;
+        self.remove_nested(path, old, new, below, RemovalPass::AfterAdditions)?;
+        self.remove_children(path, old, new, below, RemovalPass::AfterAdditions)?;
+        self.commit(path, &known, &blob, needs_intent, &children)?;
         Ok(Some(blob))
     }
 
+    /// Reads what the server has of the container at `path`. `token` is the container's token in its parent's record.
     fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
-        // A folder's documents come after its children. So only containers are under way here, and the sink refuses
-        // none of these.
+        // A folder's documents are sent after its children are done. So only commands about containers wait for replies
+        // here, and no sink refuses these.
         self.drain()?;
         let (source, dataset) = (&mut self.source, &self.options.into);
         let part = self.divided.take(path);
@@ -303,23 +306,23 @@ impl Job<'_> {
         })
     }
 
-    /// Waits for the replies to everything that was sent. Call this only when no document is under way, because the
-    /// sink may refuse a document.
+    /// Waits for the replies to all commands. Call this only when no document waits for its reply: this function
+    /// ignores documents that the sink refuses.
     fn drain(&mut self) -> Result<(), ImportError> {
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
         Ok(())
     }
 
-    /// Lists the folder, of which `recorded` is the record. When a file in the folder is too young to be trusted, lists the
-    /// folder again after the racy window.
+    /// Lists the folder at `path`, whose record is `recorded`. If a file changed so recently that a further change
+    /// could leave its stamp equal, waits for that window to pass and lists the folder again.
     fn list(&mut self, path: &[u8], recorded: &[u8]) -> Result<Listing, source::ListError> {
-        if self.within.parent().is_none()
+        if self.archive.id().is_none()
             && let Some(listing) = self.listings.take(path, recorded)
         {
             return Ok(listing);
         }
-        let path = self.within.path(path);
+        let path = self.archive.path(path);
         let listing = self.source.list(path, false)?;
         if listing.racy_for_ns == 0 || self.options.dry_run {
             return Ok(listing);
@@ -328,7 +331,7 @@ impl Job<'_> {
         self.source.list(path, true)
     }
 
-    /// Brings the child containers up to date. Returns the result of each child that `new` has, in the order of names.
+    /// Imports the child containers. Returns the result of each child in `new`, in the order of names.
     fn children(
         &mut self,
         path: &[u8],
@@ -339,15 +342,16 @@ impl Job<'_> {
         let changes =
             || diff(view(&known.blob), new).filter(|change| change.is_container() && !change.is_removed());
         let mut children: Vec<Option<Child>> = changes().map(|_| None).collect();
-        // Containers that lose documents come last: what has moved out of them is copied before it is removed.
+        // Import containers that lose documents last: a document that moved out of such a container is copied before it
+        // is removed.
         for loses in [false, true] {
             for (i, change) in changes().enumerate() {
                 let child = join(path, change.entry().name);
-                if self.moves.loses(&child) != loses {
+                if self.moves.loses_documents(&child) != loses {
                     continue;
                 }
                 children[i] = Some(match change {
-                    // A run that was cut short may have changed the documents below, while the token here stayed.
+                    // Do not trust the token after a run that was cut short: it may have changed documents below.
                     Change::Unchanged { old, .. }
                         if !known.interrupted && !below.reread && !below.open_all =>
                     {
@@ -364,20 +368,19 @@ impl Job<'_> {
         Ok(children.into_iter().map(|child| child.expect("it loses documents or not")).collect())
     }
 
-    /// Removes the containers that are gone. With `first`, only those that must go before anything is added, else only
-    /// the others. Documents that have moved out of the others are copied before these go.
+    /// Removes the child containers that the source has lost and that `pass` removes.
     fn remove_children(
         &mut self,
         path: &[u8],
         old: Container<'_>,
         new: Container<'_>,
         below: Level,
-        first: bool,
+        pass: RemovalPass,
     ) -> Result<(), ImportError> {
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
                 && entry.kind == Kind::Container
-                && moves::removes_first(old, new, entry.name) == first
+                && moves::removal_pass(old, new, entry.name) == pass
             {
                 self.remove(&join(path, entry.name), entry.token, below)?;
             }
@@ -385,7 +388,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Brings a container that may have changed up to date.
+    /// Imports a child container that may have changed.
     fn child(
         &mut self,
         path: &[u8],
@@ -394,9 +397,9 @@ impl Job<'_> {
         below: Level,
     ) -> Result<Child, ImportError> {
         let (old, new) = (change.recorded(), change.entry());
-        // The number of documents in skipped containers is known for the root's children only. It is the number of the
-        // last run, plus what came since, minus what went. Where that number cannot be trusted, no container is
-        // skipped, and all documents are counted.
+        // With content tokens, the record of the root has the number of documents below each of its children. The new
+        // number is the old number plus the change in opened containers. If the old number cannot be trusted, the run
+        // opens every container and counts all documents.
         let counts = self.source.tokens() == Tokens::Content && below.depth == 1;
         let same_kind = |old: Entry<'_>| match old.token.is_empty() {
             true => old.size > 0,
@@ -404,7 +407,7 @@ impl Job<'_> {
         };
         let is_trusted = !interrupted && old.is_none_or(same_kind);
         let below = Level { open_all: below.open_all || counts && !is_trusted, ..below };
-        let (told, more) = (self.summary.told(), self.documents_more);
+        let (processed_before, delta_before) = (self.summary.processed(), self.documents_delta);
         let blob = self.container(path, old.map_or(&[], |old| old.token), below)?;
         let Some(blob) = blob else {
             return Ok(Child { token: Vec::new(), documents: 0, is_recallable: false });
@@ -415,12 +418,12 @@ impl Job<'_> {
         }
         let mut documents = 0;
         if counts {
-            let told = self.summary.told() - told;
-            documents = told;
+            let processed = self.summary.processed() - processed_before;
+            documents = processed;
             if !below.open_all {
-                let counted = old.map_or(0, |old| old.size as i64) + self.documents_more - more;
-                documents = u64::try_from(counted).unwrap_or(told);
-                self.summary.unchanged += documents.saturating_sub(told);
+                let counted = old.map_or(0, |old| old.size as i64) + self.documents_delta - delta_before;
+                documents = u64::try_from(counted).unwrap_or(processed);
+                self.summary.unchanged += documents.saturating_sub(processed);
             }
         }
         let is_clean = is_clean(view(&blob));
@@ -432,25 +435,27 @@ impl Job<'_> {
         Ok(Child { token, documents, is_recallable })
     }
 
-    /// Removes a folder that is gone: first the folders and archives in it, then its documents, then its record.
+    /// Removes a folder that the source has lost: first the folders and archives in it, then its documents and its
+    /// record.
     fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
-        // No run records a container this deep, so the record is not ours.
+        // No run records a container at this depth, so another program wrote the record.
         if level.depth > DEPTH_MAX {
             return Err(too_much(path, Bound::Depth));
         }
         let known = self.load(path, token)?;
         let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
-        self.documents_more -= documents_in(old) as i64;
+        self.documents_delta -= documents_in(old) as i64;
         if known.recorded {
-            // The intent is empty. If the run is cut short and the folder comes back, all of the folder is sent again.
+            // An empty intent makes all documents doubtful: if this run is cut short and the source has the folder
+            // again, the next run sends all of its documents.
             let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
             self.sink.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
             self.remove(&join(path, child.name), child.token, below)?;
         }
-        for document in old.iter().filter(|e| nested::may_hold(e)) {
+        for document in old.iter().filter(|e| nested::may_contain_documents(e)) {
             self.remove(&join(path, document.name), &[], below)?;
         }
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
@@ -464,14 +469,14 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Records the new container if it differs from the recorded one. Then drops the intent, and the children's records
-    /// that the new record replaces.
+    /// Records the new container if it differs from the recorded container. Then drops the intent, and the records of
+    /// the children that the source can list again by the tokens in the new record.
     fn commit(
         &mut self,
         path: &[u8],
         known: &Known,
         blob: &[u8],
-        changes: bool,
+        has_intent: bool,
         children: &[Child],
     ) -> Result<(), ImportError> {
         if !known.recorded || known.interrupted || known.blob != blob {
@@ -482,7 +487,7 @@ impl Job<'_> {
         for (entry, _) in containers.zip(children).filter(|(_, child)| child.is_recallable) {
             self.sink.forget(&[&recorded_name(&join(path, entry.name))])?;
         }
-        if changes || known.interrupted {
+        if has_intent || known.interrupted {
             self.sink.forget(&[&intent_name(path)])?;
         }
         self.sink.drain().map(|_| ())
@@ -498,8 +503,11 @@ impl Job<'_> {
     }
 }
 
-/// The container that was imported with this token, if the source can still list it. `None` for a checksum of a record:
-/// without that record the container counts as new.
+/// Lists the container that was imported with this token. `None` when the token is a checksum of a record and not a
+/// token of the source: without that record the container counts as new.
+///
+/// # Errors
+/// [`ImportError::Unrecallable`] when the source cannot list the container any more.
 fn recall(
     source: &mut dyn Source,
     dataset: &str,
@@ -521,22 +529,27 @@ fn documents_in(container: Container<'_>) -> u64 {
     container.iter().filter(|e| e.kind == Kind::Document).count() as u64
 }
 
-/// True when the server holds every document of the container and of the containers below it, exactly as the token
-/// says.
+/// True when the server holds every document of the container and of the containers below it, in the version that the
+/// token stands for.
 fn is_clean(container: Container<'_>) -> bool {
     container.iter().all(|entry| {
-        let held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
-        let held = held && entry.get(INNER_NOTE).is_none_or(|note| nested::counts(note).1 == 0);
-        held && !entry.token.is_empty() && entry.get(ERROR_NOTE).is_none() && entry.get(MAYBE_NOTE).is_none()
+        let is_held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
+        let is_complete = entry.get(INNER_NOTE).is_none_or(|note| nested::counts(note).1 == 0);
+        is_held
+            && is_complete
+            && !entry.token.is_empty()
+            && entry.get(ERROR_NOTE).is_none()
+            && entry.get(MAYBE_NOTE).is_none()
     })
 }
 
-/// Parses a container that was checked at its reading, or that this process wrote.
+/// Parses a container that was checked when it was read, or that this process built.
 fn view(blob: &[u8]) -> Container<'_> {
     Container::parse(blob).expect("checked or built here")
 }
 
-/// The path of the entry `name` in the container `path`. The name of a part of a container is not a step of the path.
+/// The path of the entry `name` in the container `path`. If `path` is a part of a container, the name of the part is
+/// not in the result.
 pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let path = parts::divide(path).map_or(path, |(above, _)| above);
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }

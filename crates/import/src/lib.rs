@@ -57,7 +57,8 @@ pub const KEEP_VERSIONS_MAX: u8 = 64;
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The folder or Maildir, `git+file:///repository@revision`, `restic:/repository@snapshot`, `s3://bucket/prefix`, or a URL.
+    /// The folder or Maildir, `git+file:///repository@revision`, `restic:/repository@snapshot`, `s3://bucket/prefix`,
+    /// or a URL.
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
@@ -65,9 +66,9 @@ pub struct ImportOptions {
     pub to: Destination,
     /// The folder for the records of a sink that keeps none itself.
     pub state: Option<PathBuf>,
-    /// Receives a notice when the run has to wait for something.
+    /// Receives a notice when the run has to wait, for instance for a server.
     pub notices: Notices,
-    /// Wait while another importer of the dataset is at work. Otherwise another importer is an error.
+    /// True: wait while another importer of the dataset runs. False: another importer is an error.
     pub wait: bool,
     /// Time between two reports of the run's progress to the server.
     pub report_every: std::time::Duration,
@@ -85,21 +86,21 @@ pub struct ImportOptions {
     pub password: Option<String>,
     /// Number of the database. 0 is the default.
     pub db: u32,
-    /// Report what would change, and change nothing.
+    /// True: report what would change, and change nothing.
     pub dry_run: bool,
     /// Publish all changes at one moment, at the end.
     pub atomic: bool,
     /// Versions of the dataset that the server's text indexes keep for FT.SEARCH and FT.CHANGES.
     pub keep_versions: u8,
-    /// Create the text index `<into>` when it is not there.
+    /// Create the text index `<into>` if it does not exist.
     pub index: bool,
-    /// Attachments of mails become documents of their own.
+    /// True: attachments of mails become documents of their own.
     pub attachments: bool,
     /// Stop before any change if more documents than this would be removed.
     pub max_delete: MaxDelete,
-    /// Report before the run what it will cost. Everything is listed once more for that.
+    /// True: report the cost of the run before it begins. For that the run lists the whole source once more.
     pub forecast: bool,
-    /// Import, retry what failed, or verify.
+    /// Import, retry failed documents, or verify.
     pub mode: Mode,
     /// How a bucket is reached.
     pub remote: RemoteOptions,

@@ -1,38 +1,38 @@
-//! [`Memory`]: the memory of a run. If a [`Lender`] counts the memory of several runs, each run asks the lender before
-//! it holds much.
+//! [`Memory`]: the memory of a run. A [`Lender`] bounds the memory of several runs together. Each run waits for the
+//! lender before it reads a large document.
 
 use crate::extract::DOCUMENT_BYTES_MAX;
 use std::sync::Arc;
 
-/// Bytes for a document that a run holds without asking.
+/// Bytes that a run may hold for one document without the lender's permission.
 pub const FREE_BYTES: u64 = 2 << 20;
-/// Bytes that extraction holds for each byte of a document.
+/// Bytes of memory that extraction needs for each byte of a document.
 pub const MEMORY_FACTOR: u64 = 5;
 
-/// Bytes that the process which extracts documents holds while it waits for one.
+/// Bytes that the extractor process holds while it waits for a document.
 pub const EXTRACTOR_BYTES: u64 = 4 << 20;
 
-/// Gives bytes to a run.
+/// Lends memory to a run.
 pub trait Lender: Send + Sync {
     /// Waits until the run may hold `bytes` more for the document `path`.
     fn take(&self, bytes: u64, path: &[u8]);
-    /// Notes that the run holds `bytes` less.
+    /// Reports that the run holds `bytes` less.
     fn give_back(&self, bytes: u64);
-    /// Notes that the containers of the run have `bytes` now.
+    /// Reports that the containers of the run take `bytes` of memory now. The lender never delays containers.
     fn containers(&self, bytes: u64);
 }
 
-/// The lender that a run asks. By default there is none.
+/// The lender of a run. By default there is none, and the run's memory is not bounded.
 #[derive(Clone, Default)]
 pub struct Memory(pub Option<Arc<dyn Lender>>);
 
-/// Bytes that are given back when this is dropped.
+/// Borrowed bytes. The drop gives them back to the lender.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Loan(Option<Arc<dyn Lender>>, u64);
 
 impl Memory {
-    /// Waits for the memory that a document of `size` bytes takes. An unknown size counts as the largest.
+    /// Waits for the memory that a document of `size` bytes needs. An unknown size counts as the largest possible size.
     pub(crate) fn for_document(&self, size: Option<u64>, path: &[u8]) -> Loan {
         let bytes = size.unwrap_or(DOCUMENT_BYTES_MAX).min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
         if bytes > FREE_BYTES { self.lend(bytes, path) } else { Loan::default() }
@@ -54,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// Tells how many bytes of containers are held.
+    /// Reports to the lender how many bytes the run's containers take now.
     pub(crate) fn containers(&self, bytes: usize) {
         if let Some(lender) = &self.0 {
             lender.containers(bytes as u64);
@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Mutex;
 
-    /// Notes what is lent.
+    /// Records the loans.
     #[derive(Default)]
     struct Notes(Mutex<(u64, u64)>);
 

@@ -1,4 +1,4 @@
-//! [`Meter`]: counts the bytes that a run reads of its source, and holds the run to a number of bytes per second.
+//! [`Meter`]: counts the bytes that a run reads of its source, and limits the bytes per second.
 
 use crate::source::{Object, Stat};
 use std::cell::Cell;
@@ -25,12 +25,12 @@ impl Meter {
         self.bytes.get()
     }
 
-    /// An object whose bytes are counted. Each read waits until the rate allows its bytes.
-    pub(crate) fn on(self: &Rc<Meter>, object: Box<dyn Object>) -> Box<dyn Object> {
+    /// Wraps `object`, so that the meter counts its bytes. Each read waits until the rate allows its bytes.
+    pub(crate) fn wrap(self: &Rc<Meter>, object: Box<dyn Object>) -> Box<dyn Object> {
         Box::new(Metered { object, meter: self.clone() })
     }
 
-    fn read(&self, bytes: usize) {
+    fn count(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes as u64);
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.bytes.get() as f64 / rate.max(1) as f64);
@@ -50,7 +50,7 @@ impl Object for Metered {
     }
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let got = self.object.read_at(offset, into)?;
-        self.meter.read(got);
+        self.meter.count(got);
         Ok(got)
     }
     fn is_exact(&self) -> bool {

@@ -1,8 +1,9 @@
-//! The HTTP requests that an import sends: to buckets and web servers it reads, and to a Solr server it writes.
+//! Counts and logs the HTTP requests of an import: to buckets and web servers that it reads, and to a Solr server.
 //!
-//! Each request is noted once its answer's head is there, or it has failed ([`Begun`]). The notes are lines of JSON in
-//! a file, where one was opened ([`open_log`]), and sums by method, host and status ([`totals`]). Left out: commands to
-//! a Strand server, which counts them itself, and requests of git's and restic's libraries.
+//! A request is noted when the head of its response arrives, or when the request fails ([`SentRequest`]). Each note is
+//! a line of JSON in a file, if a file was opened ([`open_log`]). Each note is also added to the sums by method, host
+//! and status ([`totals`]). Not noted are commands to a Strand server, which counts them itself, and the requests of
+//! the libraries for git and restic.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,9 +12,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Maximum number of rows of the sums. Requests to further hosts are counted together, under [`OTHERS`].
+/// Maximum number of sums. Beyond it, requests to further hosts are counted together under [`OTHERS`].
 const ROWS_MAX: usize = 256;
-/// Host of the requests beyond [`ROWS_MAX`].
+/// The host in sums of requests beyond [`ROWS_MAX`].
 pub const OTHERS: &str = "others";
 
 /// The log file and the sums of this process.
@@ -35,9 +36,9 @@ pub struct Sum {
     pub requests: u64,
     /// Bytes of the requests' bodies.
     pub sent_bytes: u64,
-    /// Bytes of the responses' bodies, as far as the HTTP heads tell.
+    /// Bytes of the responses' bodies, from `Content-Length`. A response without this header counts 0.
     pub received_bytes: u64,
-    /// Sum of the times until the HTTP heads of the responses were there.
+    /// Sum of the times from each request to the head of its response.
     pub took: Duration,
 }
 
@@ -49,7 +50,7 @@ pub fn totals() -> Vec<(String, String, u16, Sum)> {
     notes().sums.iter().map(row).collect()
 }
 
-/// From now on each request is a line of JSON at the end of this file.
+/// From now on, each request appends a line of JSON to this file.
 ///
 /// # Errors
 /// When the file cannot be opened.
@@ -59,9 +60,10 @@ pub fn open_log(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A request that was sent. It is noted when it ends. A request that is given up is noted without a response.
+/// A request that was sent. The drop notes the request: with its response if [`SentRequest::answered`] was called, else
+/// without a response.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct SentRequest {
     method: String,
     host: String,
     sent_bytes: u64,
@@ -70,32 +72,33 @@ pub(crate) struct Begun {
     answer: Option<(u16, u64)>,
 }
 
-impl Begun {
-    /// A request to `host`, which may have a port.
-    pub(crate) fn new(method: &str, host: &str, sent_bytes: u64) -> Begun {
-        Begun { method: method.into(), host: host.into(), sent_bytes, at: Instant::now(), answer: None }
+impl SentRequest {
+    /// A request to `host`, with or without a port.
+    pub(crate) fn new(method: &str, host: &str, sent_bytes: u64) -> SentRequest {
+        SentRequest { method: method.into(), host: host.into(), sent_bytes, at: Instant::now(), answer: None }
     }
-    /// Adds bytes to the body of the request.
-    pub(crate) fn sends(&mut self, bytes: u64) {
+    /// Adds `bytes` to the number of bytes of the request's body.
+    pub(crate) fn add_sent_bytes(&mut self, bytes: u64) {
         self.sent_bytes += bytes;
     }
-    /// Notes the request, because the HTTP head of its response is there.
+    /// Notes the request with the status of its response. `received_bytes`: the length of the response's body, if
+    /// known.
     pub(crate) fn answered(mut self, status: u16, received_bytes: Option<u64>) {
         self.answer = Some((status, received_bytes.unwrap_or(0)));
     }
 }
 
-impl Drop for Begun {
+impl Drop for SentRequest {
     fn drop(&mut self) {
         let took = self.at.elapsed();
         let (status, received_bytes) = self.answer.unwrap_or((0, 0));
         let notes = &mut *notes();
         let key = |host: &str| (self.method.clone(), host.to_owned(), status);
-        let mut place = key(&self.host);
-        if notes.sums.len() >= ROWS_MAX && !notes.sums.contains_key(&place) {
-            place = key(OTHERS);
+        let mut sum_key = key(&self.host);
+        if notes.sums.len() >= ROWS_MAX && !notes.sums.contains_key(&sum_key) {
+            sum_key = key(OTHERS);
         }
-        let sum = notes.sums.entry(place).or_default();
+        let sum = notes.sums.entry(sum_key).or_default();
         sum.requests += 1;
         sum.sent_bytes += self.sent_bytes;
         sum.received_bytes += received_bytes;
@@ -112,7 +115,7 @@ impl Drop for Begun {
             "received_bytes": received_bytes,
             "microseconds": took.as_micros() as u64,
         });
-        // An import does not fail because its log is full.
+        // Ignore the error: a full disk of the log must not make the import fail.
         let _ = writeln!(log, "{line}");
     }
 }
@@ -126,11 +129,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("requests.ndjson");
         open_log(&path).expect("the folder is ours");
-        let mut put = Begun::new("PUT", "solr.test:8983", 5);
-        put.sends(2);
+        let mut put = SentRequest::new("PUT", "solr.test:8983", 5);
+        put.add_sent_bytes(2);
         put.answered(200, Some(30));
-        Begun::new("GET", "gone.test", 0).answered(404, None);
-        drop(Begun::new("GET", "gone.test", 0));
+        SentRequest::new("GET", "gone.test", 0).answered(404, None);
+        drop(SentRequest::new("GET", "gone.test", 0));
         let of = |method: &str, host: &str, status: u16| {
             let all = totals();
             let found =
@@ -154,7 +157,7 @@ mod tests {
             (&"PUT".into(), &7.into(), &0.into())
         );
         // An unbounded number of hosts takes bounded memory.
-        (0..1_000).for_each(|i| Begun::new("GET", &format!("{i}.test"), 0).answered(200, Some(1)));
+        (0..1_000).for_each(|i| SentRequest::new("GET", &format!("{i}.test"), 0).answered(200, Some(1)));
         assert!(totals().len() <= ROWS_MAX + 2);
         assert!(of("GET", OTHERS, 200).is_some_and(|(requests, _, _)| requests > 700));
     }

@@ -27,7 +27,7 @@ pub struct Summary {
     pub into: String,
     /// Documents that are new at the server.
     pub added: u64,
-    /// The part of `added` that lay elsewhere in the source before and was copied at the server.
+    /// The documents of `added` that moved within the source. The server copied them from their old keys.
     pub moved: u64,
     /// Documents that were replaced.
     pub updated: u64,
@@ -38,7 +38,7 @@ pub struct Summary {
     /// Documents and folders that could not be imported. Every document of the source counts in exactly one of `added`,
     /// `updated`, `unchanged` and `failed`.
     pub failed: u64,
-    /// The first [`DEAD_LETTERS_LISTED_MAX`] of the failed ones.
+    /// The first [`DEAD_LETTERS_LISTED_MAX`] of the documents and folders in `failed`.
     pub dead_letters: Vec<DeadLetter>,
     /// Documents that were opened.
     pub opened: u64,
@@ -65,8 +65,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The sum of `added`, `updated`, `unchanged` and `failed`.
-    pub(crate) fn told(&self) -> u64 {
+    /// Number of documents of the source that the run is done with: `added`, `updated`, `unchanged` and `failed`.
+    pub(crate) fn processed(&self) -> u64 {
         self.added + self.updated + self.unchanged + self.failed
     }
     /// Counts the outcome of the document at `path`.

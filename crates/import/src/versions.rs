@@ -1,11 +1,11 @@
 //! The server's records of a dataset: the recorded containers, and the intents of runs that were cut short.
 //!
-//! A dataset's version has up to two containers for each folder. The *recorded* one says what the server holds for
-//! certain. Its name is the folder's path, or `.` for the root. The *intent* is the listing of a run that has begun to
-//! change the folder and has not ended. Its name is the path and a slash. [`load`] merges the two. So the next run
-//! knows every document that may be at the server, also one that an interrupted run added and that has left the source
-//! since. [`load`] also asks which recorded documents are still there. So the next run restores documents that were
-//! evicted, or deleted by hand.
+//! A dataset's version has up to two containers for each folder. The *recorded* container says which documents the
+//! server certainly holds. Its name is the folder's path, or `.` for the root. The *intent* is the listing of a run
+//! that has begun to change the folder and has not ended. Its name is the path and a slash. [`load`] merges both. So a
+//! run knows every document that may be at the server, even a document that an interrupted run added and the source has
+//! lost since. [`load`] also asks the server which recorded documents exist. So a run restores documents that were
+//! evicted or deleted.
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
@@ -16,10 +16,11 @@ use crate::source::FLAGS_KEY;
 use std::collections::HashSet;
 use strand_wire::client::Value;
 
-/// Number of keys in one EXISTS, and maximum number of EXISTS that are under way. The replies (a number each) fit into
-/// the socket's buffers.
-const KEYS_ASKED: usize = 64;
-const QUESTIONS_UNDER_WAY_MAX: usize = 64;
+/// Number of keys in one EXISTS.
+const KEYS_PER_EXISTS: usize = 64;
+/// Maximum number of EXISTS or TYPE commands without a reply. Their replies fit into the socket's buffers, so the
+/// server never waits for the importer to read.
+const QUERIES_IN_FLIGHT_MAX: usize = 64;
 
 /// The command that reads and writes versions.
 pub const COMMAND: &str = "IMPORT.VERSION";
@@ -54,8 +55,8 @@ pub struct Known {
     pub interrupted: bool,
 }
 
-/// Reads the record of the container `path`, and asks which of its documents are still there. Without a record,
-/// `unrecorded` gives the container if it is known otherwise. Nothing else may be under way.
+/// Reads the record of the container `path`, and asks the server which of its documents exist. If there is no record,
+/// `unrecorded` is called: it returns the container if the source knows it. No command may wait for a reply.
 ///
 /// # Errors
 /// [`ImportError`]. A damaged container is [`ImportError::Damaged`].
@@ -85,7 +86,7 @@ pub(crate) fn load(
     Ok(Known { blob, recorded: is_recorded, interrupted })
 }
 
-/// Reads the containers of these names in one go. Nothing else may be under way on the connection.
+/// Reads the containers of these names in one pipeline. No command may wait for a reply on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -99,10 +100,10 @@ pub(crate) fn read(
     }
     let mut blobs = Vec::with_capacity(names.len());
     for name in names {
-        // All replies are read before the first is judged, so that the connection stays in step.
+        // Read all replies before the first is checked: an early return would leave replies unread on the connection.
         blobs.push((name, connection.receive_container()?));
     }
-    let judge = |(name, value): (&Vec<u8>, Value)| match value {
+    let check = |(name, value): (&Vec<u8>, Value)| match value {
         Value::Null => Ok(None),
         Value::Bulk(blob) => {
             Container::parse(&blob).map_err(|error| damaged(dataset, name, error))?;
@@ -111,11 +112,11 @@ pub(crate) fn read(
         Value::Error(text) => Err(refused(&[COMMAND, "GET"], &text)),
         other => Err(unexpected(&other)),
     };
-    blobs.into_iter().map(judge).collect()
+    blobs.into_iter().map(check).collect()
 }
 
-/// Reads the container that is recorded under `path`, without the intent of a run that was cut short. Nothing else may
-/// be under way on the connection.
+/// Reads the recorded container of `path`, without the intent of a run that was cut short. No command may wait for a
+/// reply on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -134,34 +135,35 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
     let mut builder = Builder::new(recorded.producer());
     for entry in recorded.iter() {
-        let untouched = intent.find(entry.name).is_some_and(|meant| {
+        let untouched = intent.find(entry.name).is_some_and(|intended| {
             let facts = |e: &Entry<'_>| (e.kind, e.token.to_vec(), e.get(FLAGS_KEY).map(<[u8]>::to_vec));
-            !entry.token.is_empty() && facts(&meant) == facts(&entry)
+            !entry.token.is_empty() && facts(&intended) == facts(&entry)
         });
         if untouched || entry.kind == Kind::Container {
-            keep(&mut builder, &entry)?;
+            push_unchanged(&mut builder, &entry)?;
         } else {
-            doubt(&mut builder, &entry)?;
+            push_doubtful(&mut builder, &entry)?;
         }
     }
     for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
-        doubt(&mut builder, &entry)?;
+        push_doubtful(&mut builder, &entry)?;
     }
     builder.finish()
 }
 
-/// Adds the entry as it is.
-fn keep(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+/// Adds the entry unchanged.
+fn push_unchanged(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
-/// Adds the entry as a doubtful one. Keeps only its name, and the note that the document held other documents.
-fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+/// Adds the entry with [`MAYBE_NOTE`]. Its other notes, metadata and token are dropped, except [`INNER_NOTE`].
+fn push_doubtful(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
     builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
 }
 
-/// The container, in which documents that were evicted or deleted are doubtful. `None` when no document is missing.
+/// Asks the server which documents of the container exist. Returns the container with [`MAYBE_NOTE`] on the missing
+/// documents. `None` when no document is missing.
 fn without_missing(
     records: &mut dyn Sink,
     dataset: &str,
@@ -176,8 +178,8 @@ fn without_missing(
         return Ok(None);
     }
     let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
-        true => doubt(builder, &entry),
-        false => keep(builder, &entry),
+        true => push_doubtful(builder, &entry),
+        false => push_unchanged(builder, &entry),
     };
     let mut builder = Builder::new(container.producer());
     let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));
@@ -185,8 +187,8 @@ fn without_missing(
     finished.map(Some).map_err(|error| damaged(dataset, path, error))
 }
 
-/// Asks which of the documents `names` of the container `path` are missing at the server. Nothing else may be under way
-/// on the connection.
+/// Asks which of the documents `names` of the container `path` are missing at the server. No command may wait for a
+/// reply on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -198,58 +200,61 @@ pub(crate) fn missing<'a>(
 ) -> Result<HashSet<&'a [u8]>, ImportError> {
     let key = |name: &[u8]| [dataset.as_bytes(), b":", &join(path, name)].concat();
     let mut missing = HashSet::new();
-    for names in names.chunks(KEYS_ASKED * QUESTIONS_UNDER_WAY_MAX) {
-        let questions: Vec<_> = names.chunks(KEYS_ASKED).collect();
-        let incomplete: Vec<_> = questions
+    for names in names.chunks(KEYS_PER_EXISTS * QUERIES_IN_FLIGHT_MAX) {
+        // First many keys in one EXISTS, then one EXISTS for each key of a group of which a key is missing.
+        let groups: Vec<_> = names.chunks(KEYS_PER_EXISTS).collect();
+        let keys_of_groups = groups.iter().map(|names| names.iter().map(|name| key(name)).collect());
+        let incomplete: Vec<_> = groups
             .iter()
-            .zip(exist(connection, questions.iter().map(|names| names.iter().map(|n| key(n)).collect()))?)
-            .filter(|(names, there)| names.len() as i64 != *there)
+            .zip(count_existing(connection, keys_of_groups)?)
+            .filter(|(names, existing)| names.len() as i64 != *existing)
             .flat_map(|(names, _)| names.iter().copied())
             .collect();
-        for names in incomplete.chunks(QUESTIONS_UNDER_WAY_MAX) {
-            let there = exist(connection, names.iter().map(|name| vec![key(name)]))?;
-            missing.extend(names.iter().copied().zip(there).filter(|(_, there)| *there == 0).map(|(n, _)| n));
+        for names in incomplete.chunks(QUERIES_IN_FLIGHT_MAX) {
+            let existing = count_existing(connection, names.iter().map(|name| vec![key(name)]))?;
+            let with_counts = names.iter().copied().zip(existing);
+            missing.extend(with_counts.filter(|(_, existing)| *existing == 0).map(|(name, _)| name));
         }
     }
     Ok(missing)
 }
 
-/// For each key, whether it is a hash. Nothing else may be under way on the connection.
+/// Returns for each key whether it is a hash. No command may wait for a reply on the connection.
 ///
 /// # Errors
 /// As [`load`].
 pub(crate) fn are_hashes(connection: &mut Connection, keys: &[Vec<u8>]) -> Result<Vec<bool>, ImportError> {
     let mut replies = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(QUESTIONS_UNDER_WAY_MAX) {
+    for keys in keys.chunks(QUERIES_IN_FLIGHT_MAX) {
         for key in keys {
             connection.send(&[&b"TYPE"[..], key])?;
         }
-        // All replies are read before the first is judged, so that the connection stays in step.
+        // Read all replies before the first is checked: an early return would leave replies unread on the connection.
         for _ in keys {
             replies.push(connection.receive()?);
         }
     }
-    let judge = |value| match value {
+    let check = |value| match value {
         Value::Simple(name) => Ok(name == b"hash"[..]),
         Value::Error(text) => Err(refused(&["TYPE"], &text)),
         other => Err(unexpected(&other)),
     };
-    replies.into_iter().map(judge).collect()
+    replies.into_iter().map(check).collect()
 }
 
-/// For each question, the number of its keys that exist.
-fn exist(
+/// Sends one EXISTS for each group of keys. Returns for each group the number of its keys that exist.
+fn count_existing(
     connection: &mut Connection,
-    questions: impl Iterator<Item = Vec<Vec<u8>>>,
+    groups: impl Iterator<Item = Vec<Vec<u8>>>,
 ) -> Result<Vec<i64>, ImportError> {
-    let mut asked = 0;
-    for keys in questions {
+    let mut sent = 0;
+    for keys in groups {
         let words: Vec<&[u8]> = [&b"EXISTS"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
         connection.send(&words)?;
-        asked += 1;
+        sent += 1;
     }
-    // All replies are read before the first is judged, so that the connection stays in step.
-    let replies = (0..asked).map(|_| connection.receive()).collect::<Result<Vec<_>, _>>()?;
+    // Read all replies before the first is checked: an early return would leave replies unread on the connection.
+    let replies = (0..sent).map(|_| connection.receive()).collect::<Result<Vec<_>, _>>()?;
     let count = |value| match value {
         Value::Int(n) => Ok(n),
         Value::Error(text) => Err(refused(&["EXISTS"], &text)),

@@ -1,7 +1,7 @@
-//! Culling: makes room on a disk that fills, as [`super::limits`] says.
+//! Culling: removes objects from caches when the disk is too full, as [`super::limits`] says.
 //!
-//! The caches of all sources share the disk. Those that no run has open were not used for the longest time, so their
-//! objects go first. A cache that another run has open culls itself.
+//! The caches of all sources share the disk. A run removes objects from idle caches first: from caches that no run has
+//! open. Then it removes objects from its own cache. A cache that another run has open is left to that run.
 
 use super::DiskCache;
 use super::index::{INDEX, Index};
@@ -10,17 +10,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Maximum number of objects that one call culls. A run waits no longer than for these.
+/// Maximum number of objects that one call culls. The bound limits the time that a run waits.
 const CULLED_PER_CALL_MAX: u64 = 64;
 
 impl DiskCache {
-    /// Culls if culling is due. Returns whether there is room, and the number of culled objects.
+    /// Culls objects if the disk is too full. Returns whether the cache may store now, and the number of culled
+    /// objects.
     pub(super) fn make_room(&self) -> io::Result<(bool, u64)> {
         let mut free = (self.probe)(&self.folder)?;
         let mut state = self.state();
         state.is_culling |= free.is_below(&self.limits, |shares| shares.cull);
         let mut culled = 0;
-        // Opened only while something is to be culled. When it is dropped, a run can open the cache again.
+        // Idle caches are open only during this call, so that other runs can open them.
         let mut idle = None;
         while state.is_culling && self.limits.culls && culled < CULLED_PER_CALL_MAX {
             if !free.is_below(&self.limits, |shares| shares.run) {
@@ -29,7 +30,7 @@ impl DiskCache {
             }
             if !idle.get_or_insert_with(|| self.idle()).remove_oldest() {
                 let oldest = state.index.remove_oldest();
-                if state.judge(oldest) != Some(true) {
+                if state.count_failure(oldest) != Some(true) {
                     break;
                 }
             }
@@ -39,8 +40,8 @@ impl DiskCache {
         Ok((!free.is_below(&self.limits, |shares| shares.stop), culled))
     }
 
-    /// The caches beside this one.
-    fn idle(&self) -> Idle {
+    /// The other caches in the folder of all caches.
+    fn idle(&self) -> IdleCaches {
         let beside = self.folder.parent().and_then(|parent| std::fs::read_dir(parent).ok());
         let mut folders: Vec<_> = { beside.into_iter().flatten().flatten() }
             .filter_map(|entry| {
@@ -48,20 +49,21 @@ impl DiskCache {
                 (entry.path() != self.folder).then(|| (used, entry.path()))
             })
             .collect();
-        // The one that was used last comes first: they are taken from the end.
+        // Newest use first: `remove_oldest` takes folders from the end.
         folders.sort_unstable_by(|a, b| b.cmp(a));
-        Idle { open: None, folders }
+        IdleCaches { open: None, folders }
     }
 }
 
-/// Caches of other sources. Those that a run has open are passed over.
-struct Idle {
+/// Caches of other sources that no run has open.
+struct IdleCaches {
+    /// The cache from which objects are removed now, with the time of its last use and its folder.
     open: Option<(Index, (SystemTime, PathBuf))>,
-    /// The folders of those that follow, each with the time of the last use. The next one stands last.
+    /// The other caches: the time of the last use and the folder. The cache that was unused the longest is last.
     folders: Vec<(SystemTime, PathBuf)>,
 }
 
-impl Idle {
+impl IdleCaches {
     /// Removes the object that was not used for the longest time. Returns false when there is none.
     fn remove_oldest(&mut self) -> bool {
         loop {
@@ -71,7 +73,7 @@ impl Idle {
                 return true;
             }
             if let Some((index, (_, folder))) = self.open.take() {
-                // Nothing is left in this cache. A run that opens it just now fetches its parts again.
+                // The cache is empty. A run that opens it at this moment fetches its parts again.
                 drop(index);
                 let _ = std::fs::remove_dir_all(folder);
             }
@@ -81,11 +83,11 @@ impl Idle {
     }
 }
 
-impl Drop for Idle {
+impl Drop for IdleCaches {
     fn drop(&mut self) {
         if let Some((index, (used, folder))) = self.open.take() {
             drop(index);
-            // Culling is no use, so this cache stays the next one to be culled.
+            // Restore the time of the last use: culling does not count as a use, so this cache is culled next again.
             let _ = File::open(folder.join(INDEX)).and_then(|file| file.set_modified(used));
         }
     }
@@ -104,8 +106,8 @@ mod tests {
         Version::new(name.as_bytes(), token.as_bytes())
     }
 
-    /// A disk of 100 blocks. Each file of a cache takes one block, and other files take `others` blocks. The cache is that
-    /// of `source`.
+    /// A disk of 100 blocks. Each file of a cache takes one block, and other files take `others` blocks. The cache is
+    /// that of `source`.
     fn disk_of(dir: &TempDir, source: &str, limits: Limits) -> (DiskCache, Arc<AtomicU64>) {
         let others = Arc::new(AtomicU64::new(0));
         let (taken, all) = (others.clone(), dir.path().to_path_buf());
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(culled, 0);
         assert!(cache.get(name(0), 0).is_some(), "used again, so not the oldest any more");
         assert!(cache.put(name(93), 0, b"x").stored);
-        // Now 6 blocks are free: culling goes on until 10 are free.
+        // Now 6 blocks are free: culling continues until 10 blocks are free.
         let put = cache.put(name(94), 0, b"x");
         assert_eq!((put.stored, put.culled), (true, 4));
         let there: Vec<_> = (0..95).filter(|i| cache.get(name(*i), 0).is_some()).collect();
@@ -163,7 +165,7 @@ mod tests {
             assert!((0..count).all(|i| cache.put(name(i), 0, source.as_bytes()).stored));
             (cache, others)
         };
-        // Each is used later than the one before. The last one stays open.
+        // Each cache is used later than the cache before. The caches `used` and `own` stay open.
         let mut modified = std::time::UNIX_EPOCH;
         for source in ["first", "second"] {
             drop(fill(source, 20));
@@ -174,28 +176,31 @@ mod tests {
         let (used, _) = fill("used", 20);
         let (cache, others) = fill("own", 5);
         others.store(28, Relaxed);
-        // 7 of 100 blocks are free. With the next one culling begins, and it goes on until 10 are free.
+        // 7 of 100 blocks are free. The next write begins culling, which ends when 10 blocks are free.
         let put = cache.put(name(500), 0, b"x");
         assert_eq!((put.stored, put.culled), (true, 0));
         assert_eq!(cache.put(name(501), 0, b"x").culled, 4);
-        let left = |source: &str| files_in(&dir.path().join(source));
-        assert_eq!((left("first"), left("second"), left("used"), left("own")), (16, 20, 20, 7));
-        // Cached parts of what is left are still handed out.
+        let files_left = |source: &str| files_in(&dir.path().join(source));
+        assert_eq!(
+            (files_left("first"), files_left("second"), files_left("used"), files_left("own")),
+            (16, 20, 20, 7)
+        );
+        // A cache that lost some of its objects still returns the others.
         others.store(52, Relaxed);
         assert_eq!(cache.put(name(502), 0, b"x").culled, 25);
         assert!(!dir.path().join("first").exists());
-        assert_eq!((left("second"), left("used"), left("own")), (11, 20, 8));
+        assert_eq!((files_left("second"), files_left("used"), files_left("own")), (11, 20, 8));
         let (second, _) = disk_of(&dir, "second", Limits::default());
         assert_eq!(second.get(name(19), 0).as_deref(), Some(&b"second"[..]));
-        // At last its own objects go, and never those of a cache that is open.
+        // A cache culls its own objects last, and never objects of another open cache.
         others.store(99, Relaxed);
         let put = cache.put(name(503), 0, b"x");
-        assert_eq!((put.culled, left("used"), left("own")), (8, 20, 0), "{put:?}");
+        assert_eq!((put.culled, files_left("used"), files_left("own")), (8, 20, 0), "{put:?}");
         assert_eq!(used.get(name(0), 0).as_deref(), Some(&b"used"[..]));
     }
 
     #[test]
-    fn below_stop_nothing_is_stored_and_reading_goes_on() {
+    fn below_stop_nothing_is_stored_and_reading_still_works() {
         let dir = TempDir::new("cache");
         let (cache, others) = small_disk(&dir, Limits { culls: false, ..Limits::default() });
         assert!(cache.put(version("a", "1"), 0, b"x").stored);

@@ -32,7 +32,7 @@ pub(crate) enum CacheError {
 pub(crate) enum OpenError {
     /// Another process, or another cache of this process, has the index open.
     #[error("another run of this source uses this cache")]
-    Taken,
+    InUse,
     /// The index cannot be read, and no new one can be made in its place.
     #[error(
         "the cache's index cannot be made; the folder holds only what can be fetched again, so it may be deleted"
@@ -46,7 +46,7 @@ pub(crate) enum OpenError {
 impl From<redb::DatabaseError> for OpenError {
     fn from(error: redb::DatabaseError) -> OpenError {
         match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => OpenError::Taken,
+            redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse,
             redb::DatabaseError::Storage(redb::StorageError::Io(error))
                 if error.kind() != io::ErrorKind::InvalidData =>
             {

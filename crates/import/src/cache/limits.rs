@@ -1,8 +1,9 @@
-//! [`Limits`]: how much of a disk a cache may fill, in the words of FS-Cache.
+//! [`Limits`]: how much of a disk a cache may fill. The terms are those of Linux's FS-Cache.
 //!
-//! There are three shares of a disk that must stay free, for blocks and for files. Above *run* the cache grows freely.
-//! Below *cull* it drops what was not used for the longest time, until *run* is reached again. Below *stop* it stores
-//! nothing. The names and the file's syntax are those of `/etc/cachefilesd.conf`.
+//! Three shares of the disk's blocks, and three shares of its files, bound the cache. While more than *run* is free,
+//! the cache grows freely. When less than *cull* is free, it removes the objects that were unused the longest, until
+//! *run* is free again. While less than *stop* is free, it stores nothing. The names and the file's syntax are those of
+//! `/etc/cachefilesd.conf`.
 
 use rustix::fs::StatVfs;
 use std::io::Read;
@@ -24,9 +25,9 @@ pub struct Shares {
 
 impl Shares {
     /// The shares in Debian's `/etc/cachefilesd.conf`.
-    pub const SHIPPED: Shares = Shares { run: 10, cull: 7, stop: 3 };
-    /// The shares that cachefilesd uses where its configuration file names none.
-    pub const UNSAID: Shares = Shares { run: 7, cull: 5, stop: 1 };
+    pub const DEBIAN: Shares = Shares { run: 10, cull: 7, stop: 3 };
+    /// The shares that cachefilesd uses by default.
+    pub const CACHEFILESD: Shares = Shares { run: 7, cull: 5, stop: 1 };
 
     fn check(self, letter: char) -> Result<(), ContentError> {
         match self.stop < self.cull && self.cull < self.run && self.run < 100 {
@@ -43,13 +44,13 @@ pub struct Limits {
     pub blocks: Shares,
     /// The shares of the files that the disk may have.
     pub files: Shares,
-    /// False: nothing is culled. The cache stores nothing below *stop*.
+    /// False: the cache never culls, and only stops storing below *stop*.
     pub culls: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { blocks: Shares::SHIPPED, files: Shares::SHIPPED, culls: true }
+        Limits { blocks: Shares::DEBIAN, files: Shares::DEBIAN, culls: true }
     }
 }
 
@@ -87,16 +88,16 @@ pub enum ContentError {
         line: usize,
         /// The command.
         command: String,
-        /// What stands behind the command.
+        /// The text after the command.
         value: String,
     },
-    /// `dir` without a folder.
+    /// The command `dir` has no folder.
     #[error("line {line}: dir has no folder: expected dir PATH")]
     Dir {
         /// The number of the line, from 1.
         line: usize,
     },
-    /// The line begins with a word that is no command.
+    /// The line begins with an unknown command.
     #[error(
         "line {line}: {command:?} is no command of cachefilesd.conf: expected dir, brun, bcull, bstop, frun, fcull, \
          fstop or nocull"
@@ -120,10 +121,10 @@ pub enum ContentError {
     },
 }
 
-/// Reads a file of `/etc/cachefilesd.conf`'s syntax: the limits, and the folder where it names one.
+/// Reads a file in the syntax of `/etc/cachefilesd.conf`. Returns the limits, and the folder of `dir` if there is one.
 ///
 /// # Errors
-/// What is wrong, with the line's number.
+/// [`LimitsError`] has the file, the line's number and what is wrong.
 pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError> {
     let failed = |why| LimitsError::Read { file: file.into(), why };
     let mut text = String::new();
@@ -133,7 +134,7 @@ pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError
 }
 
 fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), ContentError> {
-    let mut limits = Limits { blocks: Shares::UNSAID, files: Shares::UNSAID, culls: true };
+    let mut limits = Limits { blocks: Shares::CACHEFILESD, files: Shares::CACHEFILESD, culls: true };
     let mut folder = None;
     for (number, text) in text.lines().enumerate() {
         let (line, text) = (number + 1, text.trim());
@@ -157,7 +158,7 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), ContentError> {
             "fcull" => limits.files.cull = share()?,
             "fstop" => limits.files.stop = share()?,
             "nocull" => limits.culls = false,
-            // These keywords concern only the kernel's own cache.
+            // These commands are only for the kernel's cache.
             "tag" | "secctx" | "culltable" | "debug" | "resume_thresholds" => {}
             _ => return Err(ContentError::Command { line, command: name.to_owned() }),
         }
@@ -172,7 +173,7 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), ContentError> {
 pub struct Free {
     /// Blocks that are free for this user, and all blocks.
     pub blocks: (u64, u64),
-    /// Files that are free, and all files. 0 of 0 where the file system does not count them.
+    /// Files that are free, and all files. Both are 0 if the file system has no limit of files.
     pub files: (u64, u64),
 }
 
@@ -201,9 +202,9 @@ mod tests {
         let (limits, folder) = parse(shipped).unwrap();
         assert_eq!((limits, folder), (Limits::default(), Some(PathBuf::from("/var/cache/fscache"))));
         let (unsaid, folder) = parse("nocull\nfstop 2%\n").unwrap();
-        assert_eq!(unsaid.files, Shares { stop: 2, ..Shares::UNSAID });
-        assert!(!unsaid.culls && folder.is_none() && unsaid.blocks == Shares::UNSAID);
-        for (bad, said) in [
+        assert_eq!(unsaid.files, Shares { stop: 2, ..Shares::CACHEFILESD });
+        assert!(!unsaid.culls && folder.is_none() && unsaid.blocks == Shares::CACHEFILESD);
+        for (bad, expected) in [
             ("brun 10", "line 1: brun"),
             ("\nbcull x%", "line 2: bcull"),
             ("brun 300%", "no share"),
@@ -214,7 +215,7 @@ mod tests {
             ("colour red", "\"colour\""),
         ] {
             let error = parse(bad).unwrap_err().to_string();
-            assert!(error.contains(said), "{bad:?}: {error}");
+            assert!(error.contains(expected), "{bad:?}: {error}");
         }
         assert!(read_config(Path::new("/no/such/file")).unwrap_err().to_string().contains("/no/such/file"));
     }

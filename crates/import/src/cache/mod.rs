@@ -1,13 +1,14 @@
 //! The disk cache: parts of remote objects, and texts that were extracted, kept between runs.
 //!
 //! [`DiskCache`] keeps each version of an object as one sparse file. An index ([`index`]) says which parts of the file
-//! are there. A part is found by the object, its version token and its offset. The cache hands a part out only if its
-//! length and digest are as recorded. So a damaged part, an older version or a missing file counts as not cached.
-//! [`limits`] says how much of the disk is filled, and `culling` makes room. [`texts`] keeps the text of a document.
-//! Nothing here makes a run fail: after `FAILURES_MAX` failures in a row the cache is not used any more.
+//! are stored. A part is found by the object, its version token and its offset. The cache returns a part only if its
+//! length and digest equal those in the index. So a damaged part, an older version or a missing file counts as not
+//! cached. [`limits`] says how much of the disk is filled, and `culling` removes objects. [`texts`] stores the text of
+//! a document. A failure of the cache never makes a run fail: after `FAILURES_MAX` failures in a row the run works
+//! without the cache.
 //!
-//! Each source has a cache of its own in the user's folder, because a process locks the index of a cache that it has
-//! open. So runs that read different sources at once all have a cache.
+//! Each source has a cache of its own in the user's folder, because a process locks the index of an open cache. So runs
+//! that read different sources at the same time all have a cache.
 
 mod culling;
 mod error;
@@ -26,16 +27,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// The name of the folder that holds everything. It lies in the folder that the user names. No file outside of it is
-/// touched.
+/// The name of the folder of all caches, in the folder that the user names. The cache touches no file outside of it.
 const FOLDER: &str = "strand-cache";
 /// Longest part in bytes.
 pub const PART_BYTES_MAX: usize = 16 << 20;
 /// Number of failures in a row after which the cache is not used any more.
 const FAILURES_MAX: u32 = 8;
-/// How often a cache that another process has open is asked for. The other process may be culling it, which is short.
+/// Maximum number of attempts to open a cache that another process has open. If that process only culls the cache, it
+/// closes the cache soon.
 const OPENS_MAX: u32 = 10;
-/// The pause between two of these attempts.
+/// The pause between two attempts to open a cache.
 const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where a cache is, and how much of the disk it may fill.
@@ -76,7 +77,7 @@ pub struct Put {
     pub culled: u64,
 }
 
-/// What a run read from a cache, and stored in it.
+/// Counts a run's reads from a cache and writes to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Parts of objects that were read from the cache.
@@ -93,8 +94,8 @@ pub struct CacheCounts {
     pub refused: u64,
     /// Number of objects that were culled to make room.
     pub culled: u64,
-    /// Why the cache is not used any more.
-    pub aside: Option<String>,
+    /// Why the run works without the cache. `None` while the cache is in use.
+    pub disabled_reason: Option<String>,
 }
 
 impl CacheCounts {
@@ -108,7 +109,7 @@ impl CacheCounts {
             stored_bytes: self.stored_bytes + other.stored_bytes,
             refused: self.refused + other.refused,
             culled: self.culled + other.culled,
-            aside: self.aside.or(other.aside),
+            disabled_reason: self.disabled_reason.or(other.disabled_reason),
         }
     }
     fn count(&mut self, put: Put, bytes: usize) {
@@ -118,10 +119,10 @@ impl CacheCounts {
     }
 }
 
-/// Returns how much is free on the disk of a path.
+/// Returns how much of a path's disk is free.
 type Probe = dyn Fn(&Path) -> io::Result<Free> + Send + Sync;
 
-/// The cache of a source on a disk. The runs of one process share it. Other processes cannot open it meanwhile.
+/// The cache of one source on a disk. The runs of a process share it. Other processes cannot open it at the same time.
 pub struct DiskCache {
     /// The folder of this cache. The caches of other sources lie beside it.
     folder: PathBuf,
@@ -134,17 +135,17 @@ struct State {
     index: Index,
     is_culling: bool,
     failures: u32,
-    aside: Option<String>,
+    disabled_reason: Option<String>,
 }
 
 /// The open caches of this process, by their folders.
 static OPEN: Mutex<Vec<(PathBuf, Weak<DiskCache>)>> = Mutex::new(Vec::new());
 
 impl DiskCache {
-    /// Opens the cache of `source`, or takes the one of this process.
+    /// Opens the cache of `source`, or returns it if this process has it open already.
     ///
     /// # Errors
-    /// The reason why the cache cannot be used, for a person: another process has it, or the folder cannot be written.
+    /// When another process has the cache open, or when the folder cannot be written.
     pub(crate) fn open(options: &CacheOptions, source: &[u8]) -> Result<Arc<DiskCache>, CacheError> {
         let name = u128::from_le_bytes(digest(source));
         let folder = options.folder.join(FOLDER).join(format!("{name:032x}"));
@@ -165,12 +166,12 @@ impl DiskCache {
     fn with(folder: PathBuf, limits: Limits, probe: Box<Probe>) -> Result<DiskCache, CacheError> {
         let mut opened = Index::open(&folder);
         for _ in 1..OPENS_MAX {
-            let Err(OpenError::Taken) = opened else { break };
+            let Err(OpenError::InUse) = opened else { break };
             std::thread::sleep(OPEN_PAUSE);
             opened = Index::open(&folder);
         }
         let index = opened.map_err(|error| CacheError::Open { folder: folder.clone(), error })?;
-        let state = State { index, is_culling: false, failures: 0, aside: None };
+        let state = State { index, is_culling: false, failures: 0, disabled_reason: None };
         Ok(DiskCache { folder, limits, probe, state: Mutex::new(state) })
     }
 
@@ -178,11 +179,11 @@ impl DiskCache {
     pub fn get(&self, of: Version, offset: u64) -> Option<Vec<u8>> {
         let (len, expected) = {
             let mut state = self.state();
-            if state.aside.is_some() {
+            if state.disabled_reason.is_some() {
                 return None;
             }
             let found = state.index.find(of.object, of.version, offset);
-            state.judge(found)??
+            state.count_failure(found)??
         };
         let mut bytes = vec![0; (len as usize).min(PART_BYTES_MAX)];
         let read = File::open(of.path(&self.folder)).and_then(|file| file.read_exact_at(&mut bytes, offset));
@@ -191,14 +192,14 @@ impl DiskCache {
         }
         let mut state = self.state();
         let removed = state.index.remove(of.object);
-        state.judge(removed);
+        state.count_failure(removed);
         None
     }
 
     /// Stores the part at `offset`, if there is room.
     pub fn put(&self, of: Version, offset: u64, bytes: &[u8]) -> Put {
         let mut put = Put::default();
-        if bytes.len() > PART_BYTES_MAX || self.state().aside.is_some() {
+        if bytes.len() > PART_BYTES_MAX || self.state().disabled_reason.is_some() {
             return put;
         }
         match self.make_room() {
@@ -220,22 +221,22 @@ impl DiskCache {
         let stored = match written {
             Ok(()) => state.index.insert(of.object, of.version, offset, bytes),
             Err(error) => {
-                // A half-written part is removed. It would fill the disk for nothing.
+                // Remove the half-written part, which nobody could use.
                 let _ = state.index.remove(of.object);
                 let _ = std::fs::remove_file(&path);
                 Err(CacheError::File { path, error })
             }
         };
-        put.stored = state.judge(stored).is_some();
+        put.stored = state.count_failure(stored).is_some();
         if put.stored {
             state.failures = 0;
         }
         put
     }
 
-    /// The reason why the cache is not used any more. `None` while it is used.
-    pub fn aside(&self) -> Option<String> {
-        self.state().aside.clone()
+    /// The reason why runs work without this cache. `None` while the cache is in use.
+    pub fn disabled_reason(&self) -> Option<String> {
+        self.state().disabled_reason.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -244,15 +245,15 @@ impl DiskCache {
 }
 
 impl State {
-    /// Returns the value, and counts an error as a failure. Only a part that was stored ends a row of failures, because
-    /// reads still succeed on a full disk.
-    fn judge<T>(&mut self, result: Result<T, CacheError>) -> Option<T> {
+    /// Returns the value of `result`, and counts an error as a failure. A success does not reset the count: only a
+    /// stored part does, because reads succeed even on a full disk.
+    fn count_failure<T>(&mut self, result: Result<T, CacheError>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
     fn fail(&mut self, error: CacheError) {
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
-            self.aside = Some(error.to_string());
+            self.disabled_reason = Some(error.to_string());
         }
     }
 }
@@ -271,15 +272,15 @@ pub struct CacheUse {
 }
 
 impl CacheUse {
-    /// Opens the cache of `source`. If that fails, the run goes on without a cache, and says why.
+    /// Opens the cache of `source`. If that fails, the run works without a cache, and the counts have the reason.
     pub fn open(options: &CacheOptions, source: &[u8]) -> CacheUse {
-        let (cache, aside) = match DiskCache::open(options, source) {
+        let (cache, disabled_reason) = match DiskCache::open(options, source) {
             Ok(cache) => (Some(cache), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        CacheUse { cache, counts: CacheCounts { aside, ..CacheCounts::default() }.into() }
+        CacheUse { cache, counts: CacheCounts { disabled_reason, ..CacheCounts::default() }.into() }
     }
-    /// A part of an object.
+    /// Returns a part of an object. `None` when the cache does not have it. Counts a hit or a miss.
     pub(crate) fn part(&self, of: Version, offset: u64) -> Option<Vec<u8>> {
         let found = self.cache.as_ref()?.get(of, offset);
         let counts = &mut *self.counts.borrow_mut();
@@ -304,7 +305,7 @@ impl CacheUse {
         self.counts.borrow_mut().texts += 1;
         Some(text)
     }
-    /// Stores a part, or the text of a document.
+    /// Stores a part of an object, or the text of a document.
     pub(crate) fn keep(&self, of: Version, offset: u64, bytes: &[u8]) {
         if let Some(cache) = &self.cache {
             let put = cache.put(of, offset, bytes);
@@ -314,8 +315,8 @@ impl CacheUse {
     /// The counts so far.
     pub fn counts(&self) -> CacheCounts {
         let mut counts = self.counts.borrow().clone();
-        let aside = self.cache.as_ref().and_then(|cache| cache.aside());
-        counts.aside = counts.aside.or(aside);
+        let disabled_reason = self.cache.as_ref().and_then(|cache| cache.disabled_reason());
+        counts.disabled_reason = counts.disabled_reason.or(disabled_reason);
         counts
     }
 }
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_survive_a_restart_and_belong_to_one_version() {
+    fn blocks_survive_a_restart_and_belong_to_one_version() {
         let dir = TempDir::new("cache");
         let large = vec![7; 300_000];
         {
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_gone_is_not_handed_out() {
+    fn damaged_or_missing_files_are_not_returned() {
         let dir = TempDir::new("cache");
         let cache = open(&dir);
         for damage in 0..4 {
@@ -398,12 +399,12 @@ mod tests {
                 _ => std::fs::write(file, b"").unwrap(),
             }
             assert!(cache.get(version("a", "1"), 0).is_none(), "damage {damage}");
-            assert!(files(&dir).is_empty() && cache.aside().is_none());
+            assert!(files(&dir).is_empty() && cache.disabled_reason().is_none());
         }
     }
 
     #[test]
-    fn a_cache_that_was_not_closed_or_whose_index_is_damaged_begins_anew() {
+    fn a_cache_that_was_not_closed_or_has_a_damaged_index_is_emptied() {
         let dir = TempDir::new("cache");
         drop(open(&dir));
         // A file that no index knows, as a killed process leaves it.
@@ -427,19 +428,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_cannot_write_steps_aside() {
+    fn a_cache_that_cannot_write_is_disabled() {
         let dir = TempDir::new("cache");
         let cache = open(&dir);
         // There is a file in place of the folder of objects, so nothing can be written below it.
         std::fs::write(format!("{}/objects", own(&dir)), b"").unwrap();
         for i in 0..FAILURES_MAX {
-            assert!(cache.aside().is_none(), "after {i}");
+            assert!(cache.disabled_reason().is_none(), "after {i}");
             assert!(!cache.put(version("a", "1"), 0, b"x").stored);
         }
-        assert!(cache.aside().is_some());
+        assert!(cache.disabled_reason().is_some());
         let folder = Path::new(&own(&dir)).join("objects");
         let counted = CacheUse::open(&CacheOptions { folder, limits: roomy() }, SOURCE);
-        assert!(counted.counts().aside.is_some_and(|why| why.contains("objects")));
+        assert!(counted.counts().disabled_reason.is_some_and(|why| why.contains("objects")));
         assert!(counted.part(version("a", "1"), 0).is_none());
     }
 }

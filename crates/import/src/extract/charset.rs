@@ -1,29 +1,30 @@
 //! Character sets: whether bytes are text, and the text itself.
 //!
-//! A byte order mark decides first. Without one, the bytes are UTF-16 if every other byte is zero, or ISO-2022-JP if a page
-//! says so and has an escape; both are valid UTF-8, too. Otherwise valid UTF-8 is UTF-8. Else the character set that a page
-//! names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
+//! A byte order mark decides first. Without one, the bytes are UTF-16 if every other byte is zero, or ISO-2022-JP if a
+//! page says so and has an escape; both are valid UTF-8, too. Otherwise valid UTF-8 is UTF-8. Else the character set
+//! that a page names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
 use std::borrow::Cow;
 
-/// Bytes at the beginning of a page in which it may name its character set.
+/// Number of bytes at the beginning of a page in which the name of its character set is searched.
 const META_BYTES: usize = 1024;
-/// Bytes that the guess reads.
+/// Number of bytes from which the character set is guessed.
 const GUESS_BYTES: usize = 64 * 1024;
 /// The byte with which ISO-2022-JP changes the meaning of the bytes after it.
 const ESCAPE: u8 = 0x1b;
 
-/// True when a document that begins so is text in some character set.
+/// True when a document with this beginning is text in some character set.
 pub(super) fn is_text(beginning: &[u8]) -> bool {
     if Encoding::for_bom(beginning).is_some() || utf_16(beginning).is_some() {
         return true;
     }
-    // Text has almost none of these: at most one in 100 bytes, and never a zero. Escape is allowed for ISO-2022-JP and
-    // for terminals' colours.
-    let is_odd = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
-    !beginning.contains(&0) && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
+    // Text has at most one control character in 100 bytes, and never a zero. Escape is allowed, because ISO-2022-JP and
+    // the colours of terminals use it.
+    let is_control_byte = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
+    !beginning.contains(&0)
+        && beginning.iter().filter(|b| is_control_byte(b)).count() * 100 <= beginning.len()
 }
 
 /// The text of a document.
@@ -41,7 +42,7 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
         return encoding.decode_without_bom_handling(&bytes[mark_bytes..]).0;
     }
     let escaped = declared.filter(|encoding| *encoding == ISO_2022_JP && bytes.contains(&ESCAPE));
-    if let Some(encoding) = utf_16(&bytes[..bytes.len().min(super::LOOK_BYTES)]).or(escaped) {
+    if let Some(encoding) = utf_16(&bytes[..bytes.len().min(super::SNIFF_BYTES)]).or(escaped) {
         return encoding.decode_without_bom_handling(bytes).0;
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -78,9 +79,10 @@ fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
     let label = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
     let is_label = |b: &&u8| b.is_ascii_alphanumeric() || b"-_:.".contains(b);
     let label: Vec<u8> = label.iter().take(40).take_while(is_label).copied().collect();
-    // The page could be read as ASCII up to here. So it is not UTF-16, whatever it names.
+    // The page up to here is ASCII, so it cannot be UTF-16, even if it says so.
     let named = Encoding::for_label(&label)?;
-    // A name that browsers refuse for safety (iso-2022-kr) would make one replacement character of the whole page.
+    // Ignore names that browsers refuse for safety (iso-2022-kr): they decode a whole page to one replacement
+    // character.
     (named != REPLACEMENT).then(|| if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
 }
 
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_its_character_set() {
+    fn the_character_set_of_a_page_is_detected() {
         for head in [
             "<meta charset=koi8-r>",
             "<?xml version='1.0' encoding='KOI8-R'?>",
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_text() {
+    fn binary_bytes_are_not_text() {
         assert!(!is_text(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"));
         assert!(!is_text(&(0..=255).collect::<Vec<u8>>()));
         assert!(is_text(b"") && is_text(b"\x1b[1mbold\x1b[0m and more text that is longer than its colours"));

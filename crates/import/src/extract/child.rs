@@ -1,12 +1,14 @@
-//! [`Extractor`]: one process for a run. It extracts the run's documents, and it may die of one of them.
+//! [`Extractor`]: a child process that extracts the documents of a run, so that a hostile document cannot crash the
+//! run.
 //!
-//! The run starts the process at the first document that needs it and uses the process again for each further one. A
-//! socket pair carries a document there and its fields back. The process has [`ExtractorProgram::memory_bytes`] of
-//! memory and [`ExtractorProgram::time`] for a document. The run kills a process that takes longer. After a death a
-//! new process takes the document. If that process dies too, the document has failed. Small documents stay in the run's
-//! own process: their size bounds the work, and the way through the socket would cost more than the work.
+//! The run starts the process at the first document that needs one, and uses it for all further documents. The run
+//! sends a document over a socket pair and receives the document's fields. The process gives a document up after
+//! [`TIME_MAX`]. A process that does not answer within [`ExtractorProgram::time`] is killed, and the document has
+//! failed. The process may use [`ExtractorProgram::memory_bytes`] of memory. If the process dies, a new process
+//! extracts the document. If that process dies too, the document has failed. Small documents are extracted in the run's
+//! own process: their size bounds the work, and sending them over the socket would cost more than the work.
 //!
-//! [`serve`] is the other end of the socket.
+//! The process runs [`serve`].
 
 use super::pdf::PROCESS_BYTES as PDF_PROCESS_BYTES;
 use super::{Content, DOCUMENT_BYTES_MAX, ExtractError, TIME_MAX};
@@ -22,21 +24,23 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Pages and tables up to this size are extracted in the run's own process.
+/// Pages, JSON values and tables up to this number of bytes are extracted in the run's own process.
 pub const IN_PLACE_BYTES_MAX: usize = 64 << 10;
 /// Maximum memory of the process in bytes. The kernel applies the limit to the address space.
 pub const CHILD_MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// How much longer than [`TIME_MAX`] the run waits. The process itself gives up at [`TIME_MAX`], and says so.
+/// Time that the run waits in addition to [`TIME_MAX`]. The process checks [`TIME_MAX`] only between two pieces of a
+/// document. Then it answers with an error and lives on, which is cheaper than a kill and a new process.
 const GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of the process's answer to one document.
 const ANSWER_BYTES_MAX: u64 = 2 * DOCUMENT_BYTES_MAX;
-/// Bytes that are written or read at a time. Between two blocks the run looks at the deadline.
+/// Maximum number of bytes of one read or write on the socket. The run checks the deadline between two calls.
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes before a document: its kind (two bytes) and its length.
 const REQUEST_HEAD_BYTES: usize = 10;
 /// Bytes before an answer: whether all of the document could be read, and the length of the answer.
 const ANSWER_HEAD_BYTES: usize = 9;
-/// The process gives free memory back at once, because nothing in it needs memory before the next document.
+/// Settings of the process's allocator: return free memory to the system at once. Between two documents the process
+/// needs none.
 const ALLOCATOR: [(&str, &str); 1] =
     [("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,background_thread:false")];
 
@@ -49,7 +53,7 @@ pub struct ExtractorProgram {
     pub arguments: Vec<OsString>,
     /// The address space of a process, in bytes.
     pub memory_bytes: u64,
-    /// The longest time for one document.
+    /// The run kills the process when one document takes longer. 25 s by default: [`TIME_MAX`] and 5 s more.
     pub time: Duration,
 }
 
@@ -65,7 +69,7 @@ impl ExtractorProgram {
     }
 }
 
-/// Extracts the documents of a run. Without a program all of them are extracted in this process.
+/// Extracts the documents of a run. Without a program, the run's own process extracts all documents.
 #[derive(Default)]
 pub struct Extractor {
     program: Option<ExtractorProgram>,
@@ -74,10 +78,24 @@ pub struct Extractor {
     started: u64,
 }
 
-/// The reason why a process gave no answer.
-enum Broken {
-    Late,
-    Ended(String),
+/// The reason why a process gave no valid answer.
+#[derive(Debug)]
+enum NoAnswer {
+    /// The deadline passed.
+    Timeout,
+    /// The socket closed or failed.
+    Disconnected(io::Error),
+    /// The bytes that the process sent are not an answer. The text says what is wrong with them.
+    Invalid(String),
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(error: io::Error) -> NoAnswer {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NoAnswer::Timeout,
+            _ => NoAnswer::Disconnected(error),
+        }
+    }
 }
 
 impl Extractor {
@@ -107,7 +125,7 @@ impl Extractor {
             return super::extract(content, bytes, fields);
         };
         let program = program.clone();
-        let mut died = false;
+        let mut is_retry = false;
         loop {
             let mut child = match self.child.take() {
                 Some(child) => child,
@@ -117,14 +135,16 @@ impl Extractor {
                 Ok((answer, failure)) => {
                     self.child = Some(child);
                     fields.add(answer);
-                    return failure.map_or(Ok(()), |told| Err(ExtractError::Reported(told)));
+                    return failure.map_or(Ok(()), |reason| Err(ExtractError::Reported(reason)));
                 }
-                Err(Broken::Late) => return Err(ExtractError::Late(program.time)),
-                // The process may have been killed, or the document before may be the cause of its death. So a second
-                // process tries this document.
-                Err(Broken::Ended(_)) if !died => died = true,
-                Err(Broken::Ended(how)) => {
-                    return Err(ExtractError::BrokeOff { how, memory_mib: program.memory_bytes >> 20 });
+                Err(NoAnswer::Timeout) => return Err(ExtractError::Timeout(program.time)),
+                // Something else may have killed the process, or the document before this one may be the cause. So a
+                // second process tries this document.
+                Err(_) if !is_retry => is_retry = true,
+                Err(NoAnswer::Invalid(problem)) => return Err(ExtractError::InvalidAnswer { problem }),
+                Err(NoAnswer::Disconnected(error)) => {
+                    let how = child.end().unwrap_or_else(|| error.to_string());
+                    return Err(ExtractError::Died { how, memory_mib: program.memory_bytes >> 20 });
                 }
             }
         }
@@ -138,7 +158,7 @@ impl Extractor {
     }
 }
 
-/// True when a document may be expensive or hostile enough to need a process that may die.
+/// True when a document may be so expensive or hostile that it must be extracted in a child process.
 fn is_for_a_child(content: Content, len: usize) -> bool {
     match content {
         // A zip of XML unpacks to much more than its size.
@@ -168,35 +188,34 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()?;
         let running = Running { child, socket, _loan: loan };
-        // The bound is set before the process gets a byte that could make it grow. The process writes no core file when
-        // it dies.
+        // The limits are set before the process gets a document that could make it grow. A limit of 0 for core files: a
+        // crash writes none.
         let pid = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw);
-        for (resource, most) in [(Resource::As, program.memory_bytes), (Resource::Core, 0)] {
-            prlimit(pid, resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        for (resource, limit) in [(Resource::As, program.memory_bytes), (Resource::Core, 0)] {
+            prlimit(pid, resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
         }
         Ok(running)
     }
 
-    /// Sends the document and receives the answer.
+    /// Sends the document and receives the answer: the fields, and the reason why not all of the document could be
+    /// read.
     fn ask(
         &mut self,
         content: Content,
         bytes: &[u8],
         deadline: Instant,
-    ) -> Result<(Fields, Option<String>), Broken> {
-        converse(&self.socket, content, bytes, deadline).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Broken::Late,
-            _ => {
-                // The process has ended, or its answer is invalid. In both cases it must not go on.
-                let _ = self.child.kill();
-                Broken::Ended(match self.child.wait() {
-                    Ok(status) => match status.signal() {
-                        Some(signal) => format!("the process ended by signal {signal}"),
-                        None => format!("the process ended with {}", status.code().unwrap_or_default()),
-                    },
-                    Err(error) => error.to_string(),
-                })
-            }
+    ) -> Result<(Fields, Option<String>), NoAnswer> {
+        converse(&self.socket, content, bytes, deadline)
+    }
+
+    /// Ends a process whose socket is closed. Returns how the process ended, in words.
+    fn end(mut self) -> Option<String> {
+        // A process that still runs, with its socket closed, is of no use.
+        let _ = self.child.kill();
+        let status = self.child.wait().ok()?;
+        Some(match status.signal() {
+            Some(signal) => format!("the process ended by signal {signal}"),
+            None => format!("the process ended with {}", status.code().unwrap_or_default()),
         })
     }
 }
@@ -209,13 +228,14 @@ impl Drop for Running {
     }
 }
 
+/// Sends a document over the socket and receives the answer.
 fn converse(
     mut socket: &UnixStream,
     content: Content,
     bytes: &[u8],
     deadline: Instant,
-) -> io::Result<(Fields, Option<String>)> {
-    let left = || match deadline.saturating_duration_since(Instant::now()) {
+) -> Result<(Fields, Option<String>), NoAnswer> {
+    let time_left = || match deadline.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
         left => Ok(Some(left)),
     };
@@ -224,7 +244,7 @@ fn converse(
     for piece in std::iter::once(&head[..]).chain(bytes.chunks(PIECE_BYTES)) {
         let mut rest = piece;
         while !rest.is_empty() {
-            socket.set_write_timeout(left()?)?;
+            socket.set_write_timeout(time_left()?)?;
             let written = uninterrupted(|| socket.write(rest))?;
             rest = &rest[written..];
         }
@@ -234,7 +254,7 @@ fn converse(
         while answer.len() < len {
             let at = answer.len();
             answer.resize(len.min(at + PIECE_BYTES), 0);
-            socket.set_read_timeout(left()?)?;
+            socket.set_read_timeout(time_left()?)?;
             let got = uninterrupted(|| socket.read(&mut answer[at..]))?;
             answer.truncate(at + got);
             if got == 0 {
@@ -244,11 +264,12 @@ fn converse(
         Ok(())
     };
     read_to(&mut answer, ANSWER_HEAD_BYTES)?;
-    let nonsense = || io::Error::from(io::ErrorKind::InvalidData);
-    let (is_whole, len) = answer.split_first().ok_or_else(nonsense)?;
-    let (is_whole, len) = (*is_whole == 1, u64::from_le_bytes(len.try_into().map_err(|_| nonsense())?));
+    let (is_whole, len) = answer.split_first_chunk::<1>().expect("ANSWER_HEAD_BYTES were read");
+    let len = u64::from_le_bytes(len.try_into().expect("ANSWER_HEAD_BYTES were read"));
+    let is_whole = *is_whole == [1];
     if len > ANSWER_BYTES_MAX {
-        return Err(nonsense());
+        let problem = format!("a length of {len} bytes, at most {ANSWER_BYTES_MAX} are allowed");
+        return Err(NoAnswer::Invalid(problem));
     }
     answer.clear();
     read_to(&mut answer, len as usize)?;
@@ -256,27 +277,30 @@ fn converse(
     let reason = match is_whole {
         true => None,
         false => {
-            let reason = crate::fields::take(&mut rest).ok_or_else(nonsense)?;
+            let problem = || NoAnswer::Invalid(format!("no reason of a failure in {len} bytes"));
+            let reason = crate::fields::take(&mut rest).ok_or_else(problem)?;
             Some(String::from_utf8_lossy(reason).into_owned())
         }
     };
-    Ok((Fields::decode(rest).ok_or_else(nonsense)?, reason))
+    let problem = || NoAnswer::Invalid(format!("{} bytes are not a list of fields", rest.len()));
+    Ok((Fields::decode(rest).ok_or_else(problem)?, reason))
 }
 
-/// Repeats a call that a signal interrupted.
-fn uninterrupted(mut ask: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+/// Makes a system call, again if a signal interrupted it.
+fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        match ask() {
+        match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
     }
 }
 
-/// Extracts documents that come over the socket, until the other end closes it. The process ends when its parent does.
+/// Runs in the child process: extracts the documents that the socket brings until the run closes the socket. The kernel
+/// kills the process when the run's process ends.
 ///
 /// # Errors
-/// Errors of the socket.
+/// Errors of the socket, and [`io::ErrorKind::InvalidData`] for a request that is not valid.
 pub fn serve(mut socket: UnixStream) -> io::Result<()> {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut document = Vec::new();
@@ -286,12 +310,15 @@ pub fn serve(mut socket: UnixStream) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             done => done?,
         }
-        let nonsense = || io::Error::from(io::ErrorKind::InvalidData);
+        let invalid = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
         let (code, len) = head.split_at(2);
-        let content = Content::from_code([code[0], code[1]]).ok_or_else(nonsense)?;
-        let len = u64::from_le_bytes(len.try_into().map_err(|_| nonsense())?);
+        let unknown = || invalid(format!("unknown kind of document {code:?}"));
+        let content = Content::from_code([code[0], code[1]]).ok_or_else(unknown)?;
+        let len = u64::from_le_bytes(len.try_into().expect("REQUEST_HEAD_BYTES are two and eight"));
         if len > DOCUMENT_BYTES_MAX {
-            return Err(nonsense());
+            return Err(invalid(format!(
+                "a document of {len} bytes, at most {DOCUMENT_BYTES_MAX} are allowed"
+            )));
         }
         document.clear();
         document.reserve_exact(len as usize);
@@ -339,11 +366,11 @@ mod tests {
         ] {
             let (fields, failure) = converse(&ours, content, document.as_bytes(), far()).unwrap();
             let mut expected = Fields::default();
-            let told = super::super::extract(content, document.as_bytes(), &mut expected);
+            let result = super::super::extract(content, document.as_bytes(), &mut expected);
             assert!(fields.present().eq(expected.present()), "{content:?}");
             assert_eq!(
                 (failure, is_whole),
-                (told.err().map(|error| error.to_string()), fields_are_whole(&expected, body, is_whole))
+                (result.err().map(|error| error.to_string()), fields_are_whole(&expected, body, is_whole))
             );
         }
         let (fields, _) = converse(&ours, Content::Json, br#"{"a":{"b":1}}"#, far()).unwrap();
@@ -360,14 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_late_is_killed_and_one_that_ends_is_told() {
+    fn a_slow_process_is_killed_and_the_signal_of_a_dead_process_is_reported() {
         let mut fields = Fields::default();
         let slow = ExtractorProgram { time: Duration::from_millis(50), ..sh("exec sleep 1000") };
         let mut extractor = Extractor::new(Some(slow), Memory::default());
         let late = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
         assert_eq!(late.to_string(), "its extraction took more than 1 s");
         assert!(extractor.child.is_none());
-        for (script, told) in [
+        for (script, expected) in [
             (
                 "kill -SEGV $$",
                 "the extractor died of this document twice (the process ended by signal 11; its limit is 1024 MiB of memory)",
@@ -379,7 +406,7 @@ mod tests {
         ] {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());
             let ended = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-            assert_eq!((ended.to_string().as_str(), extractor.started()), (told, 2));
+            assert_eq!((ended.to_string().as_str(), extractor.started()), (expected, 2));
         }
         let none = ExtractorProgram::new("/no/such/program", []);
         let mut extractor = Extractor::new(Some(none), Memory::default());
@@ -388,26 +415,36 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_talks_nonsense_is_not_believed() {
-        // The first process claims an answer of 2^56 bytes. The second claims that all was read, and sends bytes that
-        // are no fields.
-        for script in [r"printf '\001\0\0\0\0\0\0\0\001' >&0", r"printf '\001\003\0\0\0\0\0\0\0abc' >&0"] {
-            let mut extractor = Extractor::new(Some(sh(script)), Memory::default());
+    fn an_invalid_answer_is_reported_as_such_and_gives_no_fields() {
+        for (answer, problem) in [
+            (
+                r"'\001\0\0\0\0\0\0\0\001'",
+                "a length of 72057594037927936 bytes, at most 134217728 are allowed",
+            ),
+            (r"'\001\003\0\0\0\0\0\0\0abc'", "3 bytes are not a list of fields"),
+            (r"'\0\003\0\0\0\0\0\0\0abc'", "no reason of a failure in 3 bytes"),
+        ] {
+            // The script reads the request first: a process that ends with unread bytes resets the connection.
+            let script = format!("head -c {} >/dev/null; printf {answer} >&0", REQUEST_HEAD_BYTES + 1);
+            let mut extractor = Extractor::new(Some(sh(&script)), Memory::default());
             let mut fields = Fields::default();
-            let told = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-            assert!(matches!(told, ExtractError::BrokeOff { .. }) && fields.present().count() == 0, "{told}");
+            let error = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
+            let expected =
+                format!("the extractor answered this document twice with invalid bytes: {problem}");
+            assert_eq!((error.to_string(), extractor.started()), (expected, 2));
+            assert_eq!(fields.present().count(), 0);
         }
     }
 
     #[test]
-    fn a_new_process_takes_the_document_of_one_that_had_ended() {
+    fn a_new_process_reads_the_document_when_the_old_one_had_ended() {
         let mut extractor = Extractor::new(Some(sh("exit 3")), Memory::default());
-        // A process that was started before, and has ended.
-        let mut gone = Running::start(&sh("exit 0"), Memory::default().for_extractor(b"")).unwrap();
-        gone.child.wait().unwrap();
-        extractor.child = Some(gone);
-        let told = extractor.extract(Content::Word, b"x", b"a.docx", &mut Fields::default()).unwrap_err();
-        assert!(extractor.started() == 1 && matches!(told, ExtractError::BrokeOff { .. }), "{told}");
+        // The extractor's present process has ended.
+        let mut exited = Running::start(&sh("exit 0"), Memory::default().for_extractor(b"")).unwrap();
+        exited.child.wait().unwrap();
+        extractor.child = Some(exited);
+        let error = extractor.extract(Content::Word, b"x", b"a.docx", &mut Fields::default()).unwrap_err();
+        assert!(extractor.started() == 1 && matches!(error, ExtractError::Died { .. }), "{error}");
     }
 
     #[test]

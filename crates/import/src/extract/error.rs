@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Why a document could not be read, or not all of it. The text becomes the reason of a dead letter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExtractError {
-    /// The extraction was given up after this time.
+    /// The extraction was stopped after this time.
     #[error("its extraction took more than {:.0} s", .0.as_secs_f64().ceil())]
-    Late(Duration),
+    Timeout(Duration),
     /// The zip of an office file is damaged, or goes beyond a bound.
     #[error("the office file cannot be unpacked: {0}")]
     Zip(io::Error),
@@ -27,16 +27,16 @@ pub(crate) enum ExtractError {
         error: quick_xml::Error,
     },
     /// The cells of a spreadsheet share too many strings.
-    #[error("its strings have more than {bytes_max} bytes")]
+    #[error("the shared strings of the spreadsheet have more than {bytes_max} bytes")]
     Strings {
         /// The bound.
         bytes_max: usize,
     },
     /// A document with the name of a JSON file is not JSON.
-    #[error("it is no JSON: {0}")]
+    #[error("the document is not valid JSON: {0}")]
     Json(serde_json::Error),
     /// A document with the name of a table cannot be divided into rows.
-    #[error("it is no table: {0}")]
+    #[error("the document is not a table: {0}")]
     Table(csv::Error),
     /// No program reads PDF on this machine.
     #[error(
@@ -54,8 +54,8 @@ pub(crate) enum ExtractError {
         /// The operating system's error.
         error: io::Error,
     },
-    /// The conversation with the program that reads PDF broke.
-    #[error("pdftotext broke off: {0}")]
+    /// The program that reads PDF gave no answer, for this reason.
+    #[error("pdftotext gave no answer: {0}")]
     Pdf(String),
     /// The program that reads PDF refused the document.
     #[error("pdftotext cannot read it: {complaint}")]
@@ -66,15 +66,21 @@ pub(crate) enum ExtractError {
     /// The process that extracts documents cannot be started.
     #[error("the extractor cannot be started: {0}")]
     Start(io::Error),
-    /// The process that extracts documents died of this document, twice.
+    /// Two processes in a row died while they extracted this document.
     #[error("the extractor died of this document twice ({how}; its limit is {memory_mib} MiB of memory)")]
-    BrokeOff {
+    Died {
         /// How the process ended.
         how: String,
         /// The bound on the memory of the process.
         memory_mib: u64,
     },
-    /// The process that extracts documents reports an error of its own, in these words.
+    /// Two processes in a row answered with bytes that are not an answer.
+    #[error("the extractor answered this document twice with invalid bytes: {problem}")]
+    InvalidAnswer {
+        /// What is wrong with the second answer.
+        problem: String,
+    },
+    /// The process that extracts documents reports this error text.
     #[error("{0}")]
     Reported(String),
 }

@@ -1,7 +1,7 @@
 //! The text of web pages, by html5ever's tokenizer alone.
 //!
-//! No tree is built. So deep nesting costs nothing, and no stack can overflow. Scripts and styles are left out. An element
-//! that begins a block begins a line. Cells of a row are divided by a tab.
+//! No tree is built, so deep nesting takes no memory and cannot overflow the stack. The text has no scripts and styles.
+//! A block element begins a line. A tab divides the cells of a table's row.
 
 use super::{ExtractError, Text};
 use crate::fields::Fields;
@@ -11,18 +11,18 @@ use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use std::cell::{Cell, RefCell};
 
-/// Bytes that the tokenizer gets at a time.
+/// Number of bytes that the tokenizer gets between two checks of the bounds.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of a title.
 const TITLE_BYTES_MAX: usize = 4096;
-/// Elements that stand in a line. All others begin a line.
+/// Inline elements. All other elements begin a line.
 const IN_LINE: [&str; 32] = [
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font",
     "i", "img", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub",
     "sup", "tt", "u", "var",
 ];
 
-/// True when a document begins as a page does.
+/// True when the document begins like an HTML page.
 pub(super) fn looks_like_html(beginning: &[u8]) -> bool {
     let beginning = beginning.strip_prefix(b"\xef\xbb\xbf").unwrap_or(beginning).trim_ascii_start();
     let begins =
@@ -30,7 +30,7 @@ pub(super) fn looks_like_html(beginning: &[u8]) -> bool {
     begins("<!doctype html") || begins("<html")
 }
 
-/// Adds the page's text, and its title to `fields`.
+/// Adds the page's text to `text`, and its title to `fields`.
 pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Result<(), ExtractError> {
     let sink = Sink {
         text: RefCell::new(std::mem::replace(text, Text::new())),
@@ -55,12 +55,15 @@ pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Resul
     done
 }
 
+/// Whether the characters at the current place are text of the page.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Hidden {
+    /// They are text of the page.
     #[default]
     No,
-    /// True in a script or style.
+    /// They are in a script or style, and are dropped.
     Raw,
+    /// They are the page's title.
     Title,
 }
 
@@ -120,17 +123,17 @@ impl Sink {
     }
 }
 
-/// Appends words with one blank between them, as a browser shows them.
+/// Appends the words with one blank between two words, as a browser shows them.
 fn append(text: &mut Text, characters: &str) {
     let mut words = characters.split_ascii_whitespace();
-    let is_apart = |text: &Text| text.text.is_empty() || text.text.ends_with([' ', '\n', '\t']);
+    let ends_a_word = |text: &Text| text.text.is_empty() || text.text.ends_with([' ', '\n', '\t']);
     let Some(first) = words.next() else {
-        if !is_apart(text) && !characters.is_empty() {
+        if !ends_a_word(text) && !characters.is_empty() {
             text.push(" ");
         }
         return;
     };
-    if characters.starts_with(|c: char| c.is_ascii_whitespace()) && !is_apart(text) {
+    if characters.starts_with(|c: char| c.is_ascii_whitespace()) && !ends_a_word(text) {
         text.push(" ");
     }
     text.push(first);
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_read_as_they_are_shown() {
+    fn the_text_of_a_page_is_its_visible_text() {
         let page = "<!DOCTYPE html><html><head><title>A &amp; <b>\n B</title><style>p { x }</style></head>\
             <body><h1>Head</h1>\n<p>One <b>bo</b>ld&eacute; word<br>and a line<script>var x = '<p>no</p>';</script>\
             <table><tr><td>1<td>2</tr><tr><th>3</th><th>4</th></tr></table><!-- no --><ul><li>x<li>y</ul>end";
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_pages_end() {
+    fn hostile_pages_are_read_in_bounded_time() {
         assert_eq!(read(&"<div>".repeat(200_000)).0, "");
         assert_eq!(read(&("<b><i>".repeat(50_000) + "x")).0, "x");
         assert_eq!(read("<script>never ends").0, "");

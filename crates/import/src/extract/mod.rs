@@ -1,10 +1,11 @@
 //! Extraction: the text and the fields of a document that is not mail.
 //!
-//! [`Content::of`] decides by name and beginning what a document is. [`extract`] reads HTML ([`html`]), text in any
-//! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]) and PDF ([`pdf`]). All of them
-//! have bounds: [`DOCUMENT_BYTES_MAX`] bytes are read of a document, [`TEXT_BYTES_MAX`] bytes of text are kept, and it
-//! takes [`TIME_MAX`] at most. A document without an extractor keeps its name and size. So does a document whose
-//! extraction fails, and the failure is told. Expensive documents are extracted in a process that may die ([`child`]).
+//! [`Content::of`] decides by name and beginning which kind a document has. [`extract`] reads HTML ([`html`]), text in
+//! any character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]) and PDF ([`pdf`]). All
+//! extractors are bounded: a document has at most [`DOCUMENT_BYTES_MAX`] bytes, [`TEXT_BYTES_MAX`] bytes of text are
+//! kept, and extraction takes at most [`TIME_MAX`]. A document of unknown kind gets only name and size. So does a
+//! document whose extraction fails, and the failure is reported. Expensive documents are extracted in a child process
+//! ([`child`]).
 
 mod charset;
 pub mod child;
@@ -19,14 +20,14 @@ pub(crate) use error::ExtractError;
 pub(crate) use office::push_characters;
 use std::time::{Duration, Instant};
 
-/// Largest document in bytes whose content is read.
+/// Maximum number of bytes of a document whose content is read.
 pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of bytes of text that are kept of a document. The rest is cut off.
+/// Maximum number of bytes of text that are kept of a document. Text beyond it is dropped.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
-/// The longest time for the extraction of one document.
+/// Maximum time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
-/// Number of leading bytes that decide whether a document is text.
-const LOOK_BYTES: usize = 4096;
+/// Number of bytes at the beginning that decide whether a document is text.
+const SNIFF_BYTES: usize = 4096;
 
 /// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +38,21 @@ pub enum Content {
     Text,
     /// One JSON value.
     Json,
-    /// Rows of columns with this byte between them.
+    /// A table as text, with this byte between the cells of a row.
     Table(u8),
-    /// A word processor's document.
+    /// A text document of Office Open XML (docx).
     Word,
-    /// Slides.
+    /// A presentation of Office Open XML (pptx).
     Slides,
-    /// A spreadsheet of Office Open XML.
+    /// A spreadsheet of Office Open XML (xlsx).
     Sheets,
-    /// A document of OpenDocument.
+    /// Any file of OpenDocument.
     OpenDocument,
     /// Portable Document Format.
     Pdf,
 }
 
-/// Endings of names, and the kind that each means. The document's beginning must agree.
+/// The endings of names, and the kind that each stands for. The document's beginning must have that kind too.
 const SUFFIXES: [(&str, Content); 18] = [
     ("html", Content::Html),
     ("htm", Content::Html),
@@ -74,7 +75,7 @@ const SUFFIXES: [(&str, Content); 18] = [
 ];
 
 impl Content {
-    /// The kind of the document with this name and this beginning. `None`: its content is not read.
+    /// The kind of the document with this name and this beginning. `None`: the document's content is not read.
     pub fn of(name: &[u8], beginning: &[u8]) -> Option<Content> {
         if beginning.starts_with(b"%PDF-") {
             return Some(Content::Pdf);
@@ -90,7 +91,7 @@ impl Content {
             };
             return named.filter(is_packed);
         }
-        if !charset::is_text(&beginning[..beginning.len().min(LOOK_BYTES)]) {
+        if !charset::is_text(&beginning[..beginning.len().min(SNIFF_BYTES)]) {
             return None;
         }
         match named {
@@ -146,7 +147,7 @@ impl Content {
 /// Adds the fields of the document `bytes` to `fields`.
 ///
 /// # Errors
-/// The reason why the document could not be read, or not all of it.
+/// When the document, or a part of it, could not be read. `fields` then has what could be read.
 pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), ExtractError> {
     let mut text = Text::new();
     let read = match content {
@@ -166,7 +167,7 @@ pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Re
     read
 }
 
-/// The text of a document, with its bounds.
+/// Collects the text of a document, up to [`TEXT_BYTES_MAX`] bytes and for at most [`TIME_MAX`].
 struct Text {
     text: String,
     is_full: bool,
@@ -177,15 +178,15 @@ impl Text {
     fn new() -> Text {
         Text { text: String::new(), is_full: false, started: Instant::now() }
     }
-    /// Appends as much of `more` as there is room for.
-    fn push(&mut self, more: &str) {
+    /// Appends `addition`, or the beginning of `addition` that fits.
+    fn push(&mut self, addition: &str) {
         let room = TEXT_BYTES_MAX - self.text.len();
-        if more.len() <= room {
-            self.text.push_str(more);
+        if addition.len() <= room {
+            self.text.push_str(addition);
             return;
         }
         self.is_full = true;
-        self.text.push_str(&more[..more.floor_char_boundary(room)]);
+        self.text.push_str(&addition[..addition.floor_char_boundary(room)]);
     }
     /// Ends the line, if a line has begun.
     fn end_line(&mut self) {
@@ -197,10 +198,10 @@ impl Text {
     fn is_full(&self) -> bool {
         self.is_full || self.text.len() >= TEXT_BYTES_MAX
     }
-    /// Fails when the time is over.
+    /// Fails when the extraction has taken more than [`TIME_MAX`].
     fn check_time(&self) -> Result<(), ExtractError> {
         match self.started.elapsed() > TIME_MAX {
-            true => Err(ExtractError::Late(TIME_MAX)),
+            true => Err(ExtractError::Timeout(TIME_MAX)),
             false => Ok(()),
         }
     }
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_beginnings_say_what_a_document_is() {
+    fn the_kind_follows_from_the_name_and_the_first_bytes() {
         for (name, beginning, content) in [
             ("a.txt", &b"hello"[..], Some(Content::Text)),
             ("a", b"hello", Some(Content::Text)),
@@ -249,7 +250,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_an_extractor_fail_otherwise_than_by_saying_so(
+        fn any_bytes_give_fields_or_an_error_and_never_a_panic(
             bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
             which in 0usize..7,
         ) {

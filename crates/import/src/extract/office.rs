@@ -1,8 +1,7 @@
 //! The text of office files: zips of XML.
 //!
-//! quick-xml reads each part as a stream of events. No tree is built. A paragraph of a word processor's document, or of
-//! OpenDocument, becomes a line. A row of a spreadsheet becomes a line of cells. The unpacked size is bounded as for any
-//! archive.
+//! quick-xml reads each part as a stream of events. No tree is built. A paragraph becomes a line. A row of a
+//! spreadsheet becomes a line of cells. The unpacked size is bounded like that of any archive.
 
 use super::{Content, ExtractError, Text};
 use crate::source::archive::{Parts, unzipped};
@@ -10,14 +9,14 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io::{BufRead, BufReader};
 
-/// Maximum number of bytes that the parts of one file may unpack to.
+/// Maximum number of unpacked bytes of all parts of one file together.
 const PARTS_BYTES_MAX: u64 = 512 << 20;
-/// Maximum number of bytes of a spreadsheet's shared strings that are held.
+/// Maximum number of bytes of a spreadsheet's shared strings, which are held in memory.
 const STRINGS_BYTES_MAX: usize = 64 << 20;
 /// The part of a spreadsheet with the strings that the cells of all sheets share.
 const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
-/// Events between two looks at the clock.
-const EVENTS_PER_LOOK: usize = 4096;
+/// Number of events between two checks of the time.
+const EVENTS_PER_TIME_CHECK: usize = 4096;
 
 /// The elements that hold text, and the elements that end a line.
 struct Shape {
@@ -33,7 +32,7 @@ const OPEN_DOCUMENT: Shape = Shape { text: &["p", "h"], line: &["p", "h", "line-
 pub(super) fn extract(content: Content, bytes: &[u8], text: &mut Text) -> Result<(), ExtractError> {
     let mut parts = unzipped(bytes, PARTS_BYTES_MAX).map_err(ExtractError::Zip)?;
     let mut names: Vec<String> = parts.names().filter(|name| is_wanted(content, name)).collect();
-    // Slide 10 comes after slide 9.
+    // Sort by length first, so that slide 10 follows slide 9.
     names.sort_by_key(|name| (name.len(), name.clone()));
     if names.is_empty() {
         return Err(ExtractError::NoText);
@@ -105,11 +104,14 @@ impl<'n, R: BufRead> Part<'n, R> {
         Part { name, xml, buffer: Vec::new(), seen: 0 }
     }
 
-    /// The next event. Looks at the bounds. `None` at the end, or when there is no room for more text.
+    /// The next event. `None` at the end of the part, or when the text is full.
+    ///
+    /// # Errors
+    /// When the XML is damaged, or the time is over.
     fn next(&mut self, text: &Text) -> Result<Option<Event<'_>>, ExtractError> {
         self.buffer.clear();
         self.seen += 1;
-        if self.seen.is_multiple_of(EVENTS_PER_LOOK) {
+        if self.seen.is_multiple_of(EVENTS_PER_TIME_CHECK) {
             text.check_time()?;
         }
         if text.is_full() {

@@ -1,8 +1,9 @@
 //! The text of PDF files, by Poppler's `pdftotext` in a process of its own.
 //!
-//! A hostile file can make the libraries for PDF crash, or run for ever. So a child does the work, and the child may die.
-//! It gets the document on its standard input, [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time. Only
-//! [`super::TEXT_BYTES_MAX`] bytes of its answer are taken. If `pdftotext` is not installed, the failure says so.
+//! A hostile file can make a PDF library crash or loop forever. So a child process does the work. The child gets the
+//! document on its standard input, at most [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time. At most
+//! [`super::TEXT_BYTES_MAX`] bytes of its output are kept. If `pdftotext` is not installed, the document's failure says
+//! so.
 
 use super::{ExtractError, TEXT_BYTES_MAX, TIME_MAX, Text};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -11,11 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// The name of the program. An environment variable may name another program.
+/// The name of the program, if [`VARIABLE`] is not set.
 const PROGRAM: &str = "pdftotext";
+/// The environment variable that names another program.
 pub(super) const VARIABLE: &str = "STRAND_PDFTOTEXT";
-/// Bytes that the child holds for a small document: 9,924 kB of resident set for a page (`time pdftotext`). What a large
-/// document takes beyond this is counted by the document's size.
+/// Bytes that the child holds for a small document: 9,924 kB of resident set for a page (`time pdftotext`). The memory
+/// for a large document is counted by the document's size in addition.
 pub(super) const PROCESS_BYTES: u64 = 10 << 20;
 /// Maximum memory of the child, in bytes.
 pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
@@ -54,19 +56,19 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
     Err(ExtractError::PdfRefused { complaint: if complaint.is_empty() { ended } else { complaint } })
 }
 
-/// Sends the document and takes the child's answer. Waits no longer than the child may take.
+/// Sends the document and receives the child's output and error output. Waits at most [`TIME_MAX`].
 fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String> {
-    // The bound is set before the child gets a byte that could make it grow.
+    // The limits are set before the child gets a document that could make it grow.
     let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (resource, most) in [(Resource::As, MEMORY_BYTES_MAX), (Resource::Cpu, TIME_MAX.as_secs())] {
         prlimit(pid, resource, limit(most))
-            .map_err(|error| format!("pdftotext cannot be bounded: {error}"))?;
+            .map_err(|error| format!("its memory and time cannot be limited: {error}"))?;
     }
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err("pdftotext has no pipes".to_owned());
+        return Err("its pipes are missing".to_owned());
     };
     std::thread::scope(|scope| {
         let (answers, answer) = mpsc::channel();
@@ -80,12 +82,12 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             let mut complaint = Vec::new();
             let mut stderr = stderr;
             let _ = stderr.by_ref().take(COMPLAINT_BYTES_MAX).read_to_end(&mut complaint);
-            // A child whose complaints nobody reads would wait for room in the pipe.
+            // Read the rest of the error output too: a child with a full pipe would wait forever.
             let _ = std::io::copy(&mut stderr, &mut std::io::sink());
             let _ = complaints.send(String::from_utf8_lossy(&complaint).into_owned());
         });
         scope.spawn(move || {
-            // A child that needs only a part of the document closes its end of the pipe. An error here is no failure.
+            // Ignore errors: a child that needs only a part of the document closes its end of the pipe early.
             let _ = stdin.write_all(bytes);
         });
         let began = Instant::now();
@@ -99,7 +101,7 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             // The pipes close, so the three threads end too.
             let _ = child.kill();
         }
-        let late = |_| format!("its extraction took more than {} s", TIME_MAX.as_secs());
-        Ok((answer.map_err(late)?, complaint.map_err(late)?))
+        let timeout = |_| format!("its extraction took more than {} s", TIME_MAX.as_secs());
+        Ok((answer.map_err(timeout)?, complaint.map_err(timeout)?))
     })
 }

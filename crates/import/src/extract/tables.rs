@@ -1,23 +1,24 @@
-//! JSON and tables: their scalars as fields, and everything as text.
+//! JSON values and tables.
 //!
-//! Each scalar of a JSON value becomes a field. Its name is `json.` and its path (`json.author.name`). A list of scalars
-//! becomes one field of lines. There are up to [`JSON_FIELDS_MAX`] such fields. Of a table the columns' names and the
-//! number of rows are fields.
+//! Each scalar of a JSON value becomes a field, up to [`JSON_FIELDS_MAX`] fields. The field's name is `json.` and the
+//! scalar's path (`json.author.name`). A list of scalars becomes one field, with one line for each scalar. A table has
+//! the fields `columns` (the names of its columns) and `rows` (the number of its rows). The text has all scalars or
+//! cells.
 
 use super::{ExtractError, Text};
 use crate::fields::Fields;
 use serde_json::Value;
 
-/// Maximum number of fields of one JSON value. All further scalars are in the text only.
+/// Maximum number of fields of one JSON value. Further scalars are only in the text.
 pub(super) const JSON_FIELDS_MAX: usize = 256;
-/// Longest name of such a field in bytes.
+/// Maximum number of bytes of a scalar's path. A scalar with a longer path is only in the text.
 const NAME_BYTES_MAX: usize = 256;
-/// Longest value of such a field in bytes.
+/// Maximum number of bytes of a scalar. A longer scalar is only in the text.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of columns of a table whose names are kept.
 const COLUMNS_MAX: usize = 1024;
-/// Rows between two looks at the clock.
-const ROWS_PER_LOOK: u64 = 1024;
+/// Number of rows between two checks of the time.
+const ROWS_PER_TIME_CHECK: u64 = 1024;
 
 /// Adds a JSON value's scalars to `fields` and to the text.
 pub(super) fn json(bytes: &[u8], text: &mut Text, fields: &mut Fields) -> Result<(), ExtractError> {
@@ -49,10 +50,10 @@ fn walk(path: &str, value: &Value, text: &mut Text, fields: &mut Fields) {
             let items: Vec<String> = items.iter().filter_map(scalar).collect();
             put(path, &items.join("\n"), text, fields);
         }
-        // An object in a list has no name of its own. Only its text is kept.
+        // All objects in a list have the same path, so their scalars are only in the text.
         Value::Array(items) => {
-            let mut none = Fields::default();
-            items.iter().for_each(|item| walk(path, item, text, &mut none));
+            let mut dropped = Fields::default();
+            items.iter().for_each(|item| walk(path, item, text, &mut dropped));
         }
         value => {
             if let Some(value) = scalar(value) {
@@ -82,12 +83,12 @@ fn put(path: &str, value: &str, text: &mut Text, fields: &mut Fields) {
     text.push(value);
     text.push("\n");
     let fits = !path.is_empty() && path.len() <= NAME_BYTES_MAX && value.len() <= VALUE_BYTES_MAX;
-    if fits && fields.more_len() < JSON_FIELDS_MAX {
-        fields.set_more(&format!("json.{path}"), value.as_bytes().to_vec());
+    if fits && fields.extra_len() < JSON_FIELDS_MAX {
+        fields.set_extra(&format!("json.{path}"), value.as_bytes().to_vec());
     }
 }
 
-/// Adds a table's cells to the text, its columns and number of rows to `fields`.
+/// Adds a table's cells to the text, and the fields `columns` and `rows`.
 pub(super) fn table(
     table: &str,
     delimiter: u8,
@@ -96,7 +97,7 @@ pub(super) fn table(
 ) -> Result<(), ExtractError> {
     let mut builder = csv::ReaderBuilder::new();
     let first = table.lines().next().unwrap_or_default();
-    // Spreadsheets write semicolons between cells where a comma stands in numbers.
+    // In languages with a decimal comma, spreadsheets write semicolons between the cells of a CSV file.
     let count = |c: char| first.matches(c).count();
     let delimiter = if delimiter == b',' && count(';') > count(',') { b';' } else { delimiter };
     let mut reader =
@@ -108,7 +109,7 @@ pub(super) fn table(
             fields.set_text("columns", &names.join("\n"));
         }
         rows += 1;
-        if rows.is_multiple_of(ROWS_PER_LOOK) {
+        if rows.is_multiple_of(ROWS_PER_TIME_CHECK) {
             text.check_time()?;
         }
         for (i, cell) in record.iter().enumerate() {
@@ -149,16 +150,16 @@ mod tests {
         {
             assert_eq!(field(&fields, name).as_deref(), Some(value), "{name}");
         }
-        assert_eq!(fields.more_len(), 4);
+        assert_eq!(fields.extra_len(), 4);
         assert!(text.contains("g.h: deep") && text.contains("nameless"), "{text}");
         let many: Vec<String> = (0..1000).map(|i| format!("\"k{i}\":{i}")).collect();
         let (text, fields) =
             read(|text, fields| json(format!("{{{}}}", many.join(",")).as_bytes(), text, fields));
-        assert!(fields.more_len() == JSON_FIELDS_MAX && text.contains("k999: 999"));
+        assert!(fields.extra_len() == JSON_FIELDS_MAX && text.contains("k999: 999"));
     }
 
     #[test]
-    fn what_is_no_json_is_text_and_told() {
+    fn invalid_json_is_text_with_a_reported_problem() {
         for bad in ["{\"a\": 1, }", "hello", &"[".repeat(100_000)] {
             let (mut text, mut fields) = (Text::new(), Fields::default());
             assert!(json(bad.as_bytes(), &mut text, &mut fields).is_err());

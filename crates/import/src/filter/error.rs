@@ -1,16 +1,16 @@
-//! [`FilterError`]: why the choice of documents is wrong.
+//! [`FilterError`]: which option of a filter is wrong, and why.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
 use std::io;
 use std::path::PathBuf;
 
-/// Why the choice of documents is wrong.
+/// An option of a filter is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// A glob is empty, or has the sign of an exclusion.
+    /// A glob is empty, or begins with gitignore's sign of a negation.
     #[error("{option} {glob:?}: expected a glob that is not empty and does not begin with '!'")]
-    Sign {
+    EmptyOrNegated {
         /// The option.
         option: &'static str,
         /// The glob.
@@ -50,16 +50,16 @@ pub enum FilterError {
         /// What is wrong.
         error: ignore::Error,
     },
-    /// There are too many globs and lines.
+    /// There are too many globs, types and lines.
     #[error(
-        "--include, --exclude, --type, --type-not and --exclude-from: {found} globs and lines together, at most \
-         {GLOBS_MAX} are allowed"
+        "--include, --exclude, --type, --type-not and --exclude-from: {found} globs, types and lines together, at \
+         most {GLOBS_MAX} are allowed"
     )]
     TooMany {
-        /// The number of globs and lines.
+        /// The number of globs, types and lines.
         found: usize,
     },
-    /// The globs and lines of these options do not fit together, or a type is unknown.
+    /// The globs and lines of these options cannot be compiled together, or a type is unknown.
     #[error("{options}: {error}")]
     Build {
         /// The options.

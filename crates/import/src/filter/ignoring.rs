@@ -1,13 +1,14 @@
-//! [`Ignoring`]: a source without the files that its own `.gitignore` files name.
+//! [`Ignoring`]: a source without the files that its `.gitignore` files exclude.
 //!
-//! The rules are git's. A folder's file counts for everything below the folder. A deeper file is stronger. In one file the
-//! last matching line counts. Nothing in a folder that is left out can be taken again. `.git` is left out too. If a
-//! `.gitignore` cannot be read, its folder fails, because too much would be imported without the rules.
+//! The rules are git's. A `.gitignore` applies to everything below its folder. A deeper `.gitignore` overrides a higher
+//! one. In one `.gitignore` the last matching line counts. Nothing in an excluded folder can be included again. `.git`
+//! is always excluded. If a `.gitignore` cannot be read, its folder fails: without the rules too much would be
+//! imported.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
 use crate::container::{Builder, Container, Digest, Kind, digest};
 use crate::source::read::read;
-use crate::source::{ListError, Listing, Source, Tokens, asks_its_source, parts};
+use crate::source::{ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
@@ -24,14 +25,14 @@ const GIT: &[u8] = b".git";
 /// A source that obeys the `.gitignore` files in it.
 pub struct Ignoring {
     source: Box<dyn Source>,
-    /// The rules of the folders from the root down to the folder that was listed last.
-    way: Vec<(Vec<u8>, Rc<Rules>)>,
+    /// The rules of the folder that was listed last and of all folders above it: paths and rules, the root first.
+    ancestors: Vec<(Vec<u8>, Rc<Rules>)>,
 }
 
-/// The rules of a folder's file, and of the files above it.
+/// The rules of one folder.
 #[derive(Debug)]
 struct Rules {
-    /// The rules of this folder's own file. `None` when the folder has no such file.
+    /// The rules in the folder's `.gitignore`. `None` when it has no such file.
     own: Option<Gitignore>,
     /// The digest of the rules of this folder and of all folders above it.
     digest: Digest,
@@ -40,13 +41,13 @@ struct Rules {
 impl Ignoring {
     /// `source` without the ignored files.
     pub fn new(source: Box<dyn Source>) -> Ignoring {
-        Ignoring { source, way: Vec::new() }
+        Ignoring { source, ancestors: Vec::new() }
     }
 
-    /// Makes `way` lead to `path`, of which `blob` is the listing. Folders above that were not listed yet are listed.
-    fn lead_to(&mut self, path: &[u8], blob: &[u8]) -> Result<(), ListError> {
+    /// Makes `ancestors` end at `path`, whose listing is `blob`. Lists folders above `path` whose rules are not known.
+    fn load_rules(&mut self, path: &[u8], blob: &[u8]) -> Result<(), ListError> {
         let is_above = |at: &[u8]| at.is_empty() || path.starts_with(at) && path.get(at.len()) == Some(&b'/');
-        self.way.retain(|(at, _)| is_above(at) && at.len() < path.len());
+        self.ancestors.retain(|(at, _)| is_above(at) && at.len() < path.len());
         let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
         let mut above = vec![Vec::new()];
         above.extend(names.scan(Vec::new(), |at: &mut Vec<u8>, name| {
@@ -54,23 +55,23 @@ impl Ignoring {
             Some(at.clone())
         }));
         for (depth, at) in above.iter().enumerate() {
-            if self.way.get(depth).is_some_and(|(led, _)| led == at) {
+            if self.ancestors.get(depth).is_some_and(|(led, _)| led == at) {
                 continue;
             }
-            self.way.truncate(depth);
+            self.ancestors.truncate(depth);
             let listed = if at == path { None } else { Some(self.source.list(at, false)?.blob) };
             let rules = self.rules(at, listed.as_deref().unwrap_or(blob));
             let shown = || PathBuf::from(OsStr::from_bytes(&crate::job::join(at, FILE)));
             let rules = rules.map_err(|error| ListError::Io { path: shown(), error })?;
-            self.way.push((at.clone(), Rc::new(rules)));
+            self.ancestors.push((at.clone(), Rc::new(rules)));
         }
         Ok(())
     }
 
     fn rules(&mut self, path: &[u8], blob: &[u8]) -> io::Result<Rules> {
-        let above = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let above = self.ancestors.last().map_or(Digest::default(), |(_, rules)| rules.digest);
         let container = Container::parse(blob).map_err(|error| io::Error::other(error.to_string()))?;
-        // In a folder that is listed in parts the file lies in one part. Its rules are the folder's.
+        // In a folder that is listed in parts, `.gitignore` is in one of the parts, and applies to the whole folder.
         let part = parts::name_of(parts::part_of(FILE));
         let listed;
         let (path, container) = match container.find(&part).filter(|entry| entry.kind == Kind::Container) {
@@ -107,10 +108,10 @@ impl Ignoring {
         Ok(Rules { own: Some(own), digest: digest(&[&above[..], path, b"\0", &text].concat()) })
     }
 
-    /// True when the entry `name` of the folder at the end of `way` is left out.
+    /// True when the entry `name` of the last folder in `ancestors` is excluded.
     fn is_ignored(&self, path: &[u8], name: &[u8], is_folder: bool) -> bool {
         let whole = crate::job::join(path, name);
-        for (at, rules) in self.way.iter().rev() {
+        for (at, rules) in self.ancestors.iter().rev() {
             let below = if at.is_empty() { &whole[..] } else { &whole[at.len() + 1..] };
             let matched =
                 rules.own.as_ref().map(|own| own.matched(Path::new(OsStr::from_bytes(below)), is_folder));
@@ -132,18 +133,18 @@ impl Source for Ignoring {
     fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError> {
         let mut listing = self.source.list(path, distrust)?;
         match parts::divide(path) {
-            None => self.lead_to(path, &listing.blob)?,
-            // A part of a container has the rules of the container.
-            Some((above, _)) if self.way.last().is_some_and(|(led, _)| led == above) => {}
+            None => self.load_rules(path, &listing.blob)?,
+            // The rules of a container apply to its parts.
+            Some((above, _)) if self.ancestors.last().is_some_and(|(led, _)| led == above) => {}
             Some((above, _)) => {
                 let whole = self.source.list(above, false)?;
-                self.lead_to(above, &whole.blob)?;
+                self.load_rules(above, &whole.blob)?;
             }
         }
         let failed = |error| ListError::Container { path: PathBuf::from(OsStr::from_bytes(path)), error };
         let all = Container::parse(&listing.blob).map_err(failed)?;
         let is_content = self.source.tokens() == Tokens::Content;
-        let rules = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let rules = self.ancestors.last().map_or(Digest::default(), |(_, rules)| rules.digest);
         let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
         for entry in all.iter() {
             let is_folder = entry.kind == Kind::Container;
@@ -152,7 +153,7 @@ impl Source for Ignoring {
                 listing.skipped.filtered += 1;
                 continue;
             }
-            // The token includes the rules, because the same tree under other rules is another container.
+            // The token includes the rules, because a tree under other rules has other documents.
             let marked = digest(&[&rules[..], entry.token].concat());
             let token = if is_content && is_folder { &marked[..] } else { entry.token };
             builder.push(entry.kind, entry.name, entry.size, token, entry.pairs()).map_err(failed)?;
@@ -163,10 +164,9 @@ impl Source for Ignoring {
         Ok(listing)
     }
 
-    asks_its_source!();
+    delegates_to_source!();
 
-    /// Recalls only containers that were imported whole. Containers that were listed by rules are recorded at the
-    /// server.
+    /// Recalls only containers that were imported without rules. The server has the records of other containers.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.recall(token, producer)
     }

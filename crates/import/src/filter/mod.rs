@@ -1,14 +1,15 @@
-//! Filters: the choice of documents of a source that belong to a dataset.
+//! Filters: which documents of a source belong to a dataset.
 //!
-//! [`FilterOptions`] are the options of a user. [`Filter`] is made of them, checked and compiled. [`Filtered`] is a
-//! source that lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files
+//! [`FilterOptions`] are the user's options. [`Filter`] is the compiled form of checked options. [`Filtered`] is a
+//! source that lists only the wanted documents. A folder that an exclusion names is not listed at all. Globs and files
 //! of exclusions have gitignore's syntax, and the file types are ripgrep's (the `ignore` crate). [`Ignoring`] obeys the
 //! `.gitignore` files in a source.
 //!
-//! The filter decides about the files of the source. An archive that is taken is taken with all that is in it.
+//! The filter decides about the files of the source. If an archive is wanted, all documents in the archive are wanted.
 //!
-//! Where tokens are made of content, a container's token says what is below it. The same tree under another filter is
-//! another container. So [`Filtered`] makes a token of the tree's token and the filter's digest.
+//! In a source with [`Tokens::Content`], equal tokens of two containers mean equal documents below them. Under another
+//! filter the documents of a tree differ. So [`Filtered`] makes a container's token of the tree's token and the
+//! filter's digest.
 
 mod error;
 mod ignoring;
@@ -19,7 +20,7 @@ pub use ignoring::Ignoring;
 pub use size::{ByteSize, SizeError};
 
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
-use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, asks_its_source, parts};
+use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
@@ -39,24 +40,24 @@ pub const TYPES: [(&str, &[&str]); 4] = [
     ("text", &["*.txt", "*.text", "*.md", "*.rst", "*.csv", "*.tsv", "*.log"]),
 ];
 
-/// The wanted documents. Without any option all documents are wanted.
+/// Which documents of a source are wanted. By default all documents are wanted. A document must pass every option.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
-    /// If there are such globs: only documents that match one of them.
+    /// A document must match one of these globs. Empty: every document passes.
     pub include: Vec<String>,
-    /// No document or folder that matches one of these globs, even if it matches `include`.
+    /// A document or folder must match none of these globs, even if it matches `include`.
     pub exclude: Vec<String>,
-    /// Files of exclusions in gitignore's syntax, relative to the source's root.
+    /// Files with exclusions in gitignore's syntax, relative to the source's root.
     pub exclude_from: Vec<PathBuf>,
-    /// True: leave out what `.gitignore` files in the source name.
+    /// True: obey the `.gitignore` files in the source.
     pub gitignore: bool,
-    /// If there are such types: only documents of one of them.
+    /// A document must have one of these file types. Empty: every document passes.
     pub types: Vec<String>,
-    /// No document of these file types.
+    /// A document must have none of these file types.
     pub types_not: Vec<String>,
-    /// No document with fewer bytes.
+    /// Minimum size of a document.
     pub min_size: Option<ByteSize>,
-    /// No document with more bytes.
+    /// Maximum size of a document.
     pub max_size: Option<ByteSize>,
 }
 
@@ -71,23 +72,29 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The filter of these options. `None` when they want every document.
+    /// Compiles the options. `None` when every document is wanted.
     ///
     /// # Errors
-    /// The reason why an option is wrong.
+    /// [`FilterError`] names the wrong option and its value.
     pub(crate) fn new(options: &FilterOptions) -> Result<Option<Filter>, FilterError> {
-        let mut seen = Vec::new();
+        // One text for each glob, line and type. The digest of the filter is made of them.
+        let mut rules = Vec::new();
         let mut globs = OverrideBuilder::new("");
         for (option, sign, list) in
             [("--include", "", &options.include), ("--exclude", "!", &options.exclude)]
         {
             for glob in list {
                 if glob.is_empty() || glob.starts_with('!') {
-                    return Err(FilterError::Sign { option, glob: glob.clone() });
+                    return Err(FilterError::EmptyOrNegated { option, glob: glob.clone() });
                 }
-                let glob = format!("{sign}{glob}");
-                globs.add(&glob).map_err(|error| FilterError::Glob { option, glob: glob.clone(), error })?;
-                seen.push(format!("{option}={glob}"));
+                let signed = format!("{sign}{glob}");
+                // The error shows the glob as the user wrote it, without the sign.
+                globs.add(&signed).map_err(|error| FilterError::Glob {
+                    option,
+                    glob: glob.clone(),
+                    error,
+                })?;
+                rules.push(format!("{option}={signed}"));
             }
         }
         let mut ignored = GitignoreBuilder::new("");
@@ -96,7 +103,7 @@ impl Filter {
                 let added = ignored.add_line(Some(file.clone()), &line);
                 let wrong = |error| FilterError::Line { file: file.clone(), line: number + 1, error };
                 added.map_err(wrong)?;
-                seen.push(format!("--exclude-from={line}"));
+                rules.push(format!("--exclude-from={line}"));
             }
         }
         let mut types = TypesBuilder::new();
@@ -109,38 +116,38 @@ impl Filter {
         }
         for name in &options.types {
             types.select(name);
-            seen.push(format!("--type={name}"));
+            rules.push(format!("--type={name}"));
         }
         for name in &options.types_not {
             types.negate(name);
-            seen.push(format!("--type-not={name}"));
+            rules.push(format!("--type-not={name}"));
         }
         let least = options.min_size.map_or(0, |size| size.0);
         let most = options.max_size.map_or(u64::MAX, |size| size.0);
-        if seen.is_empty() && (least, most) == (0, u64::MAX) {
+        if rules.is_empty() && (least, most) == (0, u64::MAX) {
             return Ok(None);
         }
-        if seen.len() > GLOBS_MAX {
-            return Err(FilterError::TooMany { found: seen.len() });
+        if rules.len() > GLOBS_MAX {
+            return Err(FilterError::TooMany { found: rules.len() });
         }
-        seen.push(format!("{least}-{most}"));
+        rules.push(format!("{least}-{most}"));
         let build = |options| move |error| FilterError::Build { options, error };
         Ok(Some(Filter {
             globs: globs.build().map_err(build("--include, --exclude"))?,
             ignored: ignored.build().map_err(build("--exclude-from"))?,
             types: types.build().map_err(build("--type, --type-not"))?,
             sizes: least..=most,
-            digest: digest(seen.join("\0").as_bytes()),
+            digest: digest(rules.join("\0").as_bytes()),
         }))
     }
 
-    /// True for a folder that must be listed.
+    /// True when the folder must be listed.
     fn takes_folder(&self, path: &[u8]) -> bool {
         let path = Path::new(OsStr::from_bytes(path));
         !self.globs.matched(path, true).is_ignore() && !self.ignored.matched(path, true).is_ignore()
     }
 
-    /// True for a document that is wanted by its name. `in_maildir`: it is a mail, whatever its name.
+    /// True when the name of the document is wanted. A document in a Maildir has the type `mail`, whatever its name.
     fn takes_name(&self, path: &[u8], in_maildir: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(path));
         let named;
@@ -156,7 +163,7 @@ impl Filter {
             && !self.types.matched(typed, false).is_ignore()
     }
 
-    fn asks_for_sizes(&self) -> bool {
+    fn needs_sizes(&self) -> bool {
         self.sizes != (0..=u64::MAX)
     }
 }
@@ -174,14 +181,14 @@ fn read_lines(file: &Path) -> Result<Vec<String>, FilterError> {
     Ok(text.trim_start_matches('\u{feff}').lines().map(str::to_owned).collect())
 }
 
-/// A part of a source.
+/// A source without the documents and folders that its filter does not want.
 pub struct Filtered {
     source: Box<dyn Source>,
     filter: Filter,
 }
 
 impl Filtered {
-    /// The part of `source` that `filter` takes.
+    /// The documents of `source` that `filter` wants.
     pub fn new(source: Box<dyn Source>, filter: Filter) -> Filtered {
         Filtered { source, filter }
     }
@@ -193,14 +200,14 @@ impl Filtered {
             Kind::Container => self.filter.takes_folder(&at),
             Kind::Document => {
                 self.filter.takes_name(&at, entry.get(FLAGS_KEY).is_some())
-                    // A document without a size becomes a dead letter when it is read.
-                    && (!self.filter.asks_for_sizes()
+                    // A document of unknown size is taken. Reading it reports what is wrong with it.
+                    && (!self.filter.needs_sizes()
                         || self.source.size(entry).is_none_or(|size| self.filter.sizes.contains(&size)))
             }
         }
     }
 
-    /// The wanted part of `listing`.
+    /// Removes the entries that the filter does not want from `listing`, and counts them as skipped.
     fn filtered(&mut self, path: &[u8], mut listing: Listing) -> Result<Listing, ContainerError> {
         let all = Container::parse(&listing.blob)?;
         let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
@@ -231,10 +238,9 @@ impl Source for Filtered {
         self.filtered(path, listing).map_err(|error| ListError::Container { path: shown(), error })
     }
 
-    asks_its_source!();
+    delegates_to_source!();
 
-    /// Recalls only containers that were imported without a filter. Containers that a filter listed are recorded at the
-    /// server.
+    /// Recalls only containers that were imported without a filter. The server has the records of filtered containers.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.recall(token, producer)
     }
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_exclusions_speaks_gitignore() {
+    fn a_file_of_exclusions_has_the_syntax_of_gitignore() {
         let dir = crate::fixture::TempDir::new("ignored");
         dir.write("list", b"# a comment\n\n*.log\n!keep.log\n/build/\n");
         let f = filter(|o| o.exclude_from = vec![dir.path().join("list")]);
@@ -296,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_ripgreps_and_a_few_more() {
+    fn types_are_those_of_ripgrep_and_a_few_more() {
         let f = filter(|o| o.types = list(&["mail", "html"]));
         for (path, taken) in [("a.eml", true), ("a.html", true), ("a.txt", false), ("a", false)] {
             assert_eq!(f.takes_name(path.as_bytes(), false), taken, "{path}");
@@ -315,6 +321,9 @@ mod tests {
             let options = FilterOptions { include: list(&[bad]), ..FilterOptions::default() };
             assert!(Filter::new(&options).is_err(), "{bad:?}");
         }
+        let options = FilterOptions { exclude: list(&["a["]), ..FilterOptions::default() };
+        let error = Filter::new(&options).unwrap_err().to_string();
+        assert!(error.starts_with("--exclude \"a[\": "), "{error}");
         let digests = [
             filter(|o| o.include = list(&["a"])).digest,
             filter(|o| o.include = list(&["tc"])).digest,

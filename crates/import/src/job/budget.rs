@@ -1,13 +1,12 @@
-//! The plan of a run: the deletion budget, and the forecast of what the run costs.
+//! The plan of a run: the limit of deletions, and the forecast of the run's cost.
 //!
-//! A run stops before it changes anything if the source has lost too many of its documents.
+//! A file system that is not mounted looks like an empty folder. An import of it would remove all documents. So a run
+//! with records first lists the source without changing anything, and counts how many of the server's documents it
+//! would remove. If [`MaxDelete`] does not allow this number, the run stops. The documents that an archive has lost are
+//! not known before the archive is opened. Opening adds them to the count, before any of them is removed
+//! ([`Job::check_archive`]).
 //!
-//! A file system that is not mounted looks like an empty folder. So a run that has a record to compare with first walks
-//! over the listings alone. It counts how many of the documents that the server holds would be removed, and stops when
-//! that is more than [`MaxDelete`] allows. What an archive has lost is known when the archive is opened. These documents
-//! are added to the count then, before the run removes any of them ([`Job::check_archive`]).
-//!
-//! The listings of a remote source are kept for the run ([`super::listings`]), so a folder is not asked for twice.
+//! The plan keeps the listings of a remote source for the run ([`super::listings`]), so the run lists no folder twice.
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
@@ -21,8 +20,8 @@ use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
-/// is not mounted.
+/// A run may always remove up to this number of documents, unless the source is empty: an empty folder may be a disk
+/// that is not mounted.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
 
 /// How much of a dataset one run may remove.
@@ -41,7 +40,7 @@ impl Default for MaxDelete {
     }
 }
 
-/// The error for a text that is no [`MaxDelete`].
+/// The error for a text that is not a [`MaxDelete`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: expected a number of documents, or 0% to 100%")]
 pub struct MaxDeleteError(String);
@@ -71,43 +70,50 @@ pub struct Forecast {
     pub bytes: u64,
     /// Documents that are removed.
     pub removed: u64,
-    /// Maximum memory, without the program's own.
+    /// Maximum memory of the run, without the memory that the program itself needs.
     pub memory_bytes: u64,
-    /// How long the run takes.
+    /// Duration of the run.
     pub time: Duration,
 }
 
-/// The time per document and (below) per megabyte in a forecast. A source that needs longer to list needs longer to
-/// read too.
-const TIME_A_DOCUMENT: Duration = Duration::from_micros(100);
-const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
+/// The time in a forecast to read and send one document. For a remote source, the time of one request is added.
+const TIME_PER_DOCUMENT: Duration = Duration::from_micros(100);
+/// The time in a forecast to read and send one megabyte.
+const TIME_PER_MEGABYTE: Duration = Duration::from_millis(40);
 
 /// What a run would do to the documents that the server holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Plan {
-    /// True when the source has nothing at all.
+    /// True when the source has no entry at all.
     is_emptied: bool,
+    /// Number of documents that the server holds.
     held: u64,
+    /// Number of documents that the run removes.
     removed: u64,
+    /// Number of containers that the run lists.
     containers: u64,
+    /// Number of documents that the run reads.
     documents: u64,
+    /// Bytes of these documents.
     bytes: u64,
+    /// Bytes of the largest of these documents.
     largest: u64,
+    /// Maximum number of bytes of containers that the run holds at once.
     held_bytes: usize,
 }
 
 impl Plan {
-    /// Makes the forecast. `listing`: how long it took to list everything.
+    /// Makes the forecast. `listing`: the time that the plan's listings took.
     fn forecast(self, listing: Duration, is_remote: bool) -> Forecast {
         let Plan { containers, documents, bytes, removed, .. } = self;
         let largest = self.largest.min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
         let sent = bytes.min(BYTES_UNDER_WAY_MAX as u64);
-        // A request for a document takes about as long as one for a listing.
+        // Assume that a request for a document takes as long as a request for a listing.
         let request = listing.checked_div(u32::try_from(containers.max(1)).unwrap_or(u32::MAX));
-        let each = TIME_A_DOCUMENT + request.filter(|_| is_remote).unwrap_or_default();
-        let reading = each.as_secs_f64() * documents as f64;
-        let moving = TIME_A_MEGABYTE.as_secs_f64() * (bytes as f64 / 1e6);
-        let time = listing + Duration::from_secs_f64(reading + moving);
+        let per_document = TIME_PER_DOCUMENT + request.filter(|_| is_remote).unwrap_or_default();
+        let for_documents = per_document.as_secs_f64() * documents as f64;
+        let for_bytes = TIME_PER_MEGABYTE.as_secs_f64() * (bytes as f64 / 1e6);
+        let time = listing + Duration::from_secs_f64(for_documents + for_bytes);
         let memory_bytes = self.held_bytes as u64 * 2 + largest + sent;
         Forecast { containers, documents, bytes, removed, memory_bytes, time }
     }
@@ -133,8 +139,8 @@ impl MaxDelete {
 }
 
 impl Job<'_> {
-    /// Fails when the run would remove more documents than it may. Reports the forecast, if the options ask for it.
-    /// `old` and `new` are the containers of the root.
+    /// Makes the plan. Fails when the run would remove more documents than the options allow. Reports the forecast if
+    /// the options ask for it. `old` and `new` are the recorded and the listed container of the root.
     pub(super) fn check_plan(
         &mut self,
         old: Container<'_>,
@@ -159,8 +165,8 @@ impl Job<'_> {
         self.settle_moves()
     }
 
-    /// Fails when the run would remove more documents than it may, with those that the archive at `path` has lost. `old`
-    /// and `new` are the containers of what lies at the top of the archive.
+    /// Adds the documents that the archive at `path` has lost to the plan. Fails when the run would then remove more
+    /// documents than the options allow. `old` and `new` are the recorded and the listed root of the archive.
     pub(super) fn check_archive(
         &mut self,
         path: &[u8],
@@ -173,7 +179,7 @@ impl Job<'_> {
         }
         let mut lost = Plan::default();
         self.plan(path, old, new, Level { notes_moves: false, ..below }, &mut lost)?;
-        // A document that only has another name is not lost: a message of a mailbox may be named anew.
+        // A renamed document is not lost: a message of a mailbox can get a new name.
         let added = diff(old, new).filter_map(|change| match change {
             Change::Added(entry) => Some(entry.token),
             _ => None,
@@ -186,15 +192,16 @@ impl Job<'_> {
         self.check_removal(lost.removed.saturating_sub(renamed.count() as u64))
     }
 
-    /// Fails when the run would remove more documents than it may, with `removed` ones of an archive.
+    /// Adds `removed` documents of an archive to the plan. Fails when the run would then remove more documents than the
+    /// options allow.
     pub(super) fn check_removal(&mut self, removed: u64) -> Result<(), ImportError> {
         let Some(plan) = &mut self.planned else { return Ok(()) };
         plan.removed += removed;
         if removed == 0 { Ok(()) } else { self.options.max_delete.check(*plan) }
     }
 
-    /// Notes which documents of the container, and of those below, change their places.
-    pub(super) fn walk(
+    /// Notes which documents of the container and of all containers below it have moved: see [`super::moves`].
+    pub(super) fn note_moves_below(
         &mut self,
         path: &[u8],
         old: Container<'_>,
@@ -204,7 +211,7 @@ impl Job<'_> {
         self.plan(path, old, new, Level { notes_moves: true, ..below }, &mut Plan::default())
     }
 
-    /// Adds what the run would do to the container's documents, and to the documents below it.
+    /// Adds to `plan` what the run would do to the documents of the container and of all containers below it.
     fn plan(
         &mut self,
         path: &[u8],
@@ -214,7 +221,7 @@ impl Job<'_> {
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
         let nothing = crate::container::Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
-        // A document that is read again anyway is not copied.
+        // If documents are read again anyway, they are not copied, so moves are not noted.
         let notes = below.notes_moves && old.producer() == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
             let entry = change.entry();
@@ -224,7 +231,8 @@ impl Job<'_> {
                 _ => below.reread,
             };
             if entry.kind == Kind::Document && is_read {
-                // Asking for a size may take a while: some sources have no sizes in their listings.
+                // Ask for a size only if it is needed: some sources have no sizes in their listings, and must look it
+                // up.
                 let size = if self.options.forecast { self.source.size(&entry).unwrap_or(0) } else { 0 };
                 plan.documents += 1;
                 plan.bytes += size;
@@ -255,7 +263,7 @@ impl Job<'_> {
                 plan.removed += if removed { held } else { 0 };
                 continue;
             }
-            // The tree is unchanged. The root's record says how many documents it holds.
+            // The tree is unchanged. The root's record has the number of documents in the tree.
             if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() {
                 plan.held += recorded.size;
                 continue;
@@ -273,7 +281,7 @@ impl Job<'_> {
             if deeper.depth > super::DEPTH_MAX {
                 continue;
             }
-            // What cannot be listed is not removed either.
+            // The run fails to list the folder too, and then removes none of its documents.
             let listed = match removed {
                 true => None,
                 false => {
@@ -291,8 +299,9 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The record of a container, or the tree that its parent's record names; `None` where nothing is known. True: a run
-    /// that was cut short may have changed what is in the container.
+    /// Returns the record of a container. If there is none, lists the container by `token`, its token in its parent's
+    /// record. `None` when neither is known. The flag is true when a run was cut short in the container: then the
+    /// server may hold other documents than the record says.
     pub(super) fn recorded(
         &mut self,
         path: &[u8],
@@ -314,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_read_and_kept() {
+    fn budgets_are_parsed_and_enforced() {
         assert_eq!("20%".parse(), Ok(MaxDelete::default()));
         assert_eq!("0".parse(), Ok(MaxDelete::Documents(0)));
         for bad in ["", "x", "101%", "-1", "1.5%"] {

@@ -1,4 +1,4 @@
-//! Containers that were recorded in one piece, and that are listed in [`parts`] now.
+//! Containers that the server has recorded in one piece, and that the source now lists in [`parts`].
 
 use super::{Job, join, view};
 use crate::ImportError;
@@ -7,7 +7,7 @@ use crate::source::parts;
 use crate::versions::damaged;
 use std::collections::BTreeMap;
 
-/// Parts of containers that were recorded in one piece, by their paths, until each part is loaded.
+/// The parts of containers that were recorded in one piece, by the paths of the parts. Loading a part removes it here.
 #[derive(Default)]
 pub(super) struct Divided(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -26,12 +26,12 @@ impl Job<'_> {
     /// Makes the source list the container at `path` in parts if it is recorded in parts.
     pub(super) fn keep_parts(&mut self, path: &[u8], known: &[u8]) {
         if parts::has_parts(view(known)) {
-            self.source.keep_parts(self.within.path(path));
+            self.source.keep_parts(self.archive.path(path));
         }
     }
 
-    /// Divides the known container if the listing is in parts. Returns true when there was something to divide. Until
-    /// all parts are recorded, the one record says what the server holds.
+    /// Divides the known container into parts if the listing is in parts. Returns true when the container was divided.
+    /// The undivided record stays at the server until all parts are recorded.
     pub(super) fn divide(
         &mut self,
         path: &[u8],
@@ -50,7 +50,7 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// True when a source without parts has a folder with the name of a part.
+    /// True when a source that makes no parts has a folder with a name that is reserved for parts.
     pub(super) fn has_reserved(&self, listing: &[u8]) -> bool {
         let is_reserved = |name: &[u8]| parts::number(name).is_some();
         let folders = |kind| kind == Kind::Container;

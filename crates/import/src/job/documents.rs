@@ -1,8 +1,5 @@
-//! A folder's own documents. Each document is kept, flagged, read and sent, or removed. The new container gets the
-//! entries of the documents that stay.
-//!
-//! [`Job::documents`] is the entry. The bytes of a document decide what happens to it, or its text where a cache has
-//! the text.
+//! Imports the documents of one folder. Each document is left as it is, gets new flags, is read and sent, is copied
+//! from its old place, or is removed. [`Job::documents`] is the entry. It also builds the folder's new container.
 
 use super::failed::{self, Mode};
 use super::moves::Moved;
@@ -15,12 +12,12 @@ use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract, place_text
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::sink::Rejected;
-use crate::source::{self, AT_NOTE, FLAGS_KEY, Tokens};
+use crate::source::{self, FLAGS_KEY, LOCATION_NOTE, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
-/// The note of a document with fields of its own names. The document's hash is replaced as a whole.
-pub(super) const MORE_NOTE: &[u8] = b"~more";
+/// The note of a document whose hash has fields outside of the list of fields. The hash is replaced as a whole.
+pub(super) const EXTRA_FIELDS_NOTE: &[u8] = b"~more";
 
 /// The document's entry in the new container.
 struct Record<'a> {
@@ -29,11 +26,11 @@ struct Record<'a> {
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
     /// True when it is unknown whether the server has the document.
-    maybe: bool,
-    /// The numbers of documents and failures in it, when it is an archive.
+    is_doubtful: bool,
+    /// The value of [`INNER_NOTE`], if the document is an archive.
     inner: Option<&'a [u8]>,
     /// True when the document's hash has fields that are not in the list of fields.
-    more: bool,
+    has_extra_fields: bool,
 }
 
 /// A document's place: its id, and its old and new entries.
@@ -44,16 +41,16 @@ struct DocumentPlace<'a> {
     old: Option<Entry<'a>>,
     new: Entry<'a>,
     nested: Option<&'a nested::Opened>,
-    /// A document that leaves another place, and that may have moved here.
+    /// A document that was removed or replaced at another place, and that may have moved here.
     moved: Option<&'a Moved>,
 }
 
 impl DocumentPlace<'_> {
-    /// True when the server holds the document for certain.
+    /// True when the server certainly holds the document.
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
     }
-    /// The note about the documents in it, for the new record.
+    /// The value of [`INNER_NOTE`] for the new record. `None` when the document is not an archive.
     fn inner(&self) -> Option<&[u8]> {
         match self.nested {
             Some(opened) => opened.note.as_deref(),
@@ -63,7 +60,7 @@ impl DocumentPlace<'_> {
 }
 
 impl Job<'_> {
-    /// Works on the folder's own documents. Returns the new container, of which the sink has acknowledged every change.
+    /// Imports the folder's own documents. Returns the new container when the sink has acknowledged every change.
     pub(super) fn documents(
         &mut self,
         path: &[u8],
@@ -76,24 +73,24 @@ impl Job<'_> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
-        let moved = self.moved(old, new, path)?;
+        let moved = self.find_moves(old, new, path)?;
         let mut children = children.iter();
-        // The source is told some documents ahead which documents will be read, and in which order.
+        // The source gets to know the next documents that will be read, in the order of reading, so it can fetch them.
         let will_read = |change: &Change<'_>| {
             let is_changed = matches!(change, Change::Added(_) | Change::Updated { .. });
-            let is_there = !matches!(change, Change::Removed(_));
-            !change.is_container() && (is_changed || is_there && reread)
+            let exists = !matches!(change, Change::Removed(_));
+            !change.is_container() && (is_changed || exists && reread)
         };
-        let (mut ahead, mut asked) = (diff(old, new).filter(will_read), 0usize);
+        let (mut next_reads, mut prefetched) = (diff(old, new).filter(will_read), 0usize);
         for change in diff(old, new) {
             if will_read(&change) {
-                while asked < self.source.ahead()
-                    && let Some(next) = ahead.next()
+                while prefetched < self.source.prefetch_max()
+                    && let Some(next) = next_reads.next()
                 {
-                    self.ask_for(path, &next.entry());
-                    asked += 1;
+                    self.prefetch(path, &next.entry());
+                    prefetched += 1;
                 }
-                asked = asked.saturating_sub(1);
+                prefetched = prefetched.saturating_sub(1);
             }
             let entry = change.entry();
             let child = join(path, entry.name);
@@ -109,13 +106,13 @@ impl Job<'_> {
                 continue;
             }
             let (old, nested) = (change.recorded(), nested.get(entry.name));
-            let moved = moved.get(entry.name).filter(|moved| nested::may_be(nested, moved));
+            let moved = moved.get(entry.name).filter(|moved| nested::matches_move(nested, moved));
             let place = DocumentPlace { container: path, path: &child, old, new: entry, nested, moved };
             match change {
                 Change::Added(_) | Change::Updated { .. }
-                    if let Some(moved) = moved.filter(|moved| moved.is_certainly(&entry)) =>
+                    if let Some(moved) = moved.filter(|moved| moved.has_same_bytes_as(&entry)) =>
                 {
-                    self.reports.read += u64::from(self.within.parent().is_none());
+                    self.reports.read += u64::from(self.archive.id().is_none());
                     self.copy(place, moved, entry.token, &mut builder)
                 }
                 Change::Unchanged { old, .. }
@@ -130,7 +127,7 @@ impl Job<'_> {
             }?;
         }
         let rejected = self.sink.drain()?;
-        // Removals follow the additions, because a moved document is copied from its old place.
+        // Removals follow the additions: a moved document is copied from its old place before it is removed there.
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
                 && entry.kind == Kind::Document
@@ -146,17 +143,17 @@ impl Job<'_> {
         self.reject(path, view(&blob), &rejected).map_err(record_error(path))
     }
 
-    /// Tells the source that the document will be read soon, unless the cache has its text.
-    fn ask_for(&mut self, container: &[u8], entry: &Entry<'_>) {
-        let container = self.within.path(container);
+    /// Lets the source fetch a document that will be read soon, unless the cache has the document's text.
+    fn prefetch(&mut self, container: &[u8], entry: &Entry<'_>) {
+        let container = self.archive.path(container);
         let version = texts::version(&*self.source, container, entry);
-        let is_there = version.is_some_and(|v| self.source.cache().is_some_and(|cache| cache.has(v, 0)));
-        if !is_there {
+        let is_cached = version.is_some_and(|v| self.source.cache().is_some_and(|cache| cache.has(v, 0)));
+        if !is_cached {
             self.source.prefetch(container, entry);
         }
     }
 
-    /// Keeps the record of an unchanged document. A dead letter stays a dead letter.
+    /// Copies the record of an unchanged document to the new container. A dead letter stays a dead letter.
     fn keep(
         &mut self,
         place: DocumentPlace<'_>,
@@ -173,14 +170,14 @@ impl Job<'_> {
             size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: error.as_deref(),
-            maybe: false,
+            is_doubtful: false,
             inner: place.inner(),
-            more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
+            has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
         };
         push(builder, place, &record)
     }
 
-    /// Changes the field of the Maildir flags, without reading the message.
+    /// Sets the field `flags` of a message in a Maildir, without reading the message.
     fn flag(
         &mut self,
         place: DocumentPlace<'_>,
@@ -195,14 +192,14 @@ impl Job<'_> {
             size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: None,
-            maybe: false,
+            is_doubtful: false,
             inner: place.inner(),
-            more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
+            has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
         };
         push(builder, place, &record)
     }
 
-    /// Copies the document at the server from where it was before.
+    /// Makes the server copy the document from its old place.
     fn copy(
         &mut self,
         place: DocumentPlace<'_>,
@@ -210,12 +207,12 @@ impl Job<'_> {
         token: &[u8],
         builder: &mut Builder,
     ) -> Result<(), ImportError> {
-        let parent = self.within.parent().map(<[u8]>::to_vec);
+        let parent = self.archive.id().map(<[u8]>::to_vec);
         let mut fields = vec![("path", place.path), ("name", place.new.name)];
         fields.extend(place.new.get(FLAGS_KEY).map(|flags| ("flags", flags)));
         fields.extend(parent.as_deref().map(|parent| ("parent", parent)));
-        self.sink.copy(&moved.at, place.path, &fields, place.is_held(), builder.len())?;
-        self.has_moved(&place.new);
+        self.sink.copy(&moved.place, place.path, &fields, place.is_held(), builder.len())?;
+        self.note_copied(&place.new);
         self.summary.moved += 1;
         self.count(place.path, if place.is_held() { Outcome::Updated } else { Outcome::Added });
         let record = Record {
@@ -223,14 +220,14 @@ impl Job<'_> {
             size: moved.size,
             digest: Some(&moved.digest),
             error: None,
-            maybe: false,
+            is_doubtful: false,
             inner: place.inner(),
-            more: moved.more,
+            has_extra_fields: moved.has_extra_fields,
         };
         push(builder, place, &record)
     }
 
-    /// Reads a document that is new, or that has a new token. Its bytes decide.
+    /// Reads a document, and sends it if its bytes or its place differ from the record.
     fn read(
         &mut self,
         place: DocumentPlace<'_>,
@@ -240,7 +237,7 @@ impl Job<'_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let done = self.read_into(place, reread, builder, &mut buffer);
         self.buffer = buffer;
-        self.reports.read += u64::from(self.within.parent().is_none());
+        self.reports.read += u64::from(self.archive.id().is_none());
         done
     }
 
@@ -253,7 +250,7 @@ impl Job<'_> {
     ) -> Result<(), ImportError> {
         self.report(place.path)?;
         let flags = place.new.get(FLAGS_KEY);
-        let parent = self.within.parent().map(<[u8]>::to_vec);
+        let parent = self.archive.id().map(<[u8]>::to_vec);
         let mut facts = FileFacts {
             path: place.path,
             name: place.new.name,
@@ -263,8 +260,8 @@ impl Job<'_> {
             archive: place.nested.and_then(|nested| nested.kind),
         };
         let _loan = self.options.memory.for_document(self.source.size(&place.new), place.path);
-        let version = texts::version(&*self.source, self.within.path(place.container), &place.new);
-        // An archive's own document has only name and size, so the archive is not read for it.
+        let version = texts::version(&*self.source, self.archive.path(place.container), &place.new);
+        // The document of an archive file has only name and size, so the cache has no text for it.
         let version = version.filter(|_| facts.archive.is_none());
         let text = version.and_then(|version| self.source.cache()?.text(version));
         let (mut is_mail, mut content) = (false, None);
@@ -275,13 +272,13 @@ impl Job<'_> {
             digest = text.digest;
         } else {
             self.summary.opened += 1;
-            let (source, container) = (&mut self.source, self.within.path(place.container));
-            let meter = Some(&self.meter).filter(|_| self.within.parent().is_none());
+            let (source, container) = (&mut self.source, self.archive.path(place.container));
+            let meter = Some(&self.meter).filter(|_| self.archive.id().is_none());
             let read = source::read::read(
                 || {
                     let object = source.open(container, &place.new)?;
                     Ok(match meter {
-                        Some(meter) => meter.on(object),
+                        Some(meter) => meter.wrap(object),
                         None => object,
                     })
                 },
@@ -298,16 +295,18 @@ impl Job<'_> {
             self.summary.bytes_read = self.meter.bytes();
             let done = match read {
                 Ok(done) => done,
-                // The server keeps the document as it is. The next run tries again.
-                Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
+                // The server keeps the old document. The next run reads the file again.
+                Err(error) => return self.record_failure(place, &[], &error.to_string(), true, builder),
             };
-            // The file was written a moment ago. Its content is sent, and the next run looks at the file again.
-            let young = done.stat.is_young && done.stat.token != place.new.token;
-            token = if young { Vec::new() } else { done.stat.token.clone() };
+            // A file that was written a moment ago may change again without a new token. Send its content, and record
+            // an empty token, so that the next run reads the file again.
+            let is_young = done.stat.is_young && done.stat.token != place.new.token;
+            token = if is_young { Vec::new() } else { done.stat.token.clone() };
             facts.size = done.stat.size;
             if is_mail && !done.whole {
-                let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
-                return self.dead(place, &token, &reason, false, builder);
+                let size = facts.size;
+                let reason = format!("the message has {size} bytes, more than {MESSAGE_BYTES_MAX}");
+                return self.record_failure(place, &token, &reason, false, builder);
             }
             digest = match self.source.tokens() {
                 Tokens::Content => self::digest(&done.stat.token),
@@ -320,9 +319,9 @@ impl Job<'_> {
         if let Some(moved) = place.moved.filter(|moved| moved.digest == digest && !held) {
             return self.copy(place, moved, token, builder);
         }
-        // The bytes belong to the version that the listing named, so the text is kept under that version.
+        // Cache the text only if the bytes still have the token of the listing: the cache key is made of that token.
         let version = version.filter(|_| text.is_none() && token == place.new.token);
-        // A document is sent again when it is read again because something in it failed.
+        // A retry sends the document even if its bytes are unchanged.
         let is_retried = self.options.mode == Mode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
@@ -330,7 +329,7 @@ impl Job<'_> {
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {
-            // The reader fails in the same way on the same bytes.
+            // Equal bytes give an equal failure, so keep the recorded reason.
             let is_read = content.is_some() || text.is_some();
             let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| is_read);
             error = error.or_else(|| before.map(|reason| String::from_utf8_lossy(reason).into_owned()));
@@ -353,20 +352,20 @@ impl Job<'_> {
                     fields = Some(extracted);
                     error = error.or_else(|| failure.map(|failure| failure.to_string()));
                 }
-                Err(error) => return self.dead(place, token, &error.to_string(), false, builder),
+                Err(error) => return self.record_failure(place, token, &error.to_string(), false, builder),
             }
         }
         let error = error.as_deref();
-        let names_fields = fields.as_ref().is_some_and(|fields| fields.more_len() > 0);
-        let named_fields = place.old.is_some_and(|old| old.get(MORE_NOTE).is_some());
+        let names_fields = fields.as_ref().is_some_and(|fields| fields.extra_len() > 0);
+        let named_fields = place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some());
         let record = Record {
             token,
             size: facts.size,
             digest: Some(&digest),
             error,
-            maybe: false,
+            is_doubtful: false,
             inner: place.inner(),
-            more: names_fields || is_kept && named_fields,
+            has_extra_fields: names_fields || is_kept && named_fields,
         };
         let Some(fields) = fields else {
             if same_metadata {
@@ -390,9 +389,9 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// Records a dead letter. With `keep` the server keeps the document, which may still be right. Else the document is
-    /// removed.
-    fn dead(
+    /// Records a dead letter. `keep`: the server keeps its document, which may still be right. Otherwise the server's
+    /// document is removed.
+    fn record_failure(
         &mut self,
         place: DocumentPlace<'_>,
         token: &[u8],
@@ -415,13 +414,14 @@ impl Job<'_> {
                 size: place.new.size,
                 digest,
                 error: Some(reason),
-                maybe: keep && maybe,
+                is_doubtful: keep && maybe,
                 inner: place.inner(),
-                more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
+                has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
             },
         )
     }
 
+    /// Removes the document of the recorded entry `old` from the sink, and counts it.
     pub(super) fn remove_document(
         &mut self,
         container: &[u8],
@@ -429,7 +429,7 @@ impl Job<'_> {
         old: Entry<'_>,
     ) -> Result<(), ImportError> {
         let held = old.get(DIGEST_NOTE).is_some();
-        self.leaves(path)?;
+        self.stash_before_change(path)?;
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;
         }
@@ -442,7 +442,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Builds the container again. Documents that the server refused become dead letters, which the next run tries
+    /// Builds the container again. Documents that the server refused become dead letters. The next run sends them
     /// again.
     fn reject(
         &mut self,
@@ -463,29 +463,30 @@ impl Job<'_> {
             self.fail(&join(path, entry.name), &refusal.reason);
             let pairs = entry.pairs().filter(|(key, _)| *key != DIGEST_NOTE);
             let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
-            let maybe = refusal.stays.then_some((MAYBE_NOTE, &b"1"[..]));
+            let maybe = refusal.old_document_remains.then_some((MAYBE_NOTE, &b"1"[..]));
             builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error).chain(maybe))?;
         }
         builder.finish()
     }
 }
 
+/// Adds the document's entry, with its notes, to the new container.
 fn push(builder: &mut Builder, place: DocumentPlace<'_>, record: &Record<'_>) -> Result<(), ImportError> {
     let notes = [
         (FLAGS_KEY, place.new.get(FLAGS_KEY)),
-        (AT_NOTE, place.new.get(AT_NOTE)),
+        (LOCATION_NOTE, place.new.get(LOCATION_NOTE)),
         (DIGEST_NOTE, record.digest),
         (ERROR_NOTE, record.error.map(str::as_bytes)),
-        (MAYBE_NOTE, record.maybe.then_some(&b"1"[..])),
+        (MAYBE_NOTE, record.is_doubtful.then_some(&b"1"[..])),
         (INNER_NOTE, record.inner),
-        (MORE_NOTE, record.more.then_some(&b"1"[..])),
+        (EXTRA_FIELDS_NOTE, record.has_extra_fields.then_some(&b"1"[..])),
     ];
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);
     pushed.map_err(record_error(place.container))
 }
 
-/// The digest of a file that is not read. Its document has only the size, so only the size can differ.
+/// The digest of a file whose content is not read. Only a change of the size changes the digest.
 fn file_digest(size: u64) -> Digest {
     digest(format!("file of {size} bytes").as_bytes())
 }

@@ -1,10 +1,10 @@
-//! Two runs that are no whole import. One reads the failed documents again ([`Mode::RetryFailed`]). The other changes
-//! nothing, and compares the server with the source ([`Mode::Verify`]).
+//! Runs that are not a whole import: a retry of the failed documents ([`Mode::RetryFailed`]), and a comparison of the
+//! server with the source, which changes nothing ([`Mode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
 use crate::container::{Builder, Entry, Kind};
 use crate::document::EXTRACTOR_VERSION;
-use crate::source::{AT_NOTE, FLAGS_KEY, ListError, Listing, Skipped, Tokens};
+use crate::source::{FLAGS_KEY, LOCATION_NOTE, ListError, Listing, Skipped, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
 use crate::{ImportError, OptionError};
 
@@ -16,12 +16,12 @@ pub enum Mode {
     Import,
     /// Reads the failed documents again, and no others.
     RetryFailed,
-    /// Reads every document, compares it with the server's, and changes nothing. A document that differs counts as
-    /// failed.
+    /// Compares every document of the source with the server's document, and changes nothing. A document that differs
+    /// counts as failed.
     Verify,
 }
 
-/// True for an entry that a retrying run looks at again.
+/// True when a retry must read the document of the entry again.
 pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
     let inner = entry.get(INNER_NOTE).map_or(0, |note| nested::counts(note).1);
     entry.kind == Kind::Document
@@ -29,7 +29,10 @@ pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
 }
 
 impl Job<'_> {
-    /// Refuses to retry after a run that was cut short, or that read documents in another way than this run would.
+    /// Checks that the failed documents are known: the last run was not cut short and had the extractor of this run.
+    ///
+    /// # Errors
+    /// [`OptionError::NothingToRetry`].
     pub(super) fn check_retry(&self, known: &Known) -> Result<(), ImportError> {
         let old = view(&known.blob);
         if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
@@ -38,8 +41,8 @@ impl Job<'_> {
         Err(OptionError::NothingToRetry { dataset: self.options.into.clone() }.into())
     }
 
-    /// The recorded container, in which the failed documents have the entries of a new listing. The source is listed
-    /// only when documents have failed.
+    /// Returns the recorded container as a listing, with the source's present entries for the failed documents. Lists
+    /// the source only if documents have failed.
     pub(super) fn list_failed(&mut self, path: &[u8], known: &Known) -> Result<Listing, ListError> {
         let old = view(&known.blob);
         let now = match old.iter().any(|entry| has_failed(&entry)) {
@@ -51,7 +54,7 @@ impl Job<'_> {
         for entry in old.iter() {
             let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == Kind::Document);
             let pushed = match (entry.kind, found) {
-                // Where tokens are not made of content, no token shows a failure below.
+                // Without content tokens, a token does not show whether a document below failed. So open the child.
                 (Kind::Container, _) if self.source.tokens() == Tokens::Stamps => {
                     builder.push(Kind::Container, entry.name, 0, &[], [])
                 }
@@ -59,7 +62,7 @@ impl Job<'_> {
                     builder.push(found.kind, found.name, found.size, found.token, found.pairs())
                 }
                 _ => {
-                    let pairs = entry.pairs().filter(|(key, _)| [FLAGS_KEY, AT_NOTE].contains(key));
+                    let pairs = entry.pairs().filter(|(key, _)| [FLAGS_KEY, LOCATION_NOTE].contains(key));
                     builder.push(entry.kind, entry.name, entry.size, entry.token, pairs)
                 }
             };

@@ -1,7 +1,8 @@
-//! [`Listings`]: the listings of a remote source that a plan made, for the run.
+//! [`Listings`]: keeps the listings that the plan made of a remote source, so that the run need not list folders again.
 //!
-//! Of a container that is as its record says, only a digest is kept: the run makes the listing of the record again. So an
-//! unchanged bucket costs next to no memory here. Other listings are kept in up to [`LISTINGS_KEPT_BYTES_MAX`].
+//! If a listing equals the container's record, only its digest is kept: the run makes the listing from the record. So
+//! an unchanged bucket needs almost no memory here. Other listings take up to [`LISTINGS_KEPT_BYTES_MAX`] bytes
+//! together.
 
 use super::{Job, view};
 use crate::container::{Builder, Container, ContainerError, Digest, Kind, NOTE};
@@ -10,20 +11,20 @@ use std::collections::BTreeMap;
 
 /// Maximum number of bytes of listings that a plan keeps for the run.
 pub const LISTINGS_KEPT_BYTES_MAX: usize = 16 << 20;
-/// Bytes that a kept listing takes besides its path and its blob.
+/// Bytes that a kept listing needs in addition to its path and its blob.
 const KEPT_BYTES: usize = 128;
 
 /// The listings that a plan made.
 #[derive(Default)]
 pub(super) struct Listings {
     by_path: BTreeMap<Vec<u8>, Kept>,
-    /// Bytes of all of them.
+    /// Bytes of all kept listings.
     bytes: usize,
 }
 
 enum Kept {
     Whole(Listing),
-    /// The listing has this digest, and is what [`listing_of`] makes of the container's record.
+    /// The listing has this digest. [`listing_of`] makes the listing from the container's record.
     AsRecorded(Digest, Skipped),
 }
 
@@ -38,8 +39,8 @@ impl Kept {
 }
 
 impl Listings {
-    /// Takes the listing of the container at `path` out. `recorded` is the container's record. `None` when no listing was
-    /// kept, or when the record is not what it was.
+    /// Removes and returns the listing of the container at `path`. `recorded` is the container's record. `None` when no
+    /// listing was kept, or when the record has changed since.
     pub(super) fn take(&mut self, path: &[u8], recorded: &[u8]) -> Option<Listing> {
         let kept = self.by_path.remove(path)?;
         self.bytes -= kept.bytes(path);
@@ -52,7 +53,7 @@ impl Listings {
         }
     }
 
-    /// Keeps a listing if there is room. A path that is listed twice has the newer listing.
+    /// Keeps a listing if there is room. A newer listing of a path replaces the older listing.
     fn keep(&mut self, path: &[u8], kept: Kept) {
         if let Some(before) = self.by_path.remove(path) {
             self.bytes -= before.bytes(path);
@@ -66,10 +67,10 @@ impl Listings {
 }
 
 impl Job<'_> {
-    /// Lists a container, and keeps the listing for the run when the source is remote. `recorded` is the container's record,
-    /// if the record is certain.
+    /// Lists a container, and keeps the listing for the run if the source is remote. `recorded` is the container's
+    /// record, unless a run was cut short in the container.
     pub(super) fn list_ahead(&mut self, path: &[u8], recorded: Option<&[u8]>) -> Result<Vec<u8>, ListError> {
-        let listing = self.source.list(self.within.path(path), false)?;
+        let listing = self.source.list(self.archive.path(path), false)?;
         if !self.source.is_remote() || listing.racy_for_ns != 0 {
             return Ok(listing.blob);
         }
@@ -87,8 +88,8 @@ impl Job<'_> {
     }
 }
 
-/// The listing that the record was made of, if nothing has changed since: the entries without notes, and containers without
-/// tokens and sizes.
+/// The listing that an unchanged source would return for the container of `record`: the record's entries without notes,
+/// and its containers without tokens and sizes.
 fn listing_of(record: Container<'_>) -> Result<Vec<u8>, ContainerError> {
     let mut builder = Builder::with_capacity(0, record.len(), record.blob().len());
     for entry in record.iter() {
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_is_as_recorded_is_made_again_of_the_record() {
+    fn a_listing_equal_to_the_record_is_rebuilt_from_the_record() {
         use Kind::{Container as Folder, Document as File};
         let record = container(7, &[(File, "a", "1"), (File, "c", "2"), (Folder, "b", "digest")]);
         let listing = container(0, &[(File, "a", "1"), (Folder, "b", ""), (File, "c", "2")]);
@@ -135,7 +136,7 @@ mod tests {
         let taken = listings.take(b"at", &record).unwrap();
         assert_eq!((taken.blob, taken.skipped.links, taken.refused.len()), (listing, 3, 0));
         assert!(listings.take(b"at", &record).is_none(), "a listing is taken once");
-        // Another record, or one of which a document changed: the container is listed.
+        // When the record has other documents than the kept listing, the container must be listed again.
         for other in [&[(File, "a", "1"), (File, "c", "3"), (Folder, "b", "digest")][..], &[]] {
             keep(&mut listings);
             assert!(listings.take(b"at", &container(7, other)).is_none());
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_are_kept_up_to_their_bound() {
+    fn listings_are_kept_up_to_their_limit() {
         let mut listings = Listings::default();
         let blob = vec![0; 1 << 20];
         for i in 0..20u8 {

@@ -1,10 +1,11 @@
-//! Archives among the documents. Each is opened where it lies, and imported as a folder is.
+//! Imports the documents in archives. An archive is opened in its place, and imported like a folder.
 //!
-//! An archive is a document that holds documents. Its own hash has its name and size. The containers in it are recorded
-//! below its path, as a folder's are. The archive's entry notes how many documents it holds, and how many of them
-//! failed ([`INNER_NOTE`]). An archive with an unchanged token is opened only if something in it failed or is lost. Of a
-//! large mailbox the note has its [`Prefix`], too, and the digest of the record of its messages. So a mailbox that grew
-//! is read from its former end on.
+//! An archive is a document that holds documents. The archive's own hash has only its name and size. The containers in
+//! the archive are recorded below the archive's path, like the containers of a folder. The archive's entry notes the
+//! number of documents in the archive, and how many of them failed ([`INNER_NOTE`]). An archive with an unchanged token
+//! is opened only if a document in it failed or is missing at the server. The note of a large mailbox also has the
+//! mailbox's [`Prefix`] and the digest of the record of its messages. So a mailbox that only grew is read from its
+//! former end on.
 
 use super::moves::Moved;
 use super::{Job, Level, documents_in, join, view};
@@ -18,11 +19,11 @@ use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Bytes of a note: the number of documents, and the number of failures.
+/// Bytes of the note of an archive: the number of documents, and the number of failures.
 const COUNTS_BYTES: usize = 16;
-/// Bytes of the note of a large mailbox: the numbers, the prefix, and the digest of the record.
-const GROWING_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<Digest>();
-/// Bytes at the beginning of a document that decide whether it is an archive.
+/// Bytes of the note of a large mailbox: the two numbers, the prefix, and the digest of the record.
+const MAILBOX_NOTE_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<Digest>();
+/// Number of bytes at the beginning of a document that decide whether the document is an archive.
 const BEGINNING_BYTES: usize = 1024;
 
 /// The opened archives of a folder, by name.
@@ -39,90 +40,106 @@ pub(super) struct Opened {
     pub(super) error: Option<String>,
 }
 
-/// The archive in which the job works now.
+/// The archive whose documents the job imports now.
 #[derive(Default)]
-pub(super) struct Within {
-    /// The archive's id. Empty outside of archives.
-    parent: Vec<u8>,
+pub(super) struct CurrentArchive {
+    /// The archive's document id. Empty while the job is not in an archive.
+    id: Vec<u8>,
+    /// Number of archives around the current documents. 0 outside of archives.
     depth: usize,
     budget: Option<Rc<Budget>>,
 }
 
-impl Within {
-    /// The archive's id.
-    pub(super) fn parent(&self) -> Option<&[u8]> {
-        (self.depth > 0).then_some(&self.parent)
+impl CurrentArchive {
+    /// The archive's document id. `None` outside of archives.
+    pub(super) fn id(&self) -> Option<&[u8]> {
+        (self.depth > 0).then_some(&self.id)
     }
-    /// The place of `path` in the source that is read now.
+    /// Converts `path`, a path in the dataset, to a path in the archive. Outside of archives both are equal.
     pub(super) fn path<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match self.depth {
             0 => path,
-            _ => path.get(self.parent.len() + 1..).unwrap_or_default(),
+            _ => path.get(self.id.len() + 1..).unwrap_or_default(),
         }
     }
 }
 
-/// True when containers may be recorded below the document's path.
-pub(super) fn may_hold(entry: &Entry<'_>) -> bool {
-    let maybe = entry.get(MAYBE_NOTE).is_some() && (Format::may_be(entry.name) || is_mail_name(entry));
-    entry.kind == Kind::Document && (entry.get(INNER_NOTE).is_some() || maybe)
+/// When [`Job::remove_nested`] and [`Job::remove_children`] remove what the source has lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemovalPass {
+    /// Before documents are added: removes what would collide with the ids of added documents.
+    BeforeAdditions,
+    /// After documents were added: removes everything else. Documents that moved away were copied by then.
+    AfterAdditions,
 }
 
-/// The numbers of documents and of failures in an archive, from its note.
+/// True when containers may be recorded below the document's path.
+pub(super) fn may_contain_documents(entry: &Entry<'_>) -> bool {
+    let is_doubtful_archive =
+        entry.get(MAYBE_NOTE).is_some() && (Format::is_archive_name(entry.name) || is_mail_name(entry));
+    entry.kind == Kind::Document && (entry.get(INNER_NOTE).is_some() || is_doubtful_archive)
+}
+
+/// Reads the number of documents and the number of failures from an archive's note.
 pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     let number = |range: std::ops::Range<usize>| {
         let bytes = note.get(range).and_then(|b| b.try_into().ok());
         bytes.map_or(0, u64::from_le_bytes)
     };
-    // A note of another length is not ours, so the archive is looked at again.
+    // No importer writes a note of another length. One failure makes the run open the archive again.
     match note.len() {
-        COUNTS_BYTES | GROWING_BYTES => (number(0..8), number(8..16)),
+        COUNTS_BYTES | MAILBOX_NOTE_BYTES => (number(0..8), number(8..16)),
         _ => (0, 1),
     }
 }
 
-/// True when a document that was opened like this may be the document `moved`. The document of an archive itself is not
-/// copied, because it has only name and size.
-pub(super) fn may_be(opened: Option<&Opened>, moved: &Moved) -> bool {
-    let holds = opened.filter(|opened| opened.note.is_some());
-    moved.holds == holds.is_some() && holds.is_none_or(|holds| holds.kind.is_none() && holds.error.is_none())
+/// True when the document at the new place may be the moved document `moved`. `opened` is the result of opening the
+/// document at the new place as an archive. The document of an archive file is never copied: it has only name and size.
+pub(super) fn matches_move(opened: Option<&Opened>, moved: &Moved) -> bool {
+    let archive = opened.filter(|opened| opened.note.is_some());
+    moved.is_archive == archive.is_some()
+        && archive.is_none_or(|archive| archive.kind.is_none() && archive.error.is_none())
 }
 
-fn note(documents: u64, failed: u64) -> Vec<u8> {
+/// The note of an archive with this number of documents, of which `failed` failed.
+fn counts_note(documents: u64, failed: u64) -> Vec<u8> {
     [documents.to_le_bytes(), failed.to_le_bytes()].concat()
 }
 
-/// What the note of a mailbox says of its earlier state: its prefix, and the digest of the record of its messages.
-/// `None` for another archive, and for a short mailbox. If a message failed, the next run reads the whole mailbox.
-fn earlier(note: &[u8]) -> Option<(Prefix, &[u8])> {
-    let (counts, earlier) = note.split_at_checked(COUNTS_BYTES)?;
-    let (prefix, record) = earlier.split_at_checked(Prefix::BYTES)?;
-    (note.len() == GROWING_BYTES && self::counts(counts).1 == 0)
+/// Reads from a mailbox's note the state of the mailbox at the last run: the prefix, and the digest of the record of
+/// the messages. `None` for a short mailbox and for an archive of another format. Also `None` if a message failed: then
+/// the run reads the whole mailbox.
+fn mailbox_state(note: &[u8]) -> Option<(Prefix, &[u8])> {
+    let (counts, state) = note.split_at_checked(COUNTS_BYTES)?;
+    let (prefix, record) = state.split_at_checked(Prefix::BYTES)?;
+    (note.len() == MAILBOX_NOTE_BYTES && self::counts(counts).1 == 0)
         .then_some((Prefix::from_bytes(prefix)?, record))
 }
 
 fn is_mail_name(entry: &Entry<'_>) -> bool {
     let flags = entry.get(FLAGS_KEY);
-    FileFacts { path: &[], name: entry.name, size: 0, flags, parent: None, archive: None }.claims_mail()
+    FileFacts { path: &[], name: entry.name, size: 0, flags, parent: None, archive: None }.is_declared_mail()
 }
 
 impl Job<'_> {
-    /// Removes the documents of archives that are gone. With `first`, only of those whose name a folder has now: what is
-    /// in the folder has the ids of what was in the archive. Else only of the others. Documents that have moved out of
-    /// the others are copied before these go.
+    /// Removes the documents of archives that the source has lost. An archive goes before the additions if a folder has
+    /// its name now: a document in the folder may have the id of a document that was in the archive.
     pub(super) fn remove_nested(
         &mut self,
         path: &[u8],
         old: Container<'_>,
         new: Container<'_>,
         below: Level,
-        first: bool,
+        pass: RemovalPass,
     ) -> Result<(), ImportError> {
         for change in diff(old, new) {
-            if let Change::Removed(entry) = change
-                && may_hold(&entry)
-                && new.find(entry.name).is_some_and(|entry| entry.kind == Kind::Container) == first
-            {
+            let Change::Removed(entry) = change else { continue };
+            let is_folder_now = new.find(entry.name).is_some_and(|new| new.kind == Kind::Container);
+            let pass_of_entry = match is_folder_now {
+                true => RemovalPass::BeforeAdditions,
+                false => RemovalPass::AfterAdditions,
+            };
+            if may_contain_documents(&entry) && pass_of_entry == pass {
                 self.remove(&join(path, entry.name), &[], below)?;
             }
         }
@@ -142,13 +159,13 @@ impl Job<'_> {
             let entry = change.entry();
             let mail = self.options.attachments && is_mail_name(&entry);
             let in_maildir = entry.get(FLAGS_KEY).is_some();
-            let candidate = mail || !in_maildir && Format::may_be(entry.name);
+            let is_candidate = mail || !in_maildir && Format::is_archive_name(entry.name);
             if entry.kind == Kind::Container || matches!(change, Change::Removed(_)) {
                 continue;
             }
             let child = join(path, entry.name);
             let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
-            if !candidate {
+            if !is_candidate {
                 // An earlier run imported attachments, and this run does not.
                 if let Some(note) = recorded {
                     self.check_removal(counts(note).0)?;
@@ -165,9 +182,9 @@ impl Job<'_> {
                     continue;
                 }
             }
-            let may_hold = change.recorded().is_some_and(|old| may_hold(&old));
+            let may_contain_documents = change.recorded().is_some_and(|old| may_contain_documents(&old));
             let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded)?;
-            if opened.is_none() && may_hold {
+            if opened.is_none() && may_contain_documents {
                 self.check_removal(recorded.map_or(0, |note| counts(note).0))?;
                 self.remove(&child, &[], below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
@@ -179,9 +196,9 @@ impl Job<'_> {
         Ok(nested)
     }
 
-    /// Opens the document `entry` as an archive, and imports its content. `recorded` is the note of an earlier run that
-    /// did so too. `None` when the document is not an archive, or cannot be read. When it cannot be read, the later
-    /// reading of the document reports the reason.
+    /// Opens the document `entry` as an archive, and imports its content. `recorded` is the note of the last run that
+    /// opened it as an archive. Returns `None` when the document is not an archive, or cannot be read. In the second
+    /// case the run reads the document again later, and reports the reason then.
     fn open_archive(
         &mut self,
         path: &[u8],
@@ -191,10 +208,10 @@ impl Job<'_> {
         below: Level,
         recorded: Option<&[u8]>,
     ) -> Result<Option<Opened>, ImportError> {
-        let Ok(object) = self.source.open(self.within.path(path), entry) else { return Ok(None) };
-        // Bytes of an archive that lies in another one are bytes of the outermost archive.
-        let object: Rc<dyn Object> = Rc::from(match self.within.parent() {
-            None => self.meter.on(object),
+        let Ok(object) = self.source.open(self.archive.path(path), entry) else { return Ok(None) };
+        // The bytes of a nested archive are read from the outermost archive, where they are counted already.
+        let object: Rc<dyn Object> = Rc::from(match self.archive.id() {
+            None => self.meter.wrap(object),
             Some(_) => object,
         });
         let Ok(before) = object.stat() else { return Ok(None) };
@@ -206,15 +223,15 @@ impl Job<'_> {
         };
         let kind = format.kind();
         let limits = self.options.archives;
-        let budget = Rc::new(match &self.within.budget {
-            Some(outer) => outer.within(child),
+        let budget = Rc::new(match &self.archive.budget {
+            Some(outer) => outer.for_inner(child),
             None => Budget::new(limits, self.options.memory.clone(), child),
         });
-        let opened = match self.within.depth < limits.depth {
+        let opened = match self.archive.depth < limits.depth {
             true => {
-                let earlier =
-                    recorded.and_then(earlier).filter(|_| format == Format::Mailbox && !below.reread);
-                let messages = earlier.map(|earlier| self.messages_of(child, earlier)).transpose()?.flatten();
+                let may_append = format == Format::Mailbox && !below.reread;
+                let state = recorded.and_then(mailbox_state).filter(|_| may_append);
+                let messages = state.map(|state| self.messages_of(child, state)).transpose()?.flatten();
                 let open = || {
                     let window = Window::whole(object.clone())?;
                     if let Some((prefix, messages)) = &messages {
@@ -235,28 +252,30 @@ impl Job<'_> {
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
             Ok(archive) => archive,
-            // A mail that cannot be parsed becomes a dead letter by itself.
+            // The later reading of the mail makes a mail that cannot be parsed a dead letter.
             Err(_) if format == Format::Mail => return Ok(None),
             Err(error) => {
-                // Its earlier documents stay at the server. They must count when the archive goes (`--max-delete`).
+                // The documents of the last run stay at the server. Keep their number in the note, so that
+                // `--max-delete` counts them when the archive is removed.
                 let kept = recorded.map_or(0, |note| counts(note).0);
-                return Ok(Some(Opened { note: Some(note(kept, 1)), kind, error: Some(error) }));
+                return Ok(Some(Opened { note: Some(counts_note(kept, 1)), kind, error: Some(error) }));
             }
         };
-        let outer: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
-        let within = Within { parent: child.to_vec(), depth: self.within.depth + 1, budget: Some(budget) };
-        let within = std::mem::replace(&mut self.within, within);
-        let (told, failed) = (self.summary.told(), self.summary.failed);
+        let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
+        let inner =
+            CurrentArchive { id: child.to_vec(), depth: self.archive.depth + 1, budget: Some(budget) };
+        let outer_archive = std::mem::replace(&mut self.archive, inner);
+        let (processed_before, failed_before) = (self.summary.processed(), self.summary.failed);
         let noted = if recorded.is_some() && !below.reread { self.note_inner(child, below) } else { Ok(()) };
         let imported = noted.and_then(|()| self.container(child, &[], below));
-        (self.source, self.within) = (outer, within);
+        (self.source, self.archive) = (outer_source, outer_archive);
         let record = imported?;
-        let failed = self.summary.failed - failed;
-        let documents = self.summary.told() - told - failed;
+        let failed = self.summary.failed - failed_before;
+        let documents = self.summary.processed() - processed_before - failed;
         let unchanged =
             object.stat().is_ok_and(|after| after.token == before.token && after.size == before.size);
-        let error = (!unchanged).then(|| "the file changed while what is in it was read".to_owned());
-        let mut note = note(documents, failed + u64::from(!unchanged));
+        let error = (!unchanged).then(|| "the archive changed while its documents were read".to_owned());
+        let mut note = counts_note(documents, failed + u64::from(!unchanged));
         if let (Format::Mailbox, Some(record), Ok(window)) = (format, &record, Window::whole(object))
             && let Ok(Some(prefix)) = Prefix::of(&window, before.size)
         {
@@ -266,19 +285,20 @@ impl Job<'_> {
         Ok(Some(Opened { note: Some(note), kind, error }))
     }
 
-    /// The record of the mailbox `child`, with the prefix that it belongs to. `None` when the record is another one: a
-    /// run that was cut short recorded the messages, and not the note.
+    /// The record of the messages of the mailbox `child`, with the prefix of the mailbox at that time. `None` when the
+    /// record does not have the digest in the note: a run was cut short after it recorded the messages and before it
+    /// recorded the note.
     fn messages_of(
         &mut self,
         child: &[u8],
-        (prefix, record): (Prefix, &[u8]),
+        (prefix, record_digest): (Prefix, &[u8]),
     ) -> Result<Option<(Prefix, Vec<u8>)>, ImportError> {
         let known = self.load(child, &[])?;
-        let is_it = known.recorded && !known.interrupted && view(&known.blob).digest() == *record;
-        Ok(is_it.then_some((prefix, known.blob)))
+        let matches = known.recorded && !known.interrupted && view(&known.blob).digest() == *record_digest;
+        Ok(matches.then_some((prefix, known.blob)))
     }
 
-    /// True when the server holds every document that is recorded of the archive `path`.
+    /// True when the server holds every recorded document of the archive `path`.
     fn is_complete(&mut self, path: &[u8], level: Level) -> Result<bool, ImportError> {
         let known = self.load(path, &[])?;
         let below = level.below(path, known.blob.len())?;

@@ -1,9 +1,9 @@
-//! The progress of a run, reported to its [`Progress`](crate::Progress) and to the server. Clients ask the server for
-//! it by `IMPORT.STATUS` and `/v1/import`.
+//! Reports the progress of a run to its [`Progress`](crate::Progress) and to the server. Clients read the server's
+//! report with `IMPORT.STATUS` and `/v1/import`.
 //!
-//! The plan of a run ([`super::budget`]) compares the listings with the records before anything is read. So each run
-//! but a dataset's first knows how many documents it will read. A new folder has no record. Its documents are added
-//! when the run lists the folder, or by the plan if a forecast is wanted.
+//! The plan of a run ([`super::budget`]) compares the listings with the records before documents are read. So each run
+//! except the first run of a dataset knows how many documents it will read. A new folder has no record: its documents
+//! are added when the run lists the folder. With a forecast, the plan lists new folders and adds their documents.
 
 use super::Job;
 use crate::{ImportError, Summary};
@@ -26,17 +26,19 @@ pub struct Pace {
     /// Documents that the run will have read at its end. `None` while the number is unknown.
     pub to_read: Option<u64>,
     /// Estimated time until the run ends, at the speed so far. `None` before any document is done.
-    pub rest: Option<Duration>,
+    pub remaining: Option<Duration>,
 }
 
 /// The result of a run's plan.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// The time at which the plan was done.
+    /// When the plan was complete.
     at: Instant,
-    /// The time that the plan's listings took, and the number of these listings.
+    /// Time that the plan's listings took.
     listing: Duration,
+    /// Number of these listings.
     containers: u64,
+    /// Number of documents that the run will read.
     documents: u64,
     /// True when the documents of new folders are counted too.
     is_whole: bool,
@@ -44,9 +46,10 @@ struct Planned {
 
 /// The times at which progress is reported, and the numbers from which it is computed.
 pub(super) struct Reports {
+    /// Minimum time between two reports.
     every: Duration,
     begun: Instant,
-    told: Option<Instant>,
+    last_report: Option<Instant>,
     /// Documents that were listed so far.
     pub(super) listed: u64,
     /// Documents of the source that were read so far, without those in archives.
@@ -56,16 +59,16 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn new(every: Duration) -> Reports {
-        Reports { every, begun: Instant::now(), told: None, listed: 0, read: 0, planned: None }
+        Reports { every, begun: Instant::now(), last_report: None, listed: 0, read: 0, planned: None }
     }
 
-    /// Notes the plan's result: `documents` to read in `containers`. Its listings took `listing`. `is_whole`: the plan
-    /// listed the folders that are new, too.
+    /// Notes the plan's result: the run reads `documents` and lists `containers`. The plan's listings took `listing`.
+    /// `is_whole`: the plan listed new folders too.
     pub(super) fn plan(&mut self, documents: u64, containers: u64, listing: Duration, is_whole: bool) {
         self.planned = Some(Planned { at: Instant::now(), listing, containers, documents, is_whole });
     }
 
-    /// Notes that a container without a record was listed, and that it has this number of documents.
+    /// Notes that the run listed a container without a record, with this number of documents.
     pub(super) fn found(&mut self, documents: u64) {
         if let Some(planned) = self.planned.as_mut().filter(|planned| !planned.is_whole) {
             planned.documents += documents;
@@ -74,27 +77,27 @@ impl Reports {
 
     /// The progress of the run, of which `summary` has the results so far.
     fn pace(&self, summary: &Summary) -> Pace {
-        let rest = self.planned.and_then(|planned| {
+        let remaining = self.planned.and_then(|planned| {
             let containers = summary.containers + summary.containers_skipped;
-            planned.rest(planned.at.elapsed(), self.read, containers)
+            planned.remaining(planned.at.elapsed(), self.read, containers)
         });
         Pace {
             listed: self.listed,
-            done: summary.told(),
+            done: summary.processed(),
             read: self.read,
             bytes_read: summary.bytes_read,
             to_read: self.planned.map(|planned| planned.documents),
-            rest,
+            remaining,
         }
     }
 }
 
 impl Planned {
-    /// Estimated time until the run ends, after `taken`. So far `read` documents were read and `listed` containers
-    /// listed.
-    fn rest(self, taken: Duration, read: u64, listed: u64) -> Option<Duration> {
+    /// Estimates the time until the run ends. So far `read` documents were read and `listed` containers were listed, in
+    /// the time `taken`.
+    fn remaining(self, taken: Duration, read: u64, listed: u64) -> Option<Duration> {
         match self.documents {
-            // Only listings are left. Each takes as long as a listing of the plan did.
+            // No document is read, so only listings remain. Assume that each takes as long as a listing of the plan.
             0 => {
                 let share = self.containers.saturating_sub(listed) as f64 / self.containers.max(1) as f64;
                 Some(self.listing.mul_f64(share))
@@ -104,7 +107,7 @@ impl Planned {
     }
 }
 
-/// Estimated time until all are done, at the speed so far. `None` before anything is done.
+/// Estimates the time until `all` documents are done, when `done` documents took `taken`. `None` while `done` is 0.
 fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
     let rest = all.saturating_sub(done) as f64;
     (done > 0).then(|| {
@@ -113,24 +116,24 @@ fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
 }
 
 impl Job<'_> {
-    /// Reports the end of the run, at once.
+    /// Reports the end of the run, even if no report is due.
     pub(super) fn report_end(&mut self) -> Result<(), ImportError> {
-        self.tell(b"").map(drop)
+        self.send_report(b"").map(drop)
     }
 
-    /// Reports the progress if a report is due. Returns true when the sink then has another command under way.
+    /// Reports the progress if a report is due. Returns true if it sent a report: then a command waits for a reply.
     pub(super) fn report(&mut self, path: &[u8]) -> Result<bool, ImportError> {
         let reports = &mut self.reports;
-        if reports.told.is_some_and(|told| told.elapsed() < reports.every) {
+        if reports.last_report.is_some_and(|at| at.elapsed() < reports.every) {
             return Ok(false);
         }
-        reports.told = Some(Instant::now());
+        reports.last_report = Some(Instant::now());
         self.progress.pace(path, &self.reports.pace(&self.summary));
-        self.tell(path)?;
+        self.send_report(path)?;
         Ok(true)
     }
 
-    fn tell(&mut self, path: &[u8]) -> Result<(), ImportError> {
+    fn send_report(&mut self, path: &[u8]) -> Result<(), ImportError> {
         let (reports, summary) = (&self.reports, &self.summary);
         let pace = reports.pace(summary);
         let numbers = [
@@ -164,8 +167,8 @@ impl Job<'_> {
             let counts = [("cache_hits", counts.hits + counts.texts), ("cache_misses", counts.misses)];
             words.extend(counts.map(|(name, number)| (name, number.to_string().into_bytes())));
         }
-        let rest_ms = pace.rest.map(|rest| rest.as_millis() as u64);
-        for (name, number) in [("to_read", pace.to_read), ("remaining_milliseconds", rest_ms)] {
+        let remaining_ms = pace.remaining.map(|time| time.as_millis() as u64);
+        for (name, number) in [("to_read", pace.to_read), ("remaining_milliseconds", remaining_ms)] {
             if let Some(number) = number {
                 words.push((name, number.to_string().into_bytes()));
             }
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_takes_as_long_as_what_is_done() {
+    fn the_remaining_time_follows_the_pace_so_far() {
         let second = Duration::from_secs(1);
         assert_eq!(remaining(second, 0, 9), None);
         assert_eq!(remaining(second, 2, 8), Some(3 * second));
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_lists_takes_as_long_as_the_plan_did() {
+    fn a_run_that_only_lists_takes_as_long_as_its_plan() {
         let second = Duration::from_secs(1);
         let plan = |documents| {
             let mut reports = Reports::new(second);
@@ -198,9 +201,12 @@ mod tests {
             reports
         };
         let planned = |documents| plan(documents).planned.expect("just made");
-        assert_eq!(planned(0).rest(second, 0, 1), Some(6 * second));
-        assert_eq!(planned(0).rest(second, 0, 9), Some(Duration::ZERO));
-        assert_eq!((planned(5).rest(second, 0, 1), planned(5).rest(second, 1, 1)), (None, Some(4 * second)));
+        assert_eq!(planned(0).remaining(second, 0, 1), Some(6 * second));
+        assert_eq!(planned(0).remaining(second, 0, 9), Some(Duration::ZERO));
+        assert_eq!(
+            (planned(5).remaining(second, 0, 1), planned(5).remaining(second, 1, 1)),
+            (None, Some(4 * second))
+        );
         // New folders are added here if the plan has not listed them.
         let mut reports = plan(5);
         reports.found(2);

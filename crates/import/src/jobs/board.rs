@@ -1,14 +1,15 @@
-//! [`Board`]: all jobs, and the decision which of them starts, gets memory, waits or stops next.
+//! [`Board`]: the scheduler of all jobs. It decides which job starts, gets memory, waits or stops next.
 //!
-//! A job is due by its trigger, or because somebody asked for a run. The job then waits until the ledger has
-//! [`JOB_BYTES`] for it, until its source may be asked by one more job, and until fewer jobs run than may. A running job
-//! asks for more memory before it reads a large document. Jobs that wait are served by priority, then by the time of
-//! asking. No job overtakes another one, so a job that needs much gets its turn too. If all running jobs wait for one
-//! another, the board ends the last of them. That job begins again later, at the container it was in.
+//! A job is queued when its trigger is due, or when a user asks for a run. It starts when three conditions hold: the
+//! ledger has [`JOB_BYTES`] for it, its source allows one more running job, and fewer than the maximum number of jobs
+//! run. A running job requests more memory before it reads a large document. Jobs that wait are served by priority,
+//! then by the time of the request. No job overtakes another job, so a job with a large request is served too. If all
+//! running jobs wait for memory that other jobs hold, the board kills the job that would be served last. That job
+//! starts again later, at the container where it was.
 
 mod metrics;
 mod requests;
-mod told;
+mod state;
 
 use super::JobError;
 use super::definition::Definition;
@@ -21,71 +22,72 @@ use std::time::Duration;
 
 /// Maximum number of jobs.
 pub const JOBS_MAX: usize = 10_000;
-/// Failures of a job's last run that are kept with their reasons.
+/// Maximum number of failed documents of a job's last run that are kept with their reasons.
 pub const ERRORS_MAX: usize = 1000;
-/// The pause before a job that broke off is begun again. It doubles with each time.
-const AGAIN_FIRST_MS: u64 = 1_000;
-/// The longest pause before such a job is begun again.
-const AGAIN_MAX_MS: u64 = 300_000;
+/// Delay before a job starts again after its process failed. The delay doubles with each failure in a row.
+const RESTART_DELAY_MS_MIN: u64 = 1_000;
+/// Maximum delay before a job starts again after its process failed.
+const RESTART_DELAY_MS_MAX: u64 = 300_000;
 
-/// A folder that does not get quiet is imported after this multiple of its job's quiet time.
+/// A watched folder that changes without a pause is imported after this multiple of the job's quiet time
+/// ([`Definition::watch`]).
 pub const QUIET_TIMES_MAX: u64 = 10;
 
-/// The work of a run.
+/// The documents that a run reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Import what changed.
+    /// All documents that are new or have changed.
     Import,
-    /// Read only the failed documents again.
+    /// Only the documents that failed in the last run.
     Retry,
 }
 
 /// An action that the service must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Begin this job, with these words as its command.
+    /// Start a process for this job, with these arguments.
     Start(String, Vec<String>),
-    /// Tell this job that it has got the memory it asked for.
+    /// Notify this job's process that it may use the memory that it requested.
     Grant(String),
-    /// Pause this job where it is.
+    /// Pause this job's process.
     Stop(String),
-    /// Let this job go on.
+    /// Resume this job's process.
     Continue(String),
-    /// End this job.
+    /// Kill this job's process.
     Kill(String),
 }
 
 /// A message of a running job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    /// The run waits for these bytes.
+    /// The run waits for this number of bytes of memory.
     Need(u64),
-    /// The run gives these bytes back.
+    /// The run gives this number of bytes of memory back.
     Free(u64),
-    /// The containers that the run holds have these bytes.
+    /// The containers of the run take this number of bytes of memory now.
     Containers(u64),
     /// The progress of the run.
     Progress(Map<String, Value>),
     /// The run's forecast.
     Forecast(Map<String, Value>),
-    /// A document failed.
+    /// The document with this path failed for this reason.
     Failed(String, String),
-    /// The run waits for its sink.
+    /// The run waits for its sink. The text says why.
     Waiting(String),
-    /// The figures of the whole run.
+    /// The numbers of the whole run, at its end.
     Summary(Map<String, Value>),
-    /// The reason why the run had to stop, and its HTTP requests in the form of a summary (null: none).
+    /// The reason why the run had to stop, and its HTTP requests as in a summary (null: none).
     Error(String, Value),
 }
 
-/// The limits for all sources with a prefix: jobs at once, and bytes per second.
+/// The limits of all jobs whose sources begin with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
-    /// The beginning of the names of these sources.
+    /// The prefix of the sources.
     pub source: String,
-    /// Maximum number of these jobs that run at once.
+    /// Maximum number of these jobs that run at the same time.
     pub running: usize,
-    /// Bytes per second of all these jobs together.
+    /// Maximum number of bytes per second that all these jobs read together. `None`: no limit.
     pub rate: Option<u64>,
 }
 
@@ -93,9 +95,9 @@ pub struct SourceLimit {
 struct Running {
     since_ms: u64,
     containers: u64,
-    /// The number of bytes that the run waits for, and the run's place in the queue.
-    asking: Option<(u64, u64)>,
-    /// The outcome of a run that was made to end.
+    /// The number of bytes that the run waits for, and the ticket of the request.
+    memory_request: Option<(u64, u64)>,
+    /// The reason why the board ends the run. `None` while the run may continue.
     ending: Option<Ending>,
     progress: Map<String, Value>,
     forecast: Option<Map<String, Value>>,
@@ -109,7 +111,7 @@ struct Running {
 enum Ending {
     Cancelled,
     Removed,
-    /// The run was ended to make room for others, and begins again later.
+    /// The board killed the run to free memory for other jobs. It starts again later.
     Yielded,
 }
 
@@ -118,24 +120,24 @@ struct Job {
     definition: Definition,
     is_paused: bool,
     due_ms: Option<u64>,
-    /// The work that waits to be begun, and its place in the queue.
-    wanted: Option<(Work, u64)>,
-    /// The earliest time at which the wanted work may begin.
+    /// The run that waits for its start, and its ticket.
+    queued: Option<(Work, u64)>,
+    /// The earliest time at which the queued run may start.
     not_before_ms: u64,
-    broken: u32,
+    failures_in_a_row: u32,
     running: Option<Running>,
     last_start_ms: Option<u64>,
     last: Value,
     errors: VecDeque<(String, String)>,
     runs: u64,
     totals: Totals,
-    /// The times of the first and of the last change of the job's folder since the last run that such changes made due.
-    stirred: Option<(u64, u64)>,
-    /// The reason why the job's folder is not watched, although it should be.
+    /// The times of the first and the last change of the watched folder since changes last queued a run.
+    changed_ms: Option<(u64, u64)>,
+    /// The reason why the job's folder cannot be watched.
     unwatched: Option<String>,
 }
 
-/// The sums over the runs of a job.
+/// Sums over all runs of a job.
 #[derive(Clone, Debug, Default)]
 struct Totals {
     /// The number of runs by their outcome.
@@ -153,14 +155,16 @@ pub struct Board {
     ledger: Ledger,
     running_max: usize,
     limits: Vec<SourceLimit>,
-    turn: u64,
+    /// The last ticket. Of requests with equal priority, the request with the lowest ticket is served first.
+    last_ticket: u64,
     /// The time of the last [`Board::tick`].
     ticked_ms: u64,
     rng: fastrand::Rng,
 }
 
 impl Board {
-    /// A board without jobs. `seed` is for the random generator of the jitter.
+    /// A board without jobs. `budget` is the memory of all jobs together, in bytes. `running_max` is the maximum number
+    /// of running jobs, at least 1. `seed` initializes the random generator of the jitter.
     pub fn new(budget: u64, running_max: usize, limits: Vec<SourceLimit>, seed: u64) -> Board {
         let rng = fastrand::Rng::with_seed(seed);
         Board {
@@ -168,7 +172,7 @@ impl Board {
             ledger: Ledger::new(budget),
             running_max: running_max.max(1),
             limits,
-            turn: 0,
+            last_ticket: 0,
             ticked_ms: 0,
             rng,
         }
@@ -187,7 +191,7 @@ impl Board {
     /// Adds a job, or changes the definition of a job.
     ///
     /// # Errors
-    /// There are [`JOBS_MAX`] jobs, or another job fills this dataset.
+    /// When there are [`JOBS_MAX`] jobs, or when another job imports into the dataset.
     pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), JobError> {
         let place = |d: &Definition| (d.into.clone(), d.server.clone(), d.to.clone());
         let clash = self.jobs.values().find(|job| {
@@ -205,16 +209,16 @@ impl Board {
             definition: definition.clone(),
             is_paused: false,
             due_ms: None,
-            wanted: None,
+            queued: None,
             not_before_ms: 0,
-            broken: 0,
+            failures_in_a_row: 0,
             running: None,
             last_start_ms: None,
             last: Value::Null,
             errors: VecDeque::new(),
             runs: 0,
             totals: Totals::default(),
-            stirred: None,
+            changed_ms: None,
             unwatched: None,
         });
         job.due_ms = schedule::next_ms(&definition.trigger, job.last_start_ms, now_ms, jitter);
@@ -227,82 +231,90 @@ impl Board {
         self.rng.u64(0..=most)
     }
 
-    fn turn(&mut self) -> u64 {
-        self.turn += 1;
-        self.turn
+    fn next_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
     }
 
     fn job(&mut self, name: &str) -> Result<&mut Job, JobError> {
         self.jobs.get_mut(name).ok_or_else(|| JobError::NoJob(name.into()))
     }
 
-    /// Asks for a run of the job now. A running job is not begun a second time. It runs again when it is done.
+    /// Queues a run of the job now. If the job runs, it runs again afterwards.
     ///
     /// # Errors
     /// When there is no such job.
     pub fn run(&mut self, name: &str, work: Work) -> Result<(), JobError> {
-        let turn = self.turn();
+        let ticket = self.next_ticket();
         let job = self.job(name)?;
         job.not_before_ms = 0;
-        job.broken = 0;
-        if job.wanted.is_none() {
-            job.wanted = Some((work, turn));
+        job.failures_in_a_row = 0;
+        if job.queued.is_none() {
+            job.queued = Some((work, ticket));
         }
         Ok(())
     }
 
-    /// Notes that the folder of the job changed. The job is due when the folder is quiet for the time in the definition,
-    /// and after [`QUIET_TIMES_MAX`] times as long in any case.
-    pub fn stir(&mut self, name: &str, now_ms: u64) {
+    /// Notes that the watched folder of the job changed. The job is due when the folder has not changed for the job's
+    /// quiet time, and at the latest after [`QUIET_TIMES_MAX`] times the quiet time.
+    pub fn note_folder_change(&mut self, name: &str, now_ms: u64) {
         if let Some(job) = self.jobs.get_mut(name).filter(|job| job.definition.watch.is_some()) {
-            job.stirred = Some((job.stirred.map_or(now_ms, |(first, _)| first), now_ms));
+            job.changed_ms = Some((job.changed_ms.map_or(now_ms, |(first, _)| first), now_ms));
         }
     }
 
-    /// Notes why the folder of the job is not watched. `None`: the folder is watched.
-    pub fn watching(&mut self, name: &str, error: Option<String>) {
+    /// Notes the reason why the folder of the job cannot be watched. `None`: the folder is watched.
+    pub fn set_watch_error(&mut self, name: &str, error: Option<String>) {
         if let Some(job) = self.jobs.get_mut(name) {
             job.unwatched = error;
         }
     }
 
     /// The jobs whose folders must be watched, with the folders.
-    pub fn watched(&self) -> Vec<(String, String)> {
+    pub fn watched_folders(&self) -> Vec<(String, String)> {
         let watched = self.jobs.values().map(|job| &job.definition).filter(|d| d.watch.is_some());
         watched.map(|definition| (definition.name.clone(), definition.source.clone())).collect()
     }
 
-    /// Pauses the job's run where it is, and begins no further run.
+    /// Pauses the job: stops the process of its run, and starts no further run.
     ///
     /// # Errors
     /// When there is no such job.
     pub fn pause(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
-        let was = std::mem::replace(&mut job.is_paused, true);
-        Ok(if job.running.is_some() && !was { vec![Action::Stop(name.to_owned())] } else { Vec::new() })
+        let was_paused = std::mem::replace(&mut job.is_paused, true);
+        Ok(if job.running.is_some() && !was_paused {
+            vec![Action::Stop(name.to_owned())]
+        } else {
+            Vec::new()
+        })
     }
 
-    /// Lets the job go on.
+    /// Resumes a paused job.
     ///
     /// # Errors
     /// When there is no such job.
     pub fn resume(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
-        let was = std::mem::replace(&mut job.is_paused, false);
-        Ok(if job.running.is_some() && was { vec![Action::Continue(name.to_owned())] } else { Vec::new() })
+        let was_paused = std::mem::replace(&mut job.is_paused, false);
+        Ok(if job.running.is_some() && was_paused {
+            vec![Action::Continue(name.to_owned())]
+        } else {
+            Vec::new()
+        })
     }
 
-    /// Ends the job's run, and the runs that wait. What is done stays. The next run goes on from there.
+    /// Ends the job's run, and drops a queued run. Imported documents stay. The next run continues from there.
     ///
     /// # Errors
     /// When there is no such job.
     pub fn cancel(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
-        job.wanted = None;
+        job.queued = None;
         Ok(job.end(Ending::Cancelled).then(|| Action::Kill(name.to_owned())).into_iter().collect())
     }
 
-    /// Forgets the job. Its documents stay where they are.
+    /// Removes the job from the board, after its run has ended. Its documents stay at the server.
     ///
     /// # Errors
     /// When there is no such job.
@@ -316,13 +328,13 @@ impl Board {
         Ok(vec![Action::Kill(name.to_owned())])
     }
 
-    /// Takes a message of a running job.
+    /// Handles a message of a running job.
     pub fn report(&mut self, name: &str, report: Report) {
-        let (most, turn) = (self.ledger.most(), self.turn());
+        let (most, ticket) = (self.ledger.request_bytes_max(), self.next_ticket());
         let Some(job) = self.jobs.get_mut(name) else { return };
         let Some(running) = &mut job.running else { return };
         match report {
-            Report::Need(bytes) => running.asking = Some((bytes.min(most), turn)),
+            Report::Need(bytes) => running.memory_request = Some((bytes.min(most), ticket)),
             Report::Free(bytes) => self.ledger.give_back(name, bytes.min(most)),
             Report::Containers(bytes) => {
                 self.ledger.give_back(name, running.containers);
@@ -345,14 +357,14 @@ impl Board {
         }
     }
 
-    /// Notes that a job's process has ended with this exit code. `None`: it was killed, or did not begin.
+    /// Notes that a job's process has ended with this exit code. `None`: it was killed, or could not be started.
     pub fn ended(&mut self, name: &str, code: Option<i32>, now_ms: u64) {
-        self.ledger.leave(name);
-        let turn = self.turn();
+        self.ledger.remove(name);
+        let ticket = self.next_ticket();
         let Some(job) = self.jobs.get_mut(name) else { return };
         let Some(running) = job.running.take() else { return };
         job.runs += 1;
-        let (outcome, is_again) = match (running.ending, code) {
+        let (outcome, restarts) = match (running.ending, code) {
             (Some(Ending::Removed), _) => {
                 self.jobs.remove(name);
                 return;
@@ -360,20 +372,22 @@ impl Board {
             (Some(Ending::Cancelled), _) => ("cancelled", false),
             (Some(Ending::Yielded), _) => ("made room for others", true),
             (None, Some(0 | 3)) => ("done", false),
-            // Wrong usage, too many deletions, or no source: a new run now would end in the same way.
+            // Wrong usage, too many deletions, or no source: another run now would fail for the same reason.
             (None, Some(2 | 4 | 5)) => ("stopped", false),
             (None, _) => ("broke off", true),
         };
         if outcome == "done" {
-            job.broken = 0;
+            job.failures_in_a_row = 0;
         }
-        if is_again && job.wanted.is_none() {
-            let pause = AGAIN_FIRST_MS.saturating_mul(1 << job.broken.min(16)).min(AGAIN_MAX_MS);
+        if restarts && job.queued.is_none() {
+            let delay = RESTART_DELAY_MS_MIN
+                .saturating_mul(1 << job.failures_in_a_row.min(16))
+                .min(RESTART_DELAY_MS_MAX);
             if outcome == "broke off" {
-                job.not_before_ms = now_ms + pause;
-                job.broken += 1;
+                job.not_before_ms = now_ms + delay;
+                job.failures_in_a_row += 1;
             }
-            job.wanted = Some((Work::Import, turn));
+            job.queued = Some((Work::Import, ticket));
         }
         job.totals.add(outcome, running.summary.as_ref());
         let seconds = now_ms.saturating_sub(running.since_ms) as f64 / 1000.0;
@@ -382,22 +396,22 @@ impl Board {
             job.totals.requests.add(&requests);
             last["error"] = why.into();
         }
-        for (key, told) in [("forecast", running.forecast), ("summary", running.summary)] {
-            if let Some(told) = told {
-                last[key] = Value::Object(told);
+        for (key, reported) in [("forecast", running.forecast), ("summary", running.summary)] {
+            if let Some(reported) = reported {
+                last[key] = Value::Object(reported);
             }
         }
         job.last = last;
     }
 
-    /// Decides what must be done now.
+    /// Queues the jobs that are due. Returns the actions that the service must take now.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Action> {
         let mut actions = Vec::new();
-        let back_ms = std::mem::replace(&mut self.ticked_ms, now_ms).saturating_sub(now_ms);
-        if back_ms > 0 {
-            self.set_back(back_ms, now_ms);
+        let set_back_ms = std::mem::replace(&mut self.ticked_ms, now_ms).saturating_sub(now_ms);
+        if set_back_ms > 0 {
+            self.adjust_to_earlier_clock(set_back_ms, now_ms);
         }
-        self.note_due(now_ms);
+        self.queue_due_jobs(now_ms);
         let is_blocked = !self.grant(&mut actions);
         if !is_blocked {
             self.start(now_ms, &mut actions);
@@ -405,25 +419,25 @@ impl Board {
         actions
     }
 
-    /// The earliest time at which [`Board::tick`] has something to do, if nothing happens before.
-    pub fn wakes_ms(&self) -> Option<u64> {
+    /// When [`Board::tick`] must be called next, if no report, request or end of a job comes before.
+    pub fn next_wake_ms(&self) -> Option<u64> {
         let due =
             self.jobs.values().filter(|job| job.is_idle() && !job.is_paused).filter_map(|job| job.due_ms);
-        let again = self.jobs.values().filter(|job| job.wanted.is_some() && job.not_before_ms > 0);
-        let stirred = self.jobs.values().filter(|job| job.is_idle() && !job.is_paused);
-        let stirred = stirred.filter_map(Job::quiet_ms);
-        due.chain(again.map(|job| job.not_before_ms)).chain(stirred).min()
+        let delayed = self.jobs.values().filter(|job| job.queued.is_some() && job.not_before_ms > 0);
+        let idle = self.jobs.values().filter(|job| job.is_idle() && !job.is_paused);
+        let quiet = idle.filter_map(Job::quiet_ms);
+        due.chain(delayed.map(|job| job.not_before_ms)).chain(quiet).min()
     }
 
-    /// Notes that the clock was set back by `back_ms`. Nothing waits longer for that: lengths of time stay as they are,
-    /// and cron's fields are read anew.
-    fn set_back(&mut self, back_ms: u64, now_ms: u64) {
-        let earlier = |at: &mut u64| *at = at.saturating_sub(back_ms);
+    /// Adjusts all times after the clock was set back by `set_back_ms`, so that no job waits longer for that. Intervals
+    /// keep their lengths, and the next time of a cron trigger is computed again.
+    fn adjust_to_earlier_clock(&mut self, set_back_ms: u64, now_ms: u64) {
+        let earlier = |at: &mut u64| *at = at.saturating_sub(set_back_ms);
         for job in self.jobs.values_mut() {
             earlier(&mut job.not_before_ms);
             job.last_start_ms.iter_mut().for_each(earlier);
             job.running.iter_mut().for_each(|running| earlier(&mut running.since_ms));
-            job.stirred.iter_mut().for_each(|(first, last)| [first, last].into_iter().for_each(earlier));
+            job.changed_ms.iter_mut().for_each(|(first, last)| [first, last].into_iter().for_each(earlier));
             match &job.definition.trigger {
                 Trigger::Cron(_) => {
                     job.due_ms = schedule::next_ms(&job.definition.trigger, None, now_ms, 0);
@@ -433,34 +447,34 @@ impl Board {
         }
     }
 
-    fn note_due(&mut self, now_ms: u64) {
+    fn queue_due_jobs(&mut self, now_ms: u64) {
         let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
         let due =
             |job: &Job| job.is_idle() && !job.is_paused && (is_due(job.due_ms) || is_due(job.quiet_ms()));
         let names: Vec<_> =
             self.jobs.iter().filter(|(_, job)| due(job)).map(|(name, _)| name.clone()).collect();
         for name in names {
-            let turn = self.turn();
+            let ticket = self.next_ticket();
             let job = self.jobs.get_mut(&name).expect("just seen");
-            job.wanted = Some((Work::Import, turn));
-            job.stirred = None;
+            job.queued = Some((Work::Import, ticket));
+            job.changed_ms = None;
         }
     }
 
-    /// Gives memory to the jobs that ask. Returns false when a job still waits.
+    /// Grants memory to the jobs that requested it. Returns false when a job still waits for memory.
     fn grant(&mut self, actions: &mut Vec<Action>) -> bool {
-        let mut asking: Vec<_> = self
+        let mut requests: Vec<_> = self
             .jobs
             .iter()
             .filter_map(|(name, job)| {
-                let (bytes, turn) = job.running.as_ref()?.asking?;
-                Some((-i64::from(job.definition.priority), turn, name.clone(), bytes))
+                let (bytes, ticket) = job.running.as_ref()?.memory_request?;
+                Some((-i64::from(job.definition.priority), ticket, name.clone(), bytes))
             })
             .collect();
-        asking.sort();
-        let waiting = asking.len();
+        requests.sort();
+        let waiting = requests.len();
         let mut granted = 0;
-        for (_, _, name, bytes) in &asking {
+        for (_, _, name, bytes) in &requests {
             let is_alone = self.running() == 1;
             if !self.ledger.take(name, *bytes) {
                 if !is_alone {
@@ -470,13 +484,13 @@ impl Board {
             }
             granted += 1;
             let job = self.jobs.get_mut(name).expect("just seen");
-            job.running.as_mut().expect("it asks").asking = None;
+            job.running.as_mut().expect("it has a request").memory_request = None;
             actions.push(Action::Grant(name.clone()));
         }
         if granted == 0 && waiting > 1 && waiting == self.running() {
-            // All jobs wait for memory that other jobs hold. The job that would be served last is ended, and begins
-            // again later.
-            if let Some((_, _, name, _)) = asking.last()
+            // All jobs wait for memory that other jobs hold. Kill the job that would be served last. It starts again
+            // later.
+            if let Some((_, _, name, _)) = requests.last()
                 && self.jobs.get_mut(name).is_some_and(|job| job.end(Ending::Yielded))
             {
                 actions.push(Action::Kill(name.clone()));
@@ -485,19 +499,19 @@ impl Board {
         granted == waiting
     }
 
-    /// Begins the jobs that wait and that fit.
+    /// Starts queued jobs, as far as the memory and the limits allow.
     fn start(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let mut wanted: Vec<_> = self
+        let mut queued: Vec<_> = self
             .jobs
             .iter()
             .filter_map(|(name, job)| {
-                let (work, turn) = job.wanted?;
+                let (work, ticket) = job.queued?;
                 let may = job.running.is_none() && !job.is_paused && job.not_before_ms <= now_ms;
-                may.then(|| (-i64::from(job.definition.priority), turn, name.clone(), work))
+                may.then(|| (-i64::from(job.definition.priority), ticket, name.clone(), work))
             })
             .collect();
-        wanted.sort_by_key(|a| (a.0, a.1));
-        for (_, _, name, work) in wanted {
+        queued.sort_by_key(|a| (a.0, a.1));
+        for (_, _, name, work) in queued {
             if self.running() >= self.running_max {
                 break;
             }
@@ -508,7 +522,7 @@ impl Board {
                     |job: &&Job| job.running.is_some() && job.definition.source.starts_with(&limit.source);
                 self.jobs.values().filter(of).count() >= limit.running.max(1)
             };
-            // The source of this job is at its limit. Jobs of other sources may still begin.
+            // The source of this job is at its limit. Jobs of other sources may still start.
             if limit.as_ref().is_some_and(busy) {
                 continue;
             }
@@ -520,7 +534,7 @@ impl Board {
             let job = self.jobs.get_mut(&name).expect("just seen");
             let shared = limit.and_then(|limit| Some(limit.rate? / limit.running.max(1) as u64));
             let rate = job.definition.rate.into_iter().chain(shared).min();
-            (job.wanted, job.not_before_ms, job.last_start_ms) = (None, 0, Some(now_ms));
+            (job.queued, job.not_before_ms, job.last_start_ms) = (None, 0, Some(now_ms));
             job.due_ms = schedule::next_ms(&job.definition.trigger, Some(now_ms), now_ms, jitter);
             job.running = Some(Running { since_ms: now_ms, ..Running::default() });
             job.errors.clear();
@@ -535,21 +549,21 @@ impl Board {
 
 impl Job {
     fn is_idle(&self) -> bool {
-        self.running.is_none() && self.wanted.is_none()
+        self.running.is_none() && self.queued.is_none()
     }
-    /// The time at which the changed folder counts as quiet, or has changed for too long.
+    /// When a changed folder is imported: after its quiet time, or at the latest after [`QUIET_TIMES_MAX`] quiet times.
     fn quiet_ms(&self) -> Option<u64> {
-        let (first, last) = self.stirred?;
+        let (first, last) = self.changed_ms?;
         let quiet = u64::try_from(self.definition.watch?.as_millis()).unwrap_or(u64::MAX);
-        let at_last = first.saturating_add(quiet.saturating_mul(QUIET_TIMES_MAX));
-        Some(last.saturating_add(quiet).min(at_last))
+        let latest = first.saturating_add(quiet.saturating_mul(QUIET_TIMES_MAX));
+        Some(last.saturating_add(quiet).min(latest))
     }
-    /// Marks the run as one that ends. Returns false when there is no run, or when it ends already.
+    /// Notes that the run is being ended. Returns true when its process must be killed: false when there is no run, or
+    /// when the run is being ended already.
     fn end(&mut self, ending: Ending) -> bool {
         match &mut self.running {
             Some(running) if running.ending != Some(Ending::Removed) => {
-                let was = running.ending.replace(ending);
-                was.is_none()
+                running.ending.replace(ending).is_none()
             }
             _ => false,
         }

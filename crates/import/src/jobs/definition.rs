@@ -1,4 +1,5 @@
-//! [`Definition`]: a job's source, its sink and its times. It is read from JSON. A TOML file is turned into JSON first.
+//! [`Definition`]: the source, the sink and the times of a job, read from JSON. The service converts TOML files to
+//! JSON.
 
 use super::DefinitionError;
 use super::schedule::{self, Trigger};
@@ -16,7 +17,7 @@ pub(super) const KEYS: [&str; 12] = [
     "name", "source", "into", "server", "to", "every", "cron", "watch", "jitter", "priority", "rate",
     "options",
 ];
-/// Options of `strand import` that a job does not take: the service sets them, or they make no sense there.
+/// Options of `strand import` that a job refuses: the service sets them, or they make no sense for a job.
 const OPTIONS_REFUSED: [&str; 12] = [
     "--into",
     "--server",
@@ -32,14 +33,14 @@ const OPTIONS_REFUSED: [&str; 12] = [
     "--help",
 ];
 
-/// A job.
+/// The definition of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// The job's name.
     pub name: String,
     /// The source, as for `strand import`.
     pub source: String,
-    /// The dataset. By default it has the job's name.
+    /// The dataset. Default: the job's name.
     pub into: String,
     /// The address of the Strand server that gets the documents.
     pub server: Option<String>,
@@ -47,17 +48,18 @@ pub struct Definition {
     pub to: Option<String>,
     /// The times at which the job is due.
     pub trigger: Trigger,
-    /// The job is due too when its folder has changed and then is quiet for this time.
+    /// The quiet time. The job is also due when its folder has changed and then has not changed for this time. `None`:
+    /// the folder is not watched.
     pub watch: Option<Duration>,
-    /// A random time up to this one is added to each time at which the job is due.
+    /// Each due time is delayed by a random time up to this maximum.
     pub jitter: Duration,
-    /// Of two jobs that wait, the job with the higher priority goes first.
+    /// Among waiting jobs, the job with the highest priority is served first. Default: 0.
     pub priority: i32,
-    /// Maximum number of bytes of the source that are read per second.
+    /// Maximum number of bytes of the source that are read per second. `None`: no limit.
     pub rate: Option<u64>,
-    /// More options of `strand import`.
+    /// Further options of `strand import`.
     pub options: Vec<String>,
-    /// The definition as it was given.
+    /// The JSON from which the definition was read.
     pub given: Map<String, Value>,
 }
 
@@ -65,7 +67,7 @@ impl Definition {
     /// Reads a definition.
     ///
     /// # Errors
-    /// The reason why it is wrong.
+    /// [`DefinitionError`] names the key and says what was expected.
     pub fn parse(given: Map<String, Value>) -> Result<Definition, DefinitionError> {
         if let Some(odd) = given.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(DefinitionError::Key { key: odd.clone() });
@@ -130,7 +132,7 @@ impl Definition {
         })
     }
 
-    /// The words behind `strand` that run the job. `rate` is the lowest of its limits.
+    /// The arguments of `strand` that run the job. `rate` is the lowest limit of bytes per second that the job has.
     pub fn arguments(&self, retry: bool, rate: Option<u64>) -> Vec<String> {
         let mut words: Vec<String> =
             ["import", "--supervised", "--into", &self.into].map(String::from).into();
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_invalid_definition_names_its_problem() {
         for (json, word) in [
             ("{}", "name is missing"),
             (r#"{"name":"a/b","source":"s"}"#, "letters"),

@@ -1,20 +1,20 @@
-//! [`JobError`] and [`DefinitionError`]: why the board or a definition refuses.
+//! [`JobError`]: why the board refuses a request. [`DefinitionError`]: why a definition of a job is wrong.
 
 use super::board::JOBS_MAX;
 use super::definition::{KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
 use crate::filter::SizeError;
 
-/// Why a job is not as it was asked for. Nothing has changed.
+/// Why the board refuses a request about a job. A refused request changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// No job has this name.
     #[error("there is no job {0:?}")]
     NoJob(String),
-    /// Two jobs may not fill one dataset.
+    /// Another job imports into the dataset. Two jobs may not import into one dataset.
     #[error("the job {job:?} fills the dataset {dataset:?} already")]
     Taken {
-        /// The job that fills the dataset already.
+        /// The job that imports into the dataset.
         job: String,
         /// The dataset.
         dataset: String,
@@ -37,25 +37,25 @@ pub enum DefinitionError {
         /// The key.
         key: String,
     },
-    /// A key that every definition has is missing.
+    /// A required key is missing.
     #[error("{key} is missing")]
     Missing {
         /// The key.
         key: &'static str,
     },
-    /// The value of a key is no text, or an empty one.
+    /// The value of a key is not a string, or an empty string.
     #[error("{key}: expected a text")]
     Text {
         /// The key.
         key: &'static str,
     },
-    /// The name of the job is too long, or has other characters in it.
+    /// The name of the job is too long, or has a character that is not allowed.
     #[error("name {0:?}: expected up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores")]
     Name(String),
     /// The source looks like an option.
     #[error("source {0:?}: begins with a hyphen")]
     Source(String),
-    /// A job has an interval and a time.
+    /// A job has both an interval (`every`) and a time (`cron`).
     #[error("every and cron: expected one of them")]
     Times,
     /// The value of a key is no length of time.
@@ -66,12 +66,12 @@ pub enum DefinitionError {
         /// The value.
         value: String,
     },
-    /// The value of `cron` cannot be read.
+    /// The value of `cron` is not a valid cron expression.
     #[error("cron {value:?}: {why}: expected five fields, as \"30 4 * * 1-5\"")]
     Cron {
         /// The value.
         value: String,
-        /// What is wrong, in the library's words.
+        /// What is wrong: the library's error text.
         why: String,
     },
     /// The source cannot be watched.
@@ -83,10 +83,10 @@ pub enum DefinitionError {
     /// The rate is no size.
     #[error("rate: {0}")]
     Rate(SizeError),
-    /// The options are not a list of texts, or too many.
+    /// The options are not a list of strings, or the list is too long.
     #[error("options: expected a list of texts, up to {OPTIONS_MAX} of them")]
     Options,
-    /// A job does not take this option.
+    /// A job may not have this option.
     #[error("options: {0} is not for jobs")]
     Refused(String),
 }

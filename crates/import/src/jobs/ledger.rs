@@ -1,16 +1,16 @@
-//! [`Ledger`]: the bytes that all jobs may hold together, and how many of them each job holds.
+//! [`Ledger`]: the memory that all jobs may use together, and the memory that each job uses.
 
 use std::collections::BTreeMap;
 
-/// Bytes of the budget that the service itself needs.
+/// Bytes of the budget for the service itself.
 pub const SERVICE_BYTES: u64 = 16 << 20;
-/// Bytes that a running job holds before it reads a large document: for its program, its buffers, and documents up to
-/// [`crate::memory::FREE_BYTES`].
+/// Bytes that every running job gets at its start: for its program, its buffers, and documents for which it makes no
+/// request ([`crate::memory::FREE_BYTES`]).
 pub const JOB_BYTES: u64 = 24 << 20;
-/// Minimum budget. With it, one job can run and ask for more memory.
+/// Minimum budget in bytes. With it, one job can run and request [`JOB_BYTES`] more.
 pub const BUDGET_BYTES_MIN: u64 = SERVICE_BYTES + 2 * JOB_BYTES;
 
-/// The bytes of a budget, and their holders.
+/// A budget in bytes, and the bytes that each job holds.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     budget: u64,
@@ -22,27 +22,27 @@ impl Ledger {
     pub fn new(budget: u64) -> Ledger {
         Ledger { budget: budget.max(BUDGET_BYTES_MIN), held: BTreeMap::new() }
     }
-    /// The budget.
+    /// The budget in bytes.
     pub fn budget(&self) -> u64 {
         self.budget
     }
-    /// Bytes that are held. The service's own bytes are included.
+    /// Bytes that all jobs hold, and [`SERVICE_BYTES`].
     pub fn held(&self) -> u64 {
         SERVICE_BYTES + self.held.values().sum::<u64>()
     }
-    /// Bytes that nobody holds.
+    /// Bytes of the budget that are free.
     pub fn free(&self) -> u64 {
         self.budget.saturating_sub(self.held())
     }
     /// Bytes that `name` holds.
-    pub fn of(&self, name: &str) -> u64 {
+    pub fn held_by(&self, name: &str) -> u64 {
         self.held.get(name).copied().unwrap_or(0)
     }
     /// Maximum number of bytes that one job can get in addition to [`JOB_BYTES`].
-    pub fn most(&self) -> u64 {
+    pub fn request_bytes_max(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }
-    /// Gives `bytes` more to `name` if that many bytes are free. Returns whether they were given.
+    /// Gives `bytes` more to `name` if the budget has so much free. Returns false when it has not.
     pub fn take(&mut self, name: &str, bytes: u64) -> bool {
         let fits = bytes <= self.free();
         if fits {
@@ -50,18 +50,18 @@ impl Ledger {
         }
         fits
     }
-    /// Gives `bytes` more to `name`, even if they are not free.
+    /// Gives `bytes` more to `name`, even beyond the budget.
     pub fn force(&mut self, name: &str, bytes: u64) {
         *self.held.entry(name.to_owned()).or_default() += bytes;
     }
-    /// Takes `bytes` back from `name`, at most what `name` holds.
+    /// Takes `bytes` back from `name`, at most all bytes that `name` holds.
     pub fn give_back(&mut self, name: &str, bytes: u64) {
         if let Some(held) = self.held.get_mut(name) {
             *held = held.saturating_sub(bytes);
         }
     }
-    /// Forgets `name` and all its bytes.
-    pub fn leave(&mut self, name: &str) {
+    /// Takes all bytes back from `name`.
+    pub fn remove(&mut self, name: &str) {
         self.held.remove(name);
     }
 }
@@ -74,12 +74,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn never_gives_what_is_not_there(steps in proptest::collection::vec((0u8..4, 0u8..5, 0u64..80 << 20), 1..200)) {
+        fn never_lends_more_than_the_budget(
+            steps in proptest::collection::vec((0u8..4, 0u8..5, 0u64..80 << 20), 1..200),
+        ) {
             let mut ledger = Ledger::new(256 << 20);
             let mut model = BTreeMap::<String, u64>::new();
-            for (what, who, bytes) in steps {
-                let name = who.to_string();
-                match what {
+            for (action, job, bytes) in steps {
+                let name = job.to_string();
+                match action {
                     0 | 1 => {
                         let fits = SERVICE_BYTES + model.values().sum::<u64>() + bytes <= 256 << 20;
                         prop_assert_eq!(ledger.take(&name, bytes), fits);
@@ -92,7 +94,7 @@ mod tests {
                         model.entry(name).and_modify(|held| *held = held.saturating_sub(bytes));
                     }
                     _ => {
-                        ledger.leave(&name);
+                        ledger.remove(&name);
                         model.remove(&name);
                     }
                 }

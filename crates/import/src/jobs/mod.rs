@@ -1,8 +1,8 @@
-//! Jobs: imports that are run again and again, many of them within one budget of memory.
+//! Jobs: imports that run repeatedly, several at the same time within one memory budget.
 //!
-//! A [`definition`] says what a job does and when. [`schedule`] computes its next time, and [`ledger`] is the budget.
-//! [`board`] decides from all of these which job starts, gets memory or waits. Nothing here knows processes, sockets,
-//! files or clocks: time is an argument, and the results are [`board::Action`]s for the service.
+//! A [`definition`] says what a job imports and when. [`schedule`] computes the next time of a job, and [`ledger`] is
+//! the memory budget. [`board`] decides which job starts, gets memory or waits. This module knows no processes,
+//! sockets, files or clocks: time is an argument, and the results are [`board::Action`]s for the service.
 
 pub mod board;
 pub mod definition;

@@ -1,23 +1,23 @@
-//! The times at which a job is due: after an interval, by cron's five fields, or when somebody asks.
+//! The times at which a job is due: after an interval, at the times of a cron expression, or on a user's request.
 
 use croner::Cron;
 use croner::errors::CronError;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What makes a job due.
+/// When a job is due.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Trigger {
-    /// Only a request of a user.
+    /// Only when a user requests a run.
     #[default]
     Demand,
-    /// The end of this interval since the job's last start.
+    /// When this interval has passed since the job's last start.
     Every(Duration),
-    /// A time of day or a date, in the machine's time zone.
+    /// At the times of a cron expression, in the machine's time zone.
     Cron(Box<Cron>),
 }
 
-/// Reads a length of time: `90s`, `10m`, `2h`, `1d`, `500ms`. `None` for every other text.
+/// Reads a duration: `90s`, `10m`, `2h`, `1d`, `500ms`. `None` when the text has another form.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(at);
@@ -33,7 +33,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     number.checked_mul(ms).map(Duration::from_millis)
 }
 
-/// Reads cron's fields.
+/// Reads a cron expression of five fields.
 ///
 /// # Errors
 /// The library's error.
@@ -48,8 +48,8 @@ pub fn next_ms(trigger: &Trigger, last_ms: Option<u64>, now_ms: u64, jitter_ms: 
         Trigger::Demand => return None,
         Trigger::Every(interval) => {
             let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            // If several intervals were missed, the job is due once. A start in the future was noted before the clock was
-            // set back.
+            // If several intervals were missed, the job is due once. If the clock was set back, the last start may be
+            // in the future: then count from now.
             last_ms.map_or(now_ms, |last| last.min(now_ms).saturating_add(interval).max(now_ms))
         }
         Trigger::Cron(cron) => {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time() {
+    fn intervals_are_parsed() {
         let read = |text| duration(text).map(|d| d.as_millis());
         assert_eq!((read("500ms"), read("10m"), read("1d")), (Some(500), Some(600_000), Some(86_400_000)));
         for bad in ["", "10", "m", "1.5h", "-1s", "99999999999999999999d", "1w"] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time() {
+    fn the_next_run_follows_the_schedule() {
         let every = Trigger::Every(Duration::from_secs(60));
         assert_eq!(next_ms(&every, None, 5, 0), Some(5));
         assert_eq!(next_ms(&every, Some(1_000), 5_000, 7), Some(61_007));

@@ -1,32 +1,34 @@
-//! How many steps the parsing library would take for a message, counted before the message is parsed.
+//! Bounds the time for parsing a message: counts the steps of the parsing library before the library parses the
+//! message.
 //!
-//! For each multipart header the library searches for the header's boundary, from the header on. If the boundary does
-//! not occur, the search goes to the end of the message. So the steps of a message with many such headers grow with the
-//! square of its size: 2 MB take most of a minute. [`check`] counts an upper bound of these steps in one pass, and
-//! refuses a message above [`STEPS_MAX`]. Messages inside base64 or quoted-printable content are decoded and counted
-//! too, as deep as the library decodes them. The count does not check which boundaries occur, so it can only be too
-//! high.
+//! For each multipart header the library searches for the header's boundary in the rest of the message. If the boundary
+//! does not occur, the search reads to the end. So the steps for a message with many multipart headers grow with the
+//! square of the message's size: 2 MB take most of a minute. [`check`] computes an upper bound of these steps in one
+//! pass, and refuses a message above [`STEPS_MAX`]. It also decodes and counts the messages inside base64 or
+//! quoted-printable content, to the depth to which the library decodes them. It assumes that no boundary occurs, so the
+//! count can be too high but never too low.
 
 use super::MailError;
 use memchr::{memchr, memchr_iter, memchr2_iter};
 
-/// Maximum number of steps (bytes walked over) that parsing one message may take: some seconds.
+/// Maximum number of steps to parse one message. A step searches one byte, or compares [`COMPARED_PER_STEP`] bytes.
+/// This number of steps takes some seconds.
 pub const STEPS_MAX: u64 = 4 << 30;
 /// The library decodes messages within messages up to this depth.
 const DECODED_DEPTH_MAX: usize = 3;
-/// A message of up to this many bytes is not counted, because its steps cannot exceed [`STEPS_MAX`]. Of `n` bytes at
-/// most half are dashes and half are headers of 9 bytes. So at most `n / 18` headers are compared at `n / 2` places,
-/// `n / 16` steps each, and that is `n * n * n / 576` steps. Encoded content in the message takes up to 7 times as many
-/// steps in addition.
+/// The steps of a message of up to this number of bytes are not counted: they cannot exceed [`STEPS_MAX`]. In a message
+/// of `n` bytes at most half of the bytes are dashes, and half are headers of 9 bytes. So at most `n / 18` headers are
+/// compared at `n / 2` places, in `n / 16` steps each. These are `n * n * n / 576` steps. Encoded content in the
+/// message adds up to 7 times as many steps.
 const UNCOUNTED_BYTES_MAX: usize = 6 << 10;
 const _: () = assert!(8 * (UNCOUNTED_BYTES_MAX as u64).pow(3) / 576 < STEPS_MAX);
-/// Bytes that are compared with a boundary in one step.
+/// Number of bytes that the library compares with a boundary in one step.
 const COMPARED_PER_STEP: u64 = 16;
 
 /// Refuses a message that takes too many steps to parse.
 ///
 /// # Errors
-/// The reason why it is a dead letter.
+/// [`MailError::Costly`].
 pub(crate) fn check(message: &[u8]) -> Result<(), MailError> {
     if message.len() <= UNCOUNTED_BYTES_MAX {
         return Ok(());
@@ -37,7 +39,8 @@ pub(crate) fn check(message: &[u8]) -> Result<(), MailError> {
     }
 }
 
-/// Steps for `bytes` and for the messages that are encoded in it. `None` when they exceed `allowed`.
+/// Counts the steps for `bytes` and for the messages that are encoded in `bytes`. `None` when there are more than
+/// `allowed`.
 fn count(bytes: &[u8], depth: usize, allowed: u64) -> Option<u64> {
     let mut steps = count_plain(bytes, allowed)?;
     if depth == 0 || find(bytes, b"message/").next().is_none() {
@@ -54,15 +57,15 @@ fn count(bytes: &[u8], depth: usize, allowed: u64) -> Option<u64> {
     Some(steps)
 }
 
-/// Steps for `bytes` as they are. Each multipart header may make the library search to the end, and compare the
-/// boundary wherever two dashes stand.
+/// Counts the steps for `bytes` without decoding content. Assumes that each multipart header makes the library search
+/// to the end, and compare the boundary at each pair of dashes.
 fn count_plain(bytes: &[u8], allowed: u64) -> Option<u64> {
     let headers: Vec<usize> = find(bytes, b"multipart").collect();
     let (mut steps, mut dashes, mut after, mut field_end) = (0u64, 0u64, bytes.len(), bytes.len());
     for at in headers.into_iter().rev() {
         let gap = &bytes[at..after];
         dashes += memchr_iter(b'-', gap).filter(|i| bytes.get(at + i + 1) == Some(&b'-')).count() as u64;
-        // A header field ends at a line end that no blank follows.
+        // A header field ends at the end of a line. If a blank follows, the field continues on the next line.
         let ends = memchr_iter(b'\n', gap).find(|i| !matches!(bytes.get(at + i + 1), Some(b' ' | b'\t')));
         field_end = ends.map_or(field_end, |i| at + i);
         let compared = dashes.saturating_mul((field_end - at) as u64) / COMPARED_PER_STEP;
@@ -75,13 +78,14 @@ fn count_plain(bytes: &[u8], allowed: u64) -> Option<u64> {
     Some(steps)
 }
 
-/// The places at which `word` (in lower case) begins in `bytes`, in upper or lower case.
+/// The offsets of `word` in `bytes`, ignoring case. `word` is in lower case.
 fn find<'a>(bytes: &'a [u8], word: &'static [u8]) -> impl Iterator<Item = usize> + 'a {
     let starts = memchr2_iter(word[0], word[0].to_ascii_uppercase(), bytes);
     starts.filter(move |at| bytes.get(*at..at + word.len()).is_some_and(|w| w.eq_ignore_ascii_case(word)))
 }
 
-/// Every body that may be base64: from a blank line to the first byte that is not a letter of base64.
+/// Decodes every body that may be base64: the bytes from a blank line to the first byte that is not in base64's
+/// alphabet.
 fn base64_bodies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -93,7 +97,7 @@ fn base64_bodies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
                 continue;
             }
             let (decoded, taken) = decode_base64(&bytes[end..]);
-            // A body with blank lines is one body: nothing within it is a beginning.
+            // Continue after the body: a blank line within the body does not begin another body.
             at = end + taken;
             if !decoded.is_empty() {
                 return Some(decoded);
@@ -102,9 +106,10 @@ fn base64_bodies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// The decoded bytes, and the number of bytes of text that were read. Blanks and padding are skipped.
+/// Decodes base64 up to the first byte that is not part of it. Skips blanks and padding. Returns the decoded bytes, and
+/// the number of bytes of `text` that were read.
 fn decode_base64(text: &[u8]) -> (Vec<u8>, usize) {
-    let (mut out, mut bits, mut have) = (Vec::new(), 0u32, 0);
+    let (mut out, mut bits, mut bit_count) = (Vec::new(), 0u32, 0);
     for (i, byte) in text.iter().enumerate() {
         let value = match byte {
             b'A'..=b'Z' => byte - b'A',
@@ -114,25 +119,25 @@ fn decode_base64(text: &[u8]) -> (Vec<u8>, usize) {
             b'/' => 63,
             b'=' => {
                 // The letters after the padding begin a new group.
-                have = 0;
+                bit_count = 0;
                 continue;
             }
             b' ' | b'\t' | b'\r' | b'\n' => continue,
-            // The library passes over a single dash.
+            // The library skips a single dash.
             b'-' if text.get(i + 1) != Some(&b'-') => continue,
             _ => return (out, i),
         };
         bits = bits << 6 | u32::from(value);
-        have += 6;
-        if have >= 8 {
-            have -= 8;
-            out.push((bits >> have) as u8);
+        bit_count += 6;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            out.push((bits >> bit_count) as u8);
         }
     }
     (out, text.len())
 }
 
-/// The whole text as if all of it were quoted-printable.
+/// Decodes the whole text as quoted-printable.
 fn unquote(text: &[u8]) -> Vec<u8> {
     let hex = |b: Option<&u8>| b.and_then(|b| char::from(*b).to_digit(16));
     let mut out = Vec::with_capacity(text.len());
@@ -145,7 +150,7 @@ fn unquote(text: &[u8]) -> Vec<u8> {
                 out.push((high * 16 + low) as u8);
                 at += 2;
             }
-            // A soft line end, perhaps behind blanks.
+            // A soft line break, perhaps with blanks before the end of the line.
             _ => {
                 let blanks = text[at..].iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
                 let rest = &text[at + blanks..];
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn so_are_those_that_are_encoded() {
+    fn encoded_messages_with_many_unclosed_boundaries_are_refused() {
         let hostile = unclosed(14_000);
         let lines = |text: &str| {
             let letters = base64::engine::general_purpose::STANDARD.encode(text);

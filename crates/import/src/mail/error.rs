@@ -1,21 +1,21 @@
-//! [`MailError`]: why a message is a dead letter.
+//! [`MailError`]: why a message cannot be imported.
 
 use super::cost::STEPS_MAX;
 use std::io;
 
-/// Why a message is a dead letter. The text is the reason that the dead letter has.
+/// Why a message cannot be imported. The text becomes the reason of the dead letter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MailError {
-    /// There is nothing but white space.
+    /// The file has only white space.
     #[error("the file is empty")]
     Empty,
-    /// The file has zeros where header fields are expected.
+    /// The file does not begin with a header field, and has a zero in its first 4096 bytes.
     #[error("the file is binary, not mail")]
     Binary,
-    /// The first line is no header field.
+    /// The first line is not a header field.
     #[error("there is no header field")]
     NoHeader,
-    /// The parser found no header field that it can read.
+    /// The parser could not read any header field.
     #[error("no header field could be read")]
     Unreadable,
     /// The file has more than one message.

@@ -1,9 +1,9 @@
 //! Mail: from the bytes of one message to the fields of one document.
 //!
 //! [`looks_like_mail`] decides by content whether a file is mail. [`extract`] parses a message with the mail-parser
-//! library, after [`cost`] has found that parsing takes a bounded number of steps. This module does what the library
-//! leaves to its caller: it removes the mbox `From ` line in front, decides what is not mail at all, collects the text
-//! of nested messages, and writes addresses and dates for the fields. The list of fields is [`crate::fields::FIELDS`].
+//! library, after [`cost`] has checked that parsing takes a bounded number of steps. This module does what the library
+//! leaves to its caller: it removes the mbox `From ` line at the beginning, refuses files that are not mail, collects
+//! the text of nested messages, and formats addresses and dates. The list of fields is [`crate::fields::FIELDS`].
 
 pub mod cost;
 mod error;
@@ -14,19 +14,21 @@ use crate::fields::Fields;
 use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
 use std::sync::LazyLock;
 
-/// Largest message in bytes that is read. A larger one is a dead letter. Parsing holds about four times a message.
+/// Maximum number of bytes of a message. A larger message becomes a dead letter. Parsing needs about four times the
+/// message's size.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// Maximum nesting of messages. The text leaves out messages that are nested deeper.
+/// Maximum depth of nested messages whose text is imported.
 pub const NESTED_MAX: usize = 8;
-/// A message up to this size in bytes is parsed on the caller's stack; a larger one on a thread with a stack that fits
-/// the message. The library drops nested messages recursively, and 29 bytes of mail are enough for one level.
+/// A message of up to this number of bytes is parsed on the caller's stack. A larger message is parsed on a thread with
+/// a stack that fits the message: the library drops nested messages recursively, and 29 bytes of mail can make one
+/// level.
 const OWN_STACK_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of stack per byte of such a message: over four times the measured need of nesting. Only the pages in use cost
-/// memory.
+/// Bytes of stack for each byte of a message with a thread of its own: over four times the measured need of nesting.
+/// Only the pages in use take memory.
 const STACK_PER_BYTE: usize = 16;
-/// Maximum number of header lines that decide whether an unnamed file is mail.
+/// Maximum number of lines in which [`looks_like_mail`] searches for a field of [`MAIL_HEADERS`].
 const SNIFF_LINES_MAX: usize = 200;
-/// One of these must be among the first header lines of a file that does not claim to be mail by its name or place.
+/// A file whose name and place do not say that it is mail must have one of these header fields.
 const MAIL_HEADERS: [&[u8]; 9] = [
     b"from",
     b"date",
@@ -39,8 +41,8 @@ const MAIL_HEADERS: [&[u8]; 9] = [
     b"x-mailer",
 ];
 
-/// Reads the header fields that documents have, and those that say where parts are. The `Received` fields alone took
-/// 11 % of the time of an import (`cargo bench -p strand-server --bench import`, by perf).
+/// Parses only the header fields that become fields of a document, and MIME's fields. All other fields are skipped: the
+/// `Received` fields alone took 11 % of the time of an import (`cargo bench -p strand-server --bench import`, by perf).
 pub(crate) static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
     let parser = MessageParser::new().with_mime_headers().default_header_ignore();
     let parser = parser.header_id(HeaderName::MessageId).header_date(HeaderName::Date);
@@ -48,7 +50,8 @@ pub(crate) static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
     parser.header_address(HeaderName::To).header_address(HeaderName::Cc)
 });
 
-/// True when the bytes begin as a message does: perhaps an mbox `From ` line, then header fields, one of them a mail's.
+/// True when the bytes begin like a message: with an mbox `From ` line, or with header fields of which one is in
+/// [`MAIL_HEADERS`].
 pub fn looks_like_mail(bytes: &[u8]) -> bool {
     let (message, mbox_line) = strip_mbox_line(bytes);
     if mbox_line {
@@ -67,10 +70,10 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
     false
 }
 
-/// The fields of a message.
+/// Adds the fields of a message to `fields`.
 ///
 /// # Errors
-/// The reason why it is a dead letter.
+/// The reason why the message becomes a dead letter.
 pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(MailError::Empty);
@@ -114,7 +117,7 @@ fn parse(message: &[u8], fields: &mut Fields) -> Result<(), MailError> {
     Ok(())
 }
 
-/// True when a second mbox separator follows: a `From ` line with a time in it, after a blank line.
+/// True when the file has a second message: a `From ` line with a time in it, after a blank line.
 pub fn has_more_messages(bytes: &[u8]) -> bool {
     memchr::memmem::find_iter(bytes, b"\nFrom ").any(|at| {
         let before = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
@@ -124,8 +127,8 @@ pub fn has_more_messages(bytes: &[u8]) -> bool {
     })
 }
 
-/// Cuts blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) off the front. Returns
-/// whether there was a separator.
+/// Removes blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) from the beginning.
+/// Returns the rest, and whether there was a separator.
 fn strip_mbox_line(bytes: &[u8]) -> (&[u8], bool) {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bytes = skip_blank_lines(bytes);
@@ -144,8 +147,8 @@ fn skip_blank_lines(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The name of the header field that `line` begins; RFC 5322 allows printable ASCII but the colon, old mail also blanks
-/// before the colon.
+/// The name of the header field that begins in `line`. RFC 5322 allows printable ASCII without the colon. Old mail also
+/// has blanks before the colon.
 fn header_name(line: &[u8]) -> Option<&[u8]> {
     let colon = memchr::memchr(b':', line)?;
     let name = line[..colon].trim_ascii_end();
@@ -169,7 +172,7 @@ fn set_headers(message: &Message<'_>, fields: &mut Fields) {
     fields.set_text("subject", &one_line(message.subject().unwrap_or("")));
 }
 
-/// `Name <address>, ...` as a reader would see it.
+/// The addresses as a mail program shows them: `Name <address>, ...`.
 fn display(address: Option<&Address<'_>>) -> String {
     let one = |a: &mail_parser::Addr<'_>| match (a.name(), a.address()) {
         (Some(name), Some(address)) => format!("{} <{}>", one_line(name), one_line(address)),
@@ -180,14 +183,14 @@ fn display(address: Option<&Address<'_>>) -> String {
     all.join(", ")
 }
 
-/// The bare addresses in lower case, as tags.
+/// The addresses in lower case, without names.
 fn addresses(address: Option<&Address<'_>>) -> Vec<String> {
     let all = address.into_iter().flat_map(|a| a.iter()).filter_map(|a| a.address());
     all.map(|a| one_line(a).to_lowercase()).filter(|a| !a.is_empty()).collect()
 }
 
-/// The text of a message: its text parts (HTML as text where there is nothing else), then the text of the messages in
-/// it, each under its subject. So a search finds a forwarded mail by its words.
+/// Appends the text of a message: its text parts (HTML converted to text if there is no other part), then the subjects
+/// and texts of the messages in it. So a search finds the words of a forwarded mail.
 fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     for i in 0..message.text_body_count() {
         if let Some(text) = message.body_text(i) {
@@ -205,7 +208,7 @@ fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     }
 }
 
-/// Appends `text` with plain newlines, a blank line in front.
+/// Appends a blank line and `text`, with `\n` as the end of each line.
 fn append_paragraph(text: &str, out: &mut String) {
     let text = text.trim_end();
     if text.is_empty() {
@@ -238,8 +241,7 @@ fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
     }
 }
 
-/// The text in one line. White space, folded header lines included, becomes single blanks. Other control characters are
-/// removed.
+/// Joins the text to one line: each run of white space becomes one blank, and other control characters are removed.
 fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn html_alone_becomes_text_and_an_alternative_is_taken_once() {
+    fn html_becomes_text_unless_the_mail_has_a_plain_alternative() {
         let html = fields_of("From: a@b.example\nContent-Type: text/html\n\n<p>One <b>two</b></p>").unwrap();
         assert_eq!(html.get("body"), Some(&b"One two"[..]));
         let both = fields_of(concat!(
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_and_many_parts_are_no_trouble() {
+    fn deep_nesting_and_many_parts_are_parsed() {
         let deep =
             format!("From: a@b.example\n{}last words\n", "Content-Type: message/rfc822\n\n".repeat(50_000));
         assert!(fields_of(&deep).is_ok());

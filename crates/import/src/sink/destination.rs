@@ -52,7 +52,7 @@ pub struct SolrTarget {
     pub commit: bool,
     /// The names of fields.
     pub names: Names,
-    /// How long documents are sent again if the collection does not accept them.
+    /// Maximum time for which documents are sent again while the collection does not accept them.
     pub patience: Duration,
 }
 
@@ -62,26 +62,27 @@ pub enum Names {
     /// The fields keep their names.
     #[default]
     Plain,
-    /// The names get the endings of Solr's own dynamic fields: `_t` text, `_l` whole numbers, `_s` everything else.
+    /// The names get the suffixes of Solr's default dynamic fields: `_t` for text, `_l` for integers, `_s` for the
+    /// rest.
     Dynamic,
     /// Only these fields, under these names.
     Listed(Vec<(String, String)>),
 }
 
-/// Why a text is no [`Destination`].
+/// Why a text is not a [`Destination`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestinationError {
-    /// The text has the form of no sink.
+    /// The text does not have the form of any sink.
     #[error("expected -, file:PATH, ndjson:PATH, xml:PATH or solr+http://host:8983/solr/collection")]
     Form,
     /// The path of a file is missing.
     #[error("a path is missing behind the colon")]
     NoPath,
-    /// The ending of a file's name does not say how documents are written.
+    /// The ending of a file's name is not the ending of a known format.
     #[error("a file's name ends in .ndjson, .jsonl or .xml; else say ndjson:PATH or xml:PATH")]
     Ending,
-    /// The place of a collection has another form.
+    /// The text begins with `solr+` and is not the URL of a collection.
     #[error("expected solr+http://host:8983/solr/collection")]
     Collection,
     /// The address of a server of the collection is wrong. The error has no password in it.
@@ -92,7 +93,7 @@ pub enum DestinationError {
         /// What is wrong.
         error: <Url as FromStr>::Err,
     },
-    /// The value of an option of the collection is no number.
+    /// The value of an option of the collection is not a number.
     #[error("{key}={value}: expected a number")]
     Number {
         /// The option.
@@ -106,10 +107,10 @@ pub enum DestinationError {
          patience=SECONDS"
     )]
     Unknown(String),
-    /// A pair of field names lacks one.
+    /// One name of a pair of field names is missing.
     #[error("fields={0}: a name is missing: expected fields=ours:theirs,... or fields=name,...")]
     NoName(String),
-    /// A field would replace the key of the documents.
+    /// A field would have the name `id`, which is the key of the documents in Solr.
     #[error("fields={0}: the field id is the document's key: expected another name than id")]
     Key(String),
 }
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_named_by_ending_or_by_format() {
+    fn the_format_of_a_file_follows_from_its_suffix_or_the_option() {
         let parse = |text: &str| text.parse::<Destination>();
         let lines =
             |format, path: Option<&str>| Ok(Destination::Lines { format, path: path.map(PathBuf::from) });
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_has_servers_and_options() {
+    fn a_solr_destination_has_servers_and_options() {
         let text =
             "http://u:p@a:1,b:2/solr/c1?commitWithin=5&fields=subject:title,body&commit=true&patience=7";
         let target = SolrTarget::parse(text).unwrap();

@@ -1,7 +1,7 @@
-//! [`Lines`]: documents into a file or the standard output, as NDJSON or XML.
+//! [`Lines`]: writes documents to a file or the standard output, as NDJSON or XML.
 //!
-//! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML is Solr's
-//! update messages in one element `update`. A file takes its name when the run is over and everything is on the disk.
+//! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML
+//! has Solr's update messages in one element `update`. A file has a temporary name until all documents are on the disk.
 
 use super::outlet::Feed;
 use super::update::{self, Envelope, Kind};
@@ -13,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are buffered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A file or the standard output.
@@ -29,9 +29,9 @@ pub(super) struct Lines {
 
 enum Out {
     Stdout(std::io::Stdout),
-    /// A pipe or a device, which is written directly.
+    /// A pipe or a device. It is written without a temporary file.
     Direct(std::fs::File),
-    /// A temporary file, and the path that the file gets at the end.
+    /// A temporary file, and the path to which the file is renamed at the end.
     File(NamedTempFile, PathBuf),
 }
 
@@ -97,7 +97,7 @@ impl Feed for Lines {
                 ]))
             }
             Format::Xml => {
-                self.envelope.step(Kind::Put, &mut self.buffer);
+                self.envelope.begin_change(Kind::Put, &mut self.buffer);
                 update::put(&mut self.buffer, &id, fields.present());
                 self.write()
             }
@@ -111,7 +111,7 @@ impl Feed for Lines {
                 self.line(Map::from_iter([("op".to_owned(), "delete".into()), ("id".to_owned(), id.into())]))
             }
             Format::Xml => {
-                self.envelope.step(Kind::Delete, &mut self.buffer);
+                self.envelope.begin_change(Kind::Delete, &mut self.buffer);
                 update::delete(&mut self.buffer, &id);
                 self.write()
             }
@@ -134,12 +134,12 @@ impl Feed for Lines {
 }
 
 fn open_file(path: &Path) -> std::io::Result<Out> {
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+    if std::fs::metadata(path).is_ok_and(|existing| !existing.is_file()) {
         return std::fs::File::options().write(true).open(path).map(Out::Direct);
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // The permissions of any new file. The umask of the process takes some away.
+    // The permissions of a new file. The process's umask removes some of them.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     let file = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder)?;
     Ok(Out::File(file, path.to_path_buf()))

@@ -1,11 +1,13 @@
-//! Sinks: where a run's documents go, and where their records are kept.
+//! Sinks: the receivers of a run's documents, and the stores of the run's records.
 //!
-//! [`Sink`] is what the job needs of each. [`strand`] is a server of ours, which keeps the records itself. Every other
-//! sink is an [`outlet`]: a feed of puts and deletes, with [`records`] in a file of ours. The feed is [`lines`] (a file
-//! or the standard output, as NDJSON or XML) or [`solr`] (a collection). [`Destination`] is a user's name for a sink.
+//! [`Sink`] is the interface that the job uses. [`strand`] is a Strand server, which stores the records too. Every
+//! other sink is an [`outlet`]: a feed of puts and deletes, with [`records`] in a local file. The feed is [`lines`] (a
+//! file or the standard output, as NDJSON or XML) or [`solr`] (a collection). [`Destination`] is a user's name for a
+//! sink.
 //!
-//! A document is named as about to change before it is sent, and it is recorded only when the sink has taken it. So a
-//! run that is cut short loses nothing, and a document that is sent again replaces the first one.
+//! The run stores an intent before it sends a document, and records the document when the sink has accepted it. So
+//! after a run that is cut short, the next run sends the doubtful documents again. A document that is sent twice
+//! replaces itself.
 
 mod destination;
 mod lines;
@@ -31,50 +33,52 @@ use std::time::{Duration, Instant};
 pub(crate) struct Rejected {
     /// Position of the document in the container that is being built.
     pub(crate) index: usize,
-    /// The reason, in the sink's words.
+    /// The reason: the sink's error text, or ours.
     pub(crate) reason: String,
-    /// True: the document was counted as added. False: as updated.
+    /// True when the document was counted as added, false when as updated.
     pub(crate) was_added: bool,
-    /// True when the sink still has the document that was to be replaced.
-    pub(crate) stays: bool,
+    /// True when the sink still has the old document, which the refused document should replace.
+    pub(crate) old_document_remains: bool,
 }
 
 impl Rejected {
-    /// The rejection of a document whose key exists and is not a hash: somebody else uses the key.
-    fn no_hash(index: usize, was_added: bool) -> Rejected {
+    /// The rejection of a document whose key exists and is not a hash: another client uses the key.
+    fn not_a_hash(index: usize, was_added: bool) -> Rejected {
         let reason = "a key of this name exists and is no hash".to_owned();
-        Rejected { index, reason, was_added, stays: false }
+        Rejected { index, reason, was_added, old_document_remains: false }
     }
 }
 
 /// A place where the sink has a document of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The document's own place, by its path.
+    /// The key of the document with this path.
     Document(Vec<u8>),
-    /// A place beside the dataset, by its number. No index and no reader of the dataset finds a document there.
-    Aside(u32),
+    /// The key with this number in the stash, outside of the dataset's keys. No index and no reader of the dataset
+    /// finds a document there.
+    Stash(u32),
 }
 
 /// The records of a dataset.
 pub(crate) trait Records {
-    /// Reads the containers with these names. Call this only when nothing is under way.
+    /// Reads the containers with these names. Call this only when no command waits for a reply.
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError>;
 
-    /// Returns which of the documents `names` of the container `path` are gone, although the records say that the sink
-    /// holds them. Call this only when nothing is under way.
+    /// Returns which of the documents `names` of the container `path` are missing in the sink, although they are
+    /// recorded. Call this only when no command waits for a reply.
     fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError>;
 
     /// Stores a container.
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError>;
 
-    /// Deletes containers.
+    /// Deletes the containers with these names.
     fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError>;
 }
 
-/// Where documents go.
+/// The receiver of a run's documents. `index` is a document's position in the container that is being built, for
+/// [`Rejected::index`].
 pub(crate) trait Sink: Records {
-    /// True when one field of a document can be changed without the others.
+    /// True when the sink can change one field of a document and keep the other fields.
     fn changes_fields(&self) -> bool;
 
     /// Creates the text index of the dataset if there is none. Returns true when the index was missing.
@@ -82,14 +86,14 @@ pub(crate) trait Sink: Records {
         Ok(false)
     }
 
-    /// Replaces the document at `path`. `held`: the sink has the document. `named`: the sink's document may have fields
-    /// that are not in the list of fields.
+    /// Puts the document at `path`, or replaces it. `held`: the sink has the document. `may_have_extra_fields`: the
+    /// sink's document may have fields that are not in the list of fields.
     fn replace(
         &mut self,
         path: &[u8],
         fields: &Fields,
         held: bool,
-        named: bool,
+        may_have_extra_fields: bool,
         index: usize,
     ) -> Result<(), ImportError>;
 
@@ -98,35 +102,35 @@ pub(crate) trait Sink: Records {
         false
     }
 
-    /// Asks whether the sink may copy a document: to another document's place, or `aside`. Call it only if
+    /// Asks whether the sink allows copies: to the stash, or to the key of another document. Call this only if
     /// [`Sink::copies`].
-    fn may_copy(&mut self, aside: bool) -> Result<bool, ImportError> {
-        let _ = aside;
+    fn may_copy(&mut self, to_stash: bool) -> Result<bool, ImportError> {
+        let _ = to_stash;
         Ok(false)
     }
 
-    /// For each place, whether the sink has a document there, and nothing of another kind. Nothing may be under way.
-    /// Call it only if [`Sink::copies`].
+    /// Returns for each place whether the sink has a document there. Call this only if [`Sink::copies`], and only when
+    /// no command waits for a reply.
     fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
         Ok(vec![false; places.len()])
     }
 
-    /// Copies the document at `path` to the place aside with this number. Returns false when it is known now that there
-    /// is no document. Call it only after [`Sink::may_copy`] returned true.
-    fn lay_aside(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
+    /// Copies the document at `path` to the key with this number in the stash. Returns false when the sink knows
+    /// already that there is no document at `path`. Call this only after [`Sink::may_copy`] returned true.
+    fn stash(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
         let _ = (path, number);
         Ok(false)
     }
 
-    /// Deletes the documents at the first `count` places aside. Call it only if [`Sink::copies`].
-    fn clear_aside(&mut self, count: u32) -> Result<(), ImportError> {
+    /// Deletes the first `count` documents of the stash. Call this only if [`Sink::copies`].
+    fn clear_stash(&mut self, count: u32) -> Result<(), ImportError> {
         let _ = count;
         Ok(())
     }
 
-    /// Copies the document at `from` to `path`. Sets the `fields` of the copy, and deletes those that are empty here.
-    /// `held`: the copy replaces a document. Else the place must be free. Call it only after [`Sink::may_copy`]
-    /// returned true.
+    /// Copies the document at `from` to `path`. Then sets the `fields` of the copy, and deletes the fields with an
+    /// empty value. `held`: the copy replaces a document. Otherwise the key must be free. Call this only after
+    /// [`Sink::may_copy`] returned true.
     fn copy(
         &mut self,
         from: &Place,
@@ -139,19 +143,19 @@ pub(crate) trait Sink: Records {
         Ok(())
     }
 
-    /// Sets one field, or deletes the field when `value` is empty. Call it only if [`Sink::changes_fields`].
+    /// Sets one field, or deletes the field when `value` is empty. Call this only if [`Sink::changes_fields`].
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
 
     /// Deletes a document.
     fn remove(&mut self, path: &[u8]) -> Result<(), ImportError>;
 
-    /// Waits until the sink has accepted everything. Returns the documents that were refused since the last call.
+    /// Waits for the replies to all commands. Returns the documents that the sink refused since the last call.
     fn drain(&mut self) -> Result<Vec<Rejected>, ImportError>;
 
     /// Compares the sink's document at `path` with `fields`. Returns the difference, or `None` when there is none.
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError>;
 
-    /// Reports the progress of the run to watchers.
+    /// Sends a report of the run's progress, for clients that ask the server for it.
     fn report(&mut self, words: &[(&str, Vec<u8>)]) -> Result<(), ImportError> {
         let _ = words;
         Ok(())
@@ -165,19 +169,19 @@ pub(crate) trait Sink: Records {
 /// Time between two attempts to open a dataset that another importer uses.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A busy dataset is tried again for this long in any case, because a server notices a moment later that an importer
-/// has ended.
+/// Time for which a busy dataset is tried again even without [`ImportOptions::wait`]: a server notices the end of an
+/// importer a moment later.
 const BUSY_GRACE: Duration = Duration::from_secs(2);
 
-/// Opens the sink that the options name. Waits for another importer of the dataset, if the options say so.
+/// Opens the sink that the options name. If the options say so, waits while another importer uses the dataset.
 pub(crate) fn open(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
-    let (begun, mut is_told) = (Instant::now(), false);
+    let (begun, mut is_notified) = (Instant::now(), false);
     loop {
-        let is_graced = begun.elapsed() < BUSY_GRACE;
+        let in_grace_time = begun.elapsed() < BUSY_GRACE;
         match open_now(options) {
-            Err(busy @ ImportError::Busy { .. }) if options.wait || is_graced => {
-                if !is_graced && !std::mem::replace(&mut is_told, true) {
-                    options.notices.tell(&busy.to_string());
+            Err(busy @ ImportError::Busy { .. }) if options.wait || in_grace_time => {
+                if !in_grace_time && !std::mem::replace(&mut is_notified, true) {
+                    options.notices.notify(&busy.to_string());
                 }
                 std::thread::sleep(BUSY_PAUSE);
             }
@@ -203,24 +207,24 @@ fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
     Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
 }
 
-/// Receives what a run waits for: a busy sink, or a sink that does not respond.
+/// Receives a notice when a run has to wait: for a busy sink, or for a sink that does not respond.
 #[derive(Clone, Default)]
 pub struct Notices(pub Option<Arc<Listener>>);
 
-/// Called with each notice.
+/// The function that gets each notice.
 type Listener = dyn Fn(&str) + Send + Sync;
 
 impl Notices {
-    /// Passes on what the run waits for.
-    pub(crate) fn tell(&self, what: &str) {
-        if let Some(told) = &self.0 {
-            told(what);
+    /// Passes a notice to the listener, if there is one.
+    pub(crate) fn notify(&self, notice: &str) {
+        if let Some(listener) = &self.0 {
+            listener(notice);
         }
     }
 }
 
 impl std::fmt::Debug for Notices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Notices(told)" } else { "Notices(untold)" })
+        f.write_str(if self.0.is_some() { "Notices(listener)" } else { "Notices(no listener)" })
     }
 }

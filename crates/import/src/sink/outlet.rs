@@ -1,4 +1,4 @@
-//! [`Outlet`]: a sink that only takes documents. Its records are kept beside it.
+//! [`Outlet`]: a sink that only accepts documents. The importer stores the records in a local file.
 
 use super::records::Stored;
 use super::{Records, Rejected, Sink};
@@ -7,13 +7,13 @@ use crate::fields::Fields;
 use crate::{ImportError, OptionError};
 use std::collections::HashSet;
 
-/// A receiver of whole documents: it takes puts and deletes.
+/// A receiver of whole documents, by puts and deletes.
 pub(super) trait Feed {
     /// True when readers see the documents only after [`Feed::finish`].
     fn is_published_at_end(&self) -> bool;
-    /// Puts the document `path`, and replaces the document that is there. `held`: a document is there.
+    /// Puts the document `path`. `held`: the receiver has an older version, which is replaced.
     fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError>;
-    /// Deletes the document `path`, if it is there.
+    /// Deletes the document `path`, if it exists.
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError>;
     /// Waits until every put and delete is accepted or refused. Returns the refused documents.
     fn settle(&mut self) -> Result<Vec<Rejected>, ImportError>;
@@ -33,7 +33,7 @@ impl Outlet {
         Outlet { feed, records, dry_run }
     }
 
-    /// Writes the intents to the disk, before any of the changes is sent.
+    /// Writes the intents to the disk before a change is sent.
     fn before_sending(&mut self) -> Result<(), ImportError> {
         if self.feed.is_published_at_end() { Ok(()) } else { self.records.commit() }
     }
@@ -43,7 +43,7 @@ impl Records for Outlet {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
         names.iter().map(|name| self.records.get(name)).collect()
     }
-    /// Always empty, because the importer cannot know whether somebody else deletes documents in the sink.
+    /// Always empty: the importer does not ask the sink which documents exist.
     fn missing<'a>(&mut self, _path: &[u8], _names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
         Ok(HashSet::new())
     }
@@ -64,7 +64,7 @@ impl Sink for Outlet {
         path: &[u8],
         fields: &Fields,
         held: bool,
-        _named: bool,
+        _may_have_extra_fields: bool,
         index: usize,
     ) -> Result<(), ImportError> {
         if self.dry_run {

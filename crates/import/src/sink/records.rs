@@ -1,7 +1,7 @@
-//! [`Stored`]: the records of a dataset in a file, for a sink that keeps no records.
+//! [`Stored`]: the records of a dataset in a local file, for a sink that stores no records.
 //!
-//! Each dataset has one redb file for each destination. A run locks the file, so a second importer is refused. The file is
-//! whole after a crash at any moment.
+//! Each dataset has one redb file for each destination. A run locks the file, so a second importer is refused. A crash
+//! never damages the file.
 
 use super::{Destination, SolrTarget};
 use crate::container::Container;
@@ -12,25 +12,26 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const CONTAINERS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("containers");
-/// Bytes of the records' file that are cached in memory.
+/// Maximum number of bytes of the file that redb caches in memory.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// The records of one dataset. A file that is written whole at each run has none.
+/// The records of one dataset.
 pub(super) struct Stored {
+    /// `None` when there are no records: then each run sends all documents.
     file: Option<File>,
 }
 
 struct File {
     database: Database,
-    /// The changes that are not on the disk yet.
+    /// The transaction with the changes that are not on the disk yet.
     open: Option<WriteTransaction>,
     dataset: String,
     path: PathBuf,
 }
 
 impl Stored {
-    /// Opens the records that the options name, or creates them. For a file or the standard output there are records only
-    /// if the options name a folder for them. A dry run creates none.
+    /// Opens or creates the records. For a file or the standard output there are records only if the options name a
+    /// folder for records. A dry run does not create records.
     pub(super) fn open(options: &ImportOptions) -> Result<Stored, ImportError> {
         let folder = match (&options.state, &options.to) {
             (Some(folder), _) => folder.clone(),
@@ -116,13 +117,13 @@ impl File {
 
 /// The default folder of records, by the XDG specification.
 fn default_folder() -> Result<PathBuf, ImportError> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     Ok(base.ok_or(OptionError::NoStateFolder)?.join("strand"))
 }
 
-/// A file name for this dataset and this destination. It has the dataset's letters and digits, and a digest that makes
-/// it unique.
+/// The name of the file for this dataset and this destination: letters and digits of the dataset's name, and a digest
+/// that makes the file name unique.
 fn file_name(dataset: &str, to: &Destination) -> String {
     let place = match to {
         Destination::Strand => "strand".to_owned(),

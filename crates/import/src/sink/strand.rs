@@ -1,8 +1,8 @@
-//! [`Strand`]: a server of ours. It is sent a dataset's changes as pipelined commands, in bounded memory.
+//! [`Strand`]: sends the changes of a dataset to a Strand server, as pipelined commands and in bounded memory.
 //!
-//! Commands are sent until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for their replies.
-//! Then half of the replies are taken first. A refusal of one key ([`Rejected`]) is kept for the caller. Any other
-//! refusal ends the run. In a dry run nothing is sent.
+//! Commands are sent until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for replies. Then
+//! half of the replies are read before more is sent. If the server refuses one document, the run continues, and
+//! [`Sink::drain`] returns a [`Rejected`]. Any other refusal ends the run. In a dry run nothing is sent.
 
 mod copying;
 
@@ -17,27 +17,27 @@ use copying::Copying;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
-/// Maximum number of bytes that are sent and not yet acknowledged.
+/// Maximum number of bytes of commands that wait for replies.
 pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
-/// Maximum number of commands that are sent and not yet acknowledged. Their replies (a number each) fit into the
-/// socket's buffers, so server and importer never wait for each other.
+/// Maximum number of commands that wait for replies. Their replies (a number each) fit into the socket's buffers, so
+/// server and importer never wait for each other.
 pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
 
-/// The command whose reply is awaited.
+/// A command that waits for its reply, and the data to handle the reply.
 #[derive(Debug)]
 enum Awaited {
     /// HSET of a whole document.
     Replaced { index: usize, held: bool, present: u32, key: Vec<u8> },
-    /// HREPLACE of a key that should be free.
+    /// HREPLACE NX of a key that should be free. If the key exists, the HSET of [`Awaited::TypeChecked`] follows.
     Placed { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
-    /// HSET that shows whether the key is a hash. HREPLACE follows.
-    Shown { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
-    /// HSET that shows whether the key of a document is still a hash. COPY from the key `from` follows.
-    Owned { copy: Copying, from: Vec<u8> },
-    /// COPY. HSET and HDEL of the copy's own fields follow.
+    /// HSET whose reply shows whether the key is a hash. If it is, HREPLACE follows.
+    TypeChecked { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
+    /// HSET whose reply shows whether the key is still a hash. If it is, COPY from the key `from` follows.
+    TypeCheckedForCopy { copy: Copying, from: Vec<u8> },
+    /// COPY. HSET and HDEL of the fields that depend on the path follow.
     Copied(Copying),
-    /// COPY to a place aside. Before the document is wanted, [`Sink::holds`] asks what is there.
-    LaidAside,
+    /// COPY to the stash. A reply of 0 is ignored: [`Sink::holds`] asks later whether the stash has the document.
+    Stashed,
     /// A change of one field, or the removal of the fields that a document lacks.
     Changed { index: usize, held: bool },
     /// UNLINK.
@@ -61,9 +61,10 @@ pub(crate) struct Strand {
     awaited: VecDeque<(usize, Awaited)>,
     bytes_under_way: usize,
     rejected: Vec<Rejected>,
-    /// The transaction that shows all changes of the run at one moment.
+    /// The transaction that publishes all changes of the run at once. `None` without `--atomic`.
     transaction: Option<Transaction>,
-    /// How many versions the text indexes keep, in digits. `None` where no index can follow the documents.
+    /// Number of versions that the text indexes keep, as digits. `None` when no index can follow the documents, because
+    /// they are not in database 0.
     keep: Option<String>,
 }
 
@@ -84,7 +85,7 @@ impl Records for Strand {
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
         let dataset = self.dataset.clone();
         if let Some(transaction) = &mut self.transaction {
-            transaction.stores(name);
+            transaction.note_stored(name);
         }
         self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
     }
@@ -92,7 +93,7 @@ impl Records for Strand {
     fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
         let dataset = self.dataset.clone();
         if let Some(transaction) = &mut self.transaction {
-            names.iter().for_each(|name| transaction.forgets(name));
+            names.iter().for_each(|name| transaction.note_forgotten(name));
         }
         let mut args = vec![COMMAND.as_bytes(), b"DEL", &dataset];
         args.extend_from_slice(names);
@@ -109,21 +110,21 @@ impl Sink for Strand {
         index::ensure(&mut self.connection, &self.into, self.dry_run)
     }
 
-    /// Removes fields that the document lacks: at once when the server has the document, else only when the reply shows
-    /// that the key existed.
+    /// Deletes the fields that the document lacks. If the server has the document, the HDEL is sent at once. Otherwise
+    /// it is sent only if the reply to HSET shows that the key existed.
     fn replace(
         &mut self,
         path: &[u8],
         fields: &Fields,
         held: bool,
-        named: bool,
+        may_have_extra_fields: bool,
         index: usize,
     ) -> Result<(), ImportError> {
         let key = self.key(path);
         if self.transaction.is_some() {
-            return self.replace_at_the_end(&key, fields, held, index);
+            return self.replace_in_transaction(&key, fields, held, index);
         }
-        if named || fields.more_len() > 0 {
+        if may_have_extra_fields || fields.extra_len() > 0 {
             return self.replace_whole(key, fields, held, index);
         }
         let mut args: Vec<&[u8]> = vec![b"HSET", &key];
@@ -140,13 +141,13 @@ impl Sink for Strand {
         !self.dry_run
     }
 
-    /// Tries COPY of a key that no document has. The user of the connection may have no right to use COPY, or these keys.
-    fn may_copy(&mut self, aside: bool) -> Result<bool, ImportError> {
+    /// Tries COPY with a key that no document has. The connection's user may lack the right to use COPY, or these keys.
+    fn may_copy(&mut self, to_stash: bool) -> Result<bool, ImportError> {
         while !self.awaited.is_empty() {
             self.settle()?;
         }
         // No document has an empty path, or a path that begins with a slash.
-        let (from, to) = (self.key(b"/"), if aside { self.aside_key(0) } else { self.key(b"//") });
+        let (from, to) = (self.key(b"/"), if to_stash { self.stash_key(0) } else { self.key(b"//") });
         match self.connection.call(&[&b"COPY"[..], &from, &to]) {
             Ok(_) => Ok(true),
             Err(ImportError::Refused { .. }) => Ok(false),
@@ -156,31 +157,31 @@ impl Sink for Strand {
 
     fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
         let keys: Vec<Vec<u8>> = places.iter().map(|place| self.place_key(place)).collect();
-        let mut there = versions::are_hashes(&mut self.connection, &keys)?;
+        let mut are_held = versions::are_hashes(&mut self.connection, &keys)?;
         if self.transaction.is_some() {
-            // In a transaction, documents are laid aside only at EXEC. Only hashes are laid aside, so each is there when
-            // EXEC runs the copy from it.
-            let is_aside = places.iter().map(|place| matches!(place, Place::Aside(_)));
-            there.iter_mut().zip(is_aside).for_each(|(there, is_aside)| *there |= is_aside);
+            // In a transaction the stash is filled only at EXEC. `stash` has checked that each document is a hash, so
+            // it is in the stash when EXEC runs the COPY from there.
+            let is_stash = places.iter().map(|place| matches!(place, Place::Stash(_)));
+            are_held.iter_mut().zip(is_stash).for_each(|(is_held, is_stash)| *is_held |= is_stash);
         }
-        Ok(there)
+        Ok(are_held)
     }
 
-    fn lay_aside(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
-        let (from, to) = (self.key(path), self.aside_key(number));
+    fn stash(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
+        let (from, to) = (self.key(path), self.stash_key(number));
         if self.transaction.is_some()
             && !versions::are_hashes(&mut self.connection, std::slice::from_ref(&from))?[0]
         {
             return Ok(false);
         }
-        self.send(&[&b"COPY"[..], &from, &to, b"REPLACE"], Awaited::LaidAside)?;
+        self.send(&[&b"COPY"[..], &from, &to, b"REPLACE"], Awaited::Stashed)?;
         Ok(true)
     }
 
-    fn clear_aside(&mut self, count: u32) -> Result<(), ImportError> {
+    fn clear_stash(&mut self, count: u32) -> Result<(), ImportError> {
         for first in (0..count).step_by(UNLINKED_KEYS_MAX as usize) {
             let last = count.min(first.saturating_add(UNLINKED_KEYS_MAX));
-            let keys: Vec<Vec<u8>> = (first..last).map(|number| self.aside_key(number)).collect();
+            let keys: Vec<Vec<u8>> = (first..last).map(|number| self.stash_key(number)).collect();
             let mut args: Vec<&[u8]> = vec![b"UNLINK"];
             args.extend(keys.iter().map(Vec::as_slice));
             self.send(&args, Awaited::Removed)?;
@@ -200,13 +201,13 @@ impl Sink for Strand {
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect();
         let copy = Copying { index, held, pairs, key };
         if self.transaction.is_some() {
-            return self.copy_at_the_end(&from, copy);
+            return self.copy_in_transaction(&from, copy);
         }
         match held {
             false => self.send_copy(&from, copy),
             true => {
                 let args = copy.set_fields();
-                self.send(&args, Awaited::Owned { copy, from })
+                self.send(&args, Awaited::TypeCheckedForCopy { copy, from })
             }
         }
     }
@@ -232,7 +233,7 @@ impl Sink for Strand {
         if self.dry_run || self.transaction.is_none() {
             return self.send(&args, Awaited::Reported);
         }
-        // The report is sent before the changes, so readers of the status see the report now.
+        // Send the report outside of the transaction, so that clients see it before EXEC.
         self.connection.send(&args)?;
         self.connection.receive().map(drop)
     }
@@ -249,22 +250,22 @@ impl Sink for Strand {
 
     fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if let Some(transaction) = self.transaction.take() {
-            transaction.publish().or_else(|(error, untrue)| {
-                // The next run must not trust these containers.
-                for name in untrue {
+            transaction.publish().or_else(|(error, invalid)| {
+                // EXEC has recorded containers although some of their changes failed. The next run must not trust them.
+                for name in invalid {
                     self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
                 }
                 Err(error)
             })?;
         }
         let Some(version) = version.filter(|_| !self.dry_run) else { return Ok(None) };
-        // In a run without changes a report is under way.
+        // In a run without changes, a report may still wait for its reply.
         while !self.awaited.is_empty() {
             self.settle()?;
         }
         let name: String = version.iter().map(|byte| format!("{byte:02x}")).collect();
-        // The index keeps the version before the version is published. So a client that has waited for the version can
-        // search it.
+        // The index must keep the version before the version is published: a client that waits for the version may
+        // search it at once. Null: the index needs more calls.
         while let Some(count) = &self.keep
             && self.connection.call(&[COMMAND, "KEEP", &self.into, &name, "COUNT", count])? == Value::Null
         {
@@ -303,13 +304,13 @@ impl Sink for Strand {
                 return Ok(Some(format!("the field {name} differs at the server")));
             }
         }
-        let more = held.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
-        Ok(more.map(|name| format!("the server has a field {name}, the source does not")))
+        let unexpected = held.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
+        Ok(unexpected.map(|name| format!("the server has a field {name}, the source does not")))
     }
 }
 
 impl Strand {
-    /// Connects, and holds the dataset while the connection lives.
+    /// Connects, and claims the dataset for this importer until the connection closes.
     pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
         let target = Target {
             address: &options.address,
@@ -338,8 +339,8 @@ impl Strand {
         })
     }
 
-    /// Puts the document in place of the hash at `key`, in one step. A key that may belong to somebody else is taken
-    /// only if it is free, or if HSET shows that it is a hash.
+    /// Replaces the hash at `key` by the document, with one command. If another client may use the key, replaces it
+    /// only if the key is free or a hash.
     fn replace_whole(
         &mut self,
         key: Vec<u8>,
@@ -360,16 +361,16 @@ impl Strand {
         self.send(&args, awaited)
     }
 
-    /// [`Sink::replace`] for a transaction, whose replies come at the end. So the key's type is asked for first.
-    fn replace_at_the_end(
+    /// [`Sink::replace`] in a transaction. The replies arrive only at EXEC, so the key's type is checked before.
+    fn replace_in_transaction(
         &mut self,
         key: &[u8],
         fields: &Fields,
         held: bool,
         index: usize,
     ) -> Result<(), ImportError> {
-        if !held && !self.may_be_ours(key)? {
-            self.rejected.push(Rejected::no_hash(index, true));
+        if !held && !self.is_free_or_hash(key)? {
+            self.rejected.push(Rejected::not_a_hash(index, true));
             return Ok(());
         }
         let mut args: Vec<&[u8]> = vec![b"HREPLACE", key, b"FIELDS"];
@@ -377,8 +378,8 @@ impl Strand {
         self.send(&args, Awaited::Changed { index, held })
     }
 
-    /// Asks whether the key is free, or a hash.
-    fn may_be_ours(&mut self, key: &[u8]) -> Result<bool, ImportError> {
+    /// True when the key does not exist or is a hash.
+    fn is_free_or_hash(&mut self, key: &[u8]) -> Result<bool, ImportError> {
         let kind = self.connection.call(&[&b"TYPE"[..], key])?;
         Ok(matches!(&kind, Value::Simple(name) if *name == b"none"[..] || *name == b"hash"[..]))
     }
@@ -395,7 +396,7 @@ impl Strand {
             return transaction.queue(args);
         }
         if self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
-            // Take half of the replies together. Otherwise each reply would flush only one command.
+            // Read half of the replies at once. Otherwise each command would be written to the socket alone.
             while self.awaited.len() > COMMANDS_UNDER_WAY_MAX / 2
                 || self.bytes_under_way > BYTES_UNDER_WAY_MAX / 2
             {
@@ -408,7 +409,7 @@ impl Strand {
         Ok(())
     }
 
-    /// Takes one reply.
+    /// Reads and handles one reply.
     fn settle(&mut self) -> Result<(), ImportError> {
         let reply = self.connection.receive()?;
         let (bytes, awaited) = self.awaited.pop_front().expect("only called with replies to come");
@@ -420,29 +421,31 @@ impl Strand {
             ) if text.starts_with(b"WRONGTYPE") => {
                 // The server refuses both HSET and HDEL of a document, but the document counts once.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
-                    self.rejected.push(Rejected::no_hash(index, !held));
+                    self.rejected.push(Rejected::not_a_hash(index, !held));
                 }
                 Ok(())
             }
-            (Awaited::Shown { index, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
-                self.rejected.push(Rejected::no_hash(index, true));
+            (Awaited::TypeChecked { index, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
+                self.rejected.push(Rejected::not_a_hash(index, true));
                 Ok(())
             }
-            (Awaited::Owned { copy, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
-                self.rejected.push(Rejected::no_hash(copy.index, false));
+            (Awaited::TypeCheckedForCopy { copy, .. }, Value::Error(text))
+                if text.starts_with(b"WRONGTYPE") =>
+            {
+                self.rejected.push(Rejected::not_a_hash(copy.index, false));
                 Ok(())
             }
-            (Awaited::Owned { copy, from }, Value::Int(_)) => self.send_copy(&from, copy),
+            (Awaited::TypeCheckedForCopy { copy, from }, Value::Int(_)) => self.send_copy(&from, copy),
             (Awaited::Copied(copy), Value::Int(copied)) => self.place_copy(&copy, copied == 1),
-            // A server that does not know reports is good enough.
+            // Ignore errors: an older server does not know reports.
             (Awaited::Reported, _) => Ok(()),
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
             (Awaited::Placed { index, pairs, key }, Value::Null) => {
                 let mut args: Vec<&[u8]> = vec![b"HSET", &key];
                 args.extend(pairs.iter().map(Vec::as_slice));
-                self.send(&args, Awaited::Shown { index, pairs: pairs.clone(), key: key.clone() })
+                self.send(&args, Awaited::TypeChecked { index, pairs: pairs.clone(), key: key.clone() })
             }
-            (Awaited::Shown { index, pairs, key }, Value::Int(_)) => {
+            (Awaited::TypeChecked { index, pairs, key }, Value::Int(_)) => {
                 let mut args: Vec<&[u8]> = vec![b"HREPLACE", &key, b"FIELDS"];
                 args.extend(pairs.iter().map(Vec::as_slice));
                 self.send(&args, Awaited::Changed { index, held: false })
@@ -479,10 +482,10 @@ impl Strand {
 impl Awaited {
     fn command(&self) -> [&'static str; 2] {
         match self {
-            Awaited::Replaced { .. } | Awaited::Shown { .. } => ["HSET", "of a document"],
+            Awaited::Replaced { .. } | Awaited::TypeChecked { .. } => ["HSET", "of a document"],
             Awaited::Placed { .. } => ["HREPLACE", "of a document"],
-            Awaited::Owned { .. } => ["HSET", "of a document"],
-            Awaited::Copied(_) | Awaited::LaidAside => ["COPY", "of a document"],
+            Awaited::TypeCheckedForCopy { .. } => ["HSET", "of a document"],
+            Awaited::Copied(_) | Awaited::Stashed => ["COPY", "of a document"],
             Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
             Awaited::Removed => ["UNLINK", "of a document"],
             Awaited::Reported => [COMMAND, "REPORT"],

@@ -1,5 +1,5 @@
-//! [`Transaction`]: all changes of a run at one moment. They wait at the server, in MULTI of a second connection, until the
-//! run is over. Then EXEC publishes them. A run that ends before that has changed nothing.
+//! [`Transaction`]: publishes all changes of a run at once. The changes are queued at the server after MULTI, on a
+//! second connection. At the end of the run EXEC applies them. A run that ends before EXEC changes nothing.
 
 use super::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 use crate::connection::{Connection, Target, refused};
@@ -18,7 +18,7 @@ pub(super) struct Transaction {
     queued: usize,
     /// The positions of the COPY commands among the commands of the transaction.
     copies: Vec<usize>,
-    /// For each command that the server has not acknowledged yet, its number of bytes.
+    /// The number of bytes of each command that the server has not acknowledged yet.
     under_way: VecDeque<usize>,
     bytes_under_way: usize,
     /// Containers that this run has forgotten. The server still has them.
@@ -58,7 +58,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds a COPY. If the document is gone when EXEC runs the COPY, the run fails as if the command were refused.
+    /// Adds a COPY. If the document does not exist when EXEC runs the COPY, the run fails as for a refused command.
     pub(super) fn queue_copy(&mut self, args: &[&[u8]]) -> Result<(), ImportError> {
         self.queue(args)?;
         self.copies.push(self.queued - 1);
@@ -84,29 +84,29 @@ impl Transaction {
     }
 
     /// Notes that the container `name` will be recorded.
-    pub(super) fn stores(&mut self, name: &[u8]) {
+    pub(super) fn note_stored(&mut self, name: &[u8]) {
         self.forgotten.remove(name);
         self.stored.insert(name.to_vec());
     }
 
     /// Notes that the container `name` will be forgotten.
-    pub(super) fn forgets(&mut self, name: &[u8]) {
+    pub(super) fn note_forgotten(&mut self, name: &[u8]) {
         self.stored.remove(name);
         self.forgotten.insert(name.to_vec());
     }
 
-    /// True when the container `name` will be gone.
+    /// True when EXEC will delete the container `name`.
     pub(super) fn has_forgotten(&self, name: &[u8]) -> bool {
         self.forgotten.contains(name)
     }
 
-    /// Publishes all changes. If a command was refused, returns the error, and the names of the containers that are
-    /// untrue because of it.
+    /// Publishes all changes. If a command was refused, returns the error, and the names of the recorded containers:
+    /// they do not say what the server holds.
     pub(super) fn publish(mut self) -> Result<(), (ImportError, BTreeSet<Vec<u8>>)> {
-        let whole = |error| (error, BTreeSet::new());
-        self.settle().map_err(whole)?;
-        self.connection.send(&["EXEC"]).map_err(whole)?;
-        match self.connection.receive_container().map_err(whole)? {
+        let records_are_valid = |error| (error, BTreeSet::new());
+        self.settle().map_err(records_are_valid)?;
+        self.connection.send(&["EXEC"]).map_err(records_are_valid)?;
+        match self.connection.receive_container().map_err(records_are_valid)? {
             Value::Array(replies) => {
                 let is_copy = |at: usize| self.copies.binary_search(&at).is_ok();
                 let mut errors = replies.iter().enumerate().filter_map(|(at, reply)| match reply {
@@ -123,8 +123,8 @@ impl Transaction {
                     }
                 }
             }
-            Value::Error(text) => Err(whole(refused(&["EXEC"], &text))),
-            other => Err(whole(unexpected(&other))),
+            Value::Error(text) => Err(records_are_valid(refused(&["EXEC"], &text))),
+            other => Err(records_are_valid(unexpected(&other))),
         }
     }
 }

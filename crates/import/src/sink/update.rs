@@ -1,7 +1,7 @@
 //! Solr's update messages: puts and deletes as XML, written by quick-xml.
 //!
-//! A put is an element `doc`, and a delete is an element `id`. [`Envelope`] writes the text between two of them. So a batch
-//! can be cut anywhere, and sent again in parts.
+//! A put is an element `doc`, and a delete is an element `id`. [`Envelope`] writes the elements around puts and
+//! deletes. So a batch of changes can be divided anywhere, and sent again in parts.
 
 use quick_xml::Writer;
 use quick_xml::escape::escape;
@@ -20,22 +20,23 @@ pub(super) enum Kind {
     Delete,
 }
 
-/// The text around puts and deletes.
+/// Writes the elements around puts and deletes: `update`, and in it `add` and `delete`.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
-    begun: bool,
+    is_begun: bool,
+    /// The kind of the element that is open now.
     open: Option<Kind>,
     commit_within: Option<Duration>,
 }
 
 impl Envelope {
     pub(super) fn new(commit_within: Option<Duration>) -> Envelope {
-        Envelope { begun: false, open: None, commit_within }
+        Envelope { is_begun: false, open: None, commit_within }
     }
 
-    /// Writes the text before the next document.
-    pub(super) fn step(&mut self, kind: Kind, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.begun, true) {
+    /// Writes the tags before the next change, which is of this kind.
+    pub(super) fn begin_change(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.is_begun, true) {
             event(out, Event::Start(BytesStart::new("update")));
         }
         if self.open == Some(kind) {
@@ -50,9 +51,9 @@ impl Envelope {
         self.open = Some(kind);
     }
 
-    /// Writes the text behind the last document.
+    /// Writes the tags after the last change.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.is_begun, true) {
             event(out, Event::Start(BytesStart::new("update")));
         }
         self.close(out);
@@ -109,7 +110,7 @@ fn field(out: &mut Vec<u8>, name: &str, value: &str) {
 fn text(out: &mut Vec<u8>, value: &str) {
     let value = allowed(value);
     let mut escaped = escape(value);
-    // A reader would make a line feed of a carriage return.
+    // An XML parser replaces a carriage return by a line feed, unless it is escaped.
     if escaped.contains('\r') {
         escaped = Cow::Owned(escaped.replace('\r', "&#13;"));
     }
@@ -120,14 +121,15 @@ fn event(out: &mut Vec<u8>, event: Event<'_>) {
     Writer::new(out).write_event(event).expect("a vector takes everything");
 }
 
-/// The text. Characters that XML does not allow are replaced.
+/// Replaces the characters that XML does not allow.
 fn allowed(text: &str) -> Cow<'_, str> {
     let bad = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(bad) { Cow::Owned(text.replace(bad, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The key of the document `path`. A path that is not text, or that has characters which XML does not allow, stands
-/// behind `%:`. These bytes and every percent sign are then in hexadecimal.
+/// The key of the document `path` in Solr: `DATASET:path`. If the path is not UTF-8 or has characters that XML does not
+/// allow, the key is `DATASET%:path`, with these bytes and every percent sign written as `%` and two hexadecimal
+/// digits.
 pub(super) fn id(dataset: &str, path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(path)
@@ -155,13 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_solrs() {
+    fn updates_have_solrs_format() {
         let (mut out, mut envelope) = (Vec::new(), Envelope::new(Some(Duration::from_millis(1500))));
-        envelope.step(Kind::Put, &mut out);
+        envelope.begin_change(Kind::Put, &mut out);
         put(&mut out, "m:a&b", [("t", &b"1 < 2\r\x01\xff"[..])].into_iter());
-        envelope.step(Kind::Put, &mut out);
+        envelope.begin_change(Kind::Put, &mut out);
         put(&mut out, "m:b", [("\"q\"", &b""[..])].into_iter());
-        envelope.step(Kind::Delete, &mut out);
+        envelope.begin_change(Kind::Delete, &mut out);
         delete(&mut out, "m:]]>");
         envelope.end(&mut out);
         let expected = [

@@ -1,8 +1,8 @@
-//! Opens files and folders beneath a folder, without leaving it.
+//! Opens files and folders beneath a folder, and never outside of it.
 //!
-//! [`open`] follows no symbolic link on the way, and waits for no pipe. If somebody puts a link in the place of a folder
-//! between listing and reading, that is an error, whatever the link leads to. The kernel does this in one call (openat2).
-//! Where the kernel does not know the call, or where the path is too long for it, [`walk`] opens folder by folder.
+//! [`open`] follows no symbolic link, and does not wait for a pipe. If a folder is replaced by a link between listing
+//! and reading, the open fails, whatever the link points to. One system call (openat2) does all this. If the kernel
+//! lacks the call, or the path is too long for it, [`open_stepwise`] opens folder by folder.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
@@ -12,21 +12,23 @@ use std::io;
 /// Opens `path` (names joined by `/`; empty: the folder itself) beneath `folder` for reading.
 ///
 /// # Errors
-/// What the system says. A link on the way is `ELOOP` or `ENOTDIR`.
+/// The system's error. A link in the path is `ELOOP` or `ENOTDIR`.
 pub(super) fn open(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(folder, path, flags, Mode::empty(), beneath) {
-        // The kernel or a sandbox does not know the call, or the path is too long for it, or a folder was renamed
-        // meanwhile.
-        Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG | Errno::AGAIN) => walk(folder, path, flags),
+        // The kernel or a sandbox does not allow the call, the path is too long for it, or a folder was renamed during
+        // it.
+        Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG | Errno::AGAIN) => {
+            open_stepwise(folder, path, flags)
+        }
         other => Ok(other?),
     }
 }
 
 /// Does the work of [`open`] with one call for each name.
-fn walk(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+fn open_stepwise(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let mut names = path.split(|b| *b == b'/');
     let last = names.next_back().unwrap_or(b".");
     let mut at: Option<OwnedFd> = None;
@@ -49,7 +51,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn both_ways_stay_beneath_the_folder() {
+    fn both_ways_to_open_stay_beneath_the_folder() {
         let dir = TempDir::new("beneath");
         dir.write("a/b/c", b"inside");
         symlink("/etc", dir.path().join("out")).unwrap();
@@ -58,7 +60,7 @@ mod tests {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         for walked in [false, true] {
             let open = |path: &str| match walked {
-                true => walk(folder.as_fd(), path.as_bytes(), flags),
+                true => open_stepwise(folder.as_fd(), path.as_bytes(), flags),
                 false => open(folder.as_fd(), path.as_bytes()),
             };
             let text = io::read_to_string(File::from(open("a/b/c").unwrap())).unwrap();
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_longer_than_a_call_takes_is_walked() {
+    fn a_path_longer_than_path_max_is_opened_stepwise() {
         let dir = TempDir::new("long");
         let mut at = File::open(dir.path()).unwrap().into();
         let name = "n".repeat(200);

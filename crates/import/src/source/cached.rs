@@ -1,8 +1,8 @@
-//! [`Cached`]: a source that is read through a cache on the disk.
+//! [`Cached`]: a source that is read through a disk cache.
 //!
-//! If the cache has the first part of a document, in the version that was listed, the document is opened at the source
-//! only when a part is missing. Every other document is opened there. Its parts are kept if it still has the version
-//! that was listed.
+//! If the cache has the first part of a document, in the listed version, the document is opened at the source only when
+//! another part is missing in the cache. Every other document is opened at the source. Its parts are stored in the
+//! cache if the document still has the listed version.
 
 use super::remote::{block_at, block_range, changed};
 use super::{Identity, ListError, Listing, Object, ReadError, Source, Stat, Tokens};
@@ -19,7 +19,8 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Reads `source`, which lies at `place`, through its cache. If the cache cannot be used, reads without it.
+    /// Reads `source` through the cache of `place`, the source's location. If the cache cannot be used, reads without
+    /// it.
     pub(super) fn new(source: Box<dyn Source>, options: &CacheOptions, place: &[u8]) -> Cached {
         Cached { source: Rc::new(RefCell::new(source)), cache: Rc::new(CacheUse::open(options, place)) }
     }
@@ -79,11 +80,11 @@ impl Source for Cached {
         self.source.borrow_mut().size(entry)
     }
 
-    fn ahead(&self) -> usize {
-        self.source.borrow().ahead()
+    fn prefetch_max(&self) -> usize {
+        self.source.borrow().prefetch_max()
     }
 
-    /// Announces the document to the source, unless the cache has it.
+    /// Makes the source fetch the document, unless the cache has it.
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
         let name = self.source.borrow().cache_name(path, entry).filter(|_| !entry.token.is_empty());
         if entry.size > 0 && !name.is_some_and(|name| self.cache.has(Version::new(&name, entry.token), 0)) {
@@ -129,7 +130,7 @@ struct State {
 }
 
 impl CachedObject {
-    /// The part with this number, from the source.
+    /// Reads the part with this number from the source, and stores it in the cache.
     fn fetch(&self, state: &mut State, number: u64) -> io::Result<Vec<u8>> {
         if state.inner.is_none() {
             let container = Container::parse(&self.listed).expect("built when it was opened");
@@ -151,7 +152,7 @@ impl CachedObject {
                 Err(error) => return Err(error),
             }
         }
-        // The token is read after the bytes. If it is the listed token, the bytes belong to the listed version.
+        // Read the token after the bytes. If it is still the listed token, the bytes belong to the listed version.
         let stat = object.stat()?;
         if stat.token != self.token || stat.size != self.size {
             return Err(changed());

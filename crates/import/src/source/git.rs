@@ -1,9 +1,9 @@
 //! A revision of a git repository: each tree is a container, each file in it a document.
 //!
-//! [`Git`] reads a local repository, bare or not, through gix, without the user's configuration. A tree's id is its
-//! container's token, and a blob's id is its document's token. So equal tokens mean equal bytes and equal subtrees. The
-//! repository keeps the trees that the last import saw ([`Source::recall`]), so the server keeps no copy of them.
-//! Symbolic links are not followed. A submodule is a repository of its own. Both are counted.
+//! [`Git`] reads a local repository, bare or not, through gix, without the user's configuration. A tree's id is the
+//! token of its container, and a blob's id is the token of its document. So equal tokens mean equal bytes and equal
+//! subtrees. The repository still has the trees that the last import saw ([`Source::recall`]), so the server keeps no
+//! records of them. Symbolic links and submodules are counted, and not imported.
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
 use crate::container::{Builder, Entry, Kind};
@@ -14,11 +14,11 @@ use std::path::PathBuf;
 
 /// The beginning of the name of a revision as a source.
 pub const SCHEME: &str = "git+file://";
-/// Largest blob in bytes that is read. A packed blob can only be read whole.
+/// Maximum number of bytes of a blob. A packed blob can only be read whole.
 pub const BLOB_BYTES_MAX: u64 = 256 << 20;
-/// Largest tree in bytes that is listed.
+/// Maximum number of bytes of a tree.
 pub const TREE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of unpacked objects that are kept, because deltas are built on them.
+/// Maximum number of bytes of unpacked objects in memory. Other objects are deltas of these objects.
 const OBJECT_CACHE_BYTES: usize = 16 << 20;
 
 /// A revision of a repository as a source.
@@ -32,8 +32,8 @@ pub struct Git {
 }
 
 impl Git {
-    /// Opens `location`, the text behind [`SCHEME`]: `/path/of/repository@revision`. Without a revision it is `HEAD`. A
-    /// revision is what git takes for one: a branch, a tag, an id, `main~3`, `HEAD@{1}`.
+    /// Opens `location`, the text after [`SCHEME`]: `/path/of/repository@revision`. The default revision is `HEAD`. A
+    /// revision has git's syntax: a branch, a tag, an id, `main~3`, `HEAD@{1}`.
     ///
     /// # Errors
     /// When there is no repository, or no such revision in it.
@@ -86,7 +86,7 @@ impl Git {
         Ok((id, bytes))
     }
 
-    /// Lists the tree `bytes`. With `as_held` it is listed as a container of which the server holds every document.
+    /// Lists the tree `bytes`. `as_held`: marks every document as held by the server.
     fn list_tree(
         &self,
         bytes: &[u8],
@@ -197,7 +197,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_repository_ends_where_a_folder_does() {
+    fn the_path_of_the_repository_ends_at_a_folder() {
         let dir = TempDir::new("at");
         dir.write("a@b/x", b"");
         let at = dir.path().join("a@b");

@@ -1,12 +1,12 @@
-//! Sources: where documents come from, listed as containers.
+//! Sources: the places from which documents are imported.
 //!
-//! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
-//! made of ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`.
+//! [`Source`] is the interface of all sources: list a container, open one of its documents, and say what the version
+//! tokens are made of ([`Tokens`]). An open document is an [`Object`], with `stat` and `read_at`.
 //!
-//! [`folder`] is a local or mounted folder, in which a Maildir is listed as one. [`git`] is a revision of a repository,
-//! and [`restic`] a snapshot of one. [`remote`] is a bucket, or one object of a web server. [`archive`] is a document
-//! of another source that holds documents itself. `cached` reads through a cache. [`parts`] lists a container of very
-//! many documents. [`read`] reads one document whole, as it is at one moment.
+//! [`folder`] is a local or mounted folder, which may have Maildirs in it. [`git`] is a revision of a git repository,
+//! and [`restic`] is a snapshot of a restic repository. [`remote`] is a bucket, or one object of a web server.
+//! [`archive`] is a document of another source that holds documents itself. `cached` reads another source through a
+//! cache. [`parts`] lists a container with very many documents. [`read`] reads one document completely, in one version.
 
 pub mod archive;
 mod beneath;
@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 
 /// The metadata key of a document's Maildir flags.
 pub const FLAGS_KEY: &[u8] = b"flags";
-/// The note with the place of a document below its container, when the place is not the document's name.
-pub const AT_NOTE: &[u8] = b"~at";
+/// The note with the path of a document within its container, if the path is not the document's name.
+pub const LOCATION_NOTE: &[u8] = b"~at";
 
-/// Methods of a source that wraps another source, its field `source`. Each method calls the same method of the wrapped
-/// source.
-macro_rules! asks_its_source {
+/// Methods of [`Source`] for a type that wraps another source in its field `source`. Each method calls the method of
+/// the same name of the wrapped source.
+macro_rules! delegates_to_source {
     () => {
         fn open(
             &mut self,
@@ -58,8 +58,8 @@ macro_rules! asks_its_source {
             self.source.is_remote()
         }
 
-        fn ahead(&self) -> usize {
-            self.source.ahead()
+        fn prefetch_max(&self) -> usize {
+            self.source.prefetch_max()
         }
 
         fn prefetch(&mut self, path: &[u8], entry: &$crate::container::Entry<'_>) {
@@ -79,18 +79,18 @@ macro_rules! asks_its_source {
         }
     };
 }
-pub(crate) use asks_its_source;
+pub(crate) use delegates_to_source;
 
-/// A place with documents.
+/// A place from which documents are imported.
 pub trait Source {
-    /// What this source's version tokens are made of.
+    /// The facts from which this source makes its version tokens.
     fn tokens(&self) -> Tokens;
 
-    /// Lists the container at `path` (names joined by `/`; empty: the root). With `distrust`, documents that are too
-    /// young to be trusted get no token, so that the next import looks at them again.
+    /// Lists the container at `path` (names joined by `/`; empty: the root). `distrust`: a document that changed so
+    /// recently that its token may be wrong gets an empty token, so that the next import reads the document again.
     ///
     /// # Errors
-    /// [`ListError`]. A document that vanishes during the listing is left out, without an error.
+    /// [`ListError`]. A document that vanishes during the listing is not listed. This is no error.
     fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError>;
 
     /// Opens the document `entry` of the container `path`.
@@ -99,18 +99,18 @@ pub trait Source {
     /// [`ReadError`].
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError>;
 
-    /// True when each document costs a request to another machine.
+    /// True when reading a document takes a request to another machine.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// How many documents [`Source::prefetch`] may announce before they are opened.
-    fn ahead(&self) -> usize {
+    /// Maximum number of documents that [`Source::prefetch`] may announce before they are opened.
+    fn prefetch_max(&self) -> usize {
         0
     }
 
-    /// Announces that the document `entry` of the container `path` will be opened, after the documents that were
-    /// announced before.
+    /// Announces that the document `entry` of the container `path` will be opened soon. Documents are opened in the
+    /// order in which they were announced.
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
         let _ = (path, entry);
     }
@@ -120,15 +120,15 @@ pub trait Source {
         Some(entry.size)
     }
 
-    /// The name of the document `entry` of the container `path` in a cache, unique in the world. Name and token
-    /// together say which bytes the document has. `None` where a cache would not help, or where the token is not
+    /// A name for the document `entry` of the container `path` in a cache. It is unique among all sources, and name and
+    /// token together identify the document's bytes. `None` when a cache would not help, or when the token is not
     /// certain.
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
         let _ = (path, entry);
         None
     }
 
-    /// What a document keeps when it moves within this source. `None` where the source knows nothing of that.
+    /// The facts about a document that stay equal when it moves within this source. `None` when there are none.
     fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
         let is_content = self.tokens() == Tokens::Content && !entry.token.is_empty();
         is_content.then(|| Identity { bytes: entry.token.to_vec(), is_certain: true })
@@ -139,20 +139,19 @@ pub trait Source {
         None
     }
 
-    /// True when this source lists very large containers in [`parts`]. Such a source has no folder with the name of a
-    /// part.
+    /// True when this source lists very large containers in [`parts`]. It then lists no folder with the name of a part.
     fn makes_parts(&self) -> bool {
         false
     }
 
-    /// Tells the source that the container at `path` is recorded in parts. It is then listed in parts, however small it
-    /// is now.
+    /// Makes the source list the container at `path` in parts from now on, even if the container is small.
     fn keep_parts(&mut self, path: &[u8]) {
         let _ = path;
     }
 
-    /// The container that had this token when extractor version `producer` imported it, with every document marked as
-    /// held by the server. `None` when the source keeps no old containers, or does not have this one.
+    /// Lists the container that had this token when extractor version `producer` imported it. Every document is marked
+    /// as held by the server. `None` when the source cannot list old containers, or does not have the container any
+    /// more.
     ///
     /// # Errors
     /// [`ListError`].
@@ -166,7 +165,7 @@ pub trait Source {
 /// `s3://bucket/prefix`, or a URL.
 ///
 /// # Errors
-/// The words of the system or of the repository.
+/// The error of the operating system, of the repository or of the server.
 pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
     let source = open_bare(name, options)?;
     Ok(match &options.cache {
@@ -175,7 +174,7 @@ pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn 
     })
 }
 
-/// The place of a source: its name, for a repository without the revision or the snapshot.
+/// The location of a source: its name without the revision or the snapshot.
 fn place(name: &Path) -> &[u8] {
     let text = name.to_str().unwrap_or_default();
     let location = [git::SCHEME, restic::SCHEME].iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -203,31 +202,31 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
     Ok(Box::new(folder::Folder::open(name, options.list_cutoff)?))
 }
 
-/// Divides a repository's folder from the revision in it. Both may hold an `@`. The first `@` with a folder on its left
-/// is the border.
-fn divide<'a>(location: &'a str, unsaid: &'a str) -> (&'a Path, &'a str) {
+/// Divides `location` at an `@` into a repository's folder and a revision. Both may have an `@` in them: the first `@`
+/// with an existing folder before it divides.
+fn divide<'a>(location: &'a str, default_revision: &'a str) -> (&'a Path, &'a str) {
     let divided =
         location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
     let found = divided.into_iter().find(|(path, revision)| path.is_dir() && !revision.is_empty());
-    found.unwrap_or((Path::new(location), unsaid))
+    found.unwrap_or((Path::new(location), default_revision))
 }
 
-/// What a source's version tokens are made of.
+/// The facts from which a source makes its version tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokens {
-    /// Times and numbers of a file system. An equal token means that nobody touched the document. Another token does
-    /// not mean that the bytes differ. A container has no token.
+    /// A file system's facts, for instance times. An equal token means that the document was not written. A different
+    /// token does not mean that the bytes differ. A container has no token.
     Stamps,
-    /// The bytes themselves. Equal tokens mean equal bytes, and equal tokens of containers mean equal subtrees.
+    /// The content. Equal tokens mean equal bytes, and equal tokens of containers mean equal subtrees.
     Content,
 }
 
-/// What a document keeps when it moves. Two documents with one identity may have the same bytes.
+/// The facts about a document that stay equal when it moves. Two documents with equal identities may have equal bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The bytes of the identity.
     pub bytes: Vec<u8>,
-    /// True: two documents with one identity have the same bytes for certain if their tokens are equal too.
+    /// True when two documents with equal identities and equal tokens certainly have equal bytes.
     pub is_certain: bool,
 }
 
@@ -236,29 +235,30 @@ pub struct Identity {
 pub struct Stat {
     /// Size in bytes.
     pub size: u64,
-    /// Version token of the bytes that are read now.
+    /// Version token of the bytes.
     pub token: Vec<u8>,
-    /// True when the object changed so recently that its token cannot be trusted yet.
+    /// True when the object changed so recently that a further change may leave its token equal.
     pub is_young: bool,
 }
 
 /// An open document.
 pub trait Object {
-    /// The object's size and token as they are now.
+    /// The present size and token of the object.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system or the server.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// True when the object ends at the size that [`Object::stat`] reports. Then no byte behind that size is read.
+    /// True when the object certainly ends at the size that [`Object::stat`] reports. Then the importer does not try to
+    /// read beyond that size.
     fn is_exact(&self) -> bool {
         false
     }
 
-    /// Reads bytes at `offset` into `into`. Returns their number, which is 0 only at the end.
+    /// Reads bytes at `offset` into `into`. Returns the number of bytes, which is 0 only at the end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system or the server.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -267,26 +267,26 @@ pub trait Object {
 pub struct Listing {
     /// The container, as the bytes of a blob.
     pub blob: Vec<u8>,
-    /// Numbers of things that were left out of the listing.
+    /// Counts the files and folders that are not in the listing.
     pub skipped: Skipped,
-    /// For how many nanoseconds after the listing some document is too young to be trusted. 0 when no document is.
+    /// Nanoseconds after the listing during which a listed document may change without a new token. 0: no document may.
     pub racy_for_ns: i64,
-    /// Entries that cannot be listed, with the reason.
+    /// The names of entries that cannot be imported, with the reasons.
     pub refused: Vec<(Vec<u8>, String)>,
 }
 
-/// Numbers of things in a listing that are not documents.
+/// Counts the files and folders that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Symbolic links. They are not followed, because they lead out of the folder, or in circles.
+    /// Symbolic links. They are not followed, because they may lead out of the folder, or in circles.
     pub links: u64,
     /// Sockets, pipes and devices.
     pub special: u64,
-    /// Files that a mail program keeps beside the messages of a Maildir, and unfinished deliveries.
+    /// Files of a mail program beside the messages of a Maildir, and messages that are not delivered yet.
     pub maildir: u64,
-    /// Submodules of a git repository: repositories of their own.
+    /// Submodules of a git repository, which are repositories of their own.
     pub submodules: u64,
-    /// Folders and documents that the filter of the run left out.
+    /// Folders and documents that the run's filter does not want.
     pub filtered: u64,
 }
 
@@ -331,7 +331,7 @@ pub enum ListError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The document was listed, and is gone now.
+    /// The document was listed, and does not exist now.
     #[error("the file vanished during the import")]
     Vanished,
     /// The document is not a regular file any more, or a folder on its path is not a folder.
@@ -349,7 +349,7 @@ impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> ReadError {
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => ReadError::Vanished,
-            // The path has a link in it, or something that is not a folder.
+            // A name in the path is a link now, or a name before the last is not a folder now.
             Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV | Errno::NXIO) => ReadError::Replaced,
             _ => ReadError::Io(error),
         }

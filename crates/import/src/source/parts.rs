@@ -1,13 +1,13 @@
 //! Parts: how a container with very many documents is listed and recorded in pieces.
 //!
-//! A container with more documents than a bound ([`LISTED_MAX`]) has no documents of its own. They lie in up to
-//! [`PARTS`] child containers, by a hash of their names. A part is not a folder: the document `a` in a part of the
-//! folder `x` is still `x/a` ([`crate::job::join`] sees to that). During the listing of such a container its documents
-//! go to a file on the disk ([`Spill`]), and come back one part at a time. So the memory for a listing has a bound that
-//! does not depend on its length. A container that was recorded in parts stays in parts. A container that was recorded
-//! in one piece is divided ([`split`]).
+//! If a container has more documents than a bound ([`LISTED_MAX`]), its documents are divided into up to [`PARTS`]
+//! child containers, the parts. A hash of a document's name chooses the part. A part is not a folder: the path of the
+//! document `a` in a part of the folder `x` is `x/a` ([`crate::job::join`]). While such a container is listed, its
+//! documents are written to a temporary file ([`Spill`]), and read back one part at a time. So the memory for a listing
+//! does not depend on the number of documents. A container that was recorded in parts stays in parts. A container that
+//! was recorded in one piece is divided ([`split`]).
 
-use super::{AT_NOTE, ListError, Listing, Skipped};
+use super::{LOCATION_NOTE, ListError, Listing, Skipped};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind, digest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,39 +16,40 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Maximum number of documents of one container that are held in memory, by default.
+/// Default maximum number of documents of a container in memory. A container with more documents is listed in parts.
 pub const LISTED_MAX: usize = 100_000;
 /// Maximum number of parts of a container.
 pub const PARTS: usize = 256;
-/// Bytes of documents that are gathered before they are written to the disk.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
-/// The beginning of a part's name. Two hexadecimal digits follow. No source may have a folder with such a name.
-const BEGINNING: &[u8] = b"\x01part-";
-/// The reason that is told when a folder is not imported: its name is reserved for the parts of a container.
-pub const RESERVED: &str = "folders of this name are parts of others: rename it";
+/// Bytes of documents that are buffered before they are written to the temporary file.
+const BUFFERED_BYTES_MAX: usize = 16 << 20;
+/// The beginning of a part's name. Two hexadecimal digits follow. A folder with such a name cannot be imported.
+const NAME_PREFIX: &[u8] = b"\x01part-";
+/// The reason of the failure of a folder whose name is reserved for parts.
+pub const RESERVED: &str = "the folder has a name that is reserved for parts of large folders: rename it";
 
 /// The name of a part.
 pub fn name_of(part: u8) -> Vec<u8> {
-    [BEGINNING, format!("{part:02x}").as_bytes()].concat()
+    [NAME_PREFIX, format!("{part:02x}").as_bytes()].concat()
 }
 
-/// The part in which the document `name` lies.
+/// The number of the part that holds the document `name`.
 pub fn part_of(name: &[u8]) -> u8 {
     digest(name)[0]
 }
 
-/// The number of the part with this name. `None` when no part has this name.
+/// The number of the part with this name. `None` when `name` is not the name of a part.
 pub fn number(name: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
-    match name.strip_prefix(BEGINNING)? {
+    match name.strip_prefix(NAME_PREFIX)? {
         [high, low] => u8::try_from((digit(*high)? << 4) | digit(*low)?).ok(),
         _ => None,
     }
 }
 
-/// The container of a part, and the part's number. `None` when `path` leads to no part.
+/// Divides the path of a part into the path of its container and the part's number. `None` when `path` is not the path
+/// of a part.
 pub fn divide(path: &[u8]) -> Option<(&[u8], u8)> {
-    let at = path.len().checked_sub(BEGINNING.len() + 2)?;
+    let at = path.len().checked_sub(NAME_PREFIX.len() + 2)?;
     let part = number(&path[at..])?;
     match at {
         0 => Some((&b""[..], part)),
@@ -61,11 +62,11 @@ pub fn has_parts(container: Container<'_>) -> bool {
     container.iter().any(|entry| entry.kind == Kind::Container && number(entry.name).is_some())
 }
 
-/// Divides a container: itself without its documents, and the parts by their numbers. `None` when the container has no
-/// documents.
+/// Divides a container into parts. Returns the container with its parts instead of its documents, and the parts by
+/// their numbers. `None` when the container has no documents.
 ///
 /// # Errors
-/// As for a container that is built.
+/// The errors of [`Builder`].
 #[allow(clippy::type_complexity)]
 pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u8>>)>, ContainerError> {
     let push = |into: &mut Builder, e: Entry<'_>| into.push(e.kind, e.name, e.size, e.token, e.pairs());
@@ -90,15 +91,15 @@ pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u
     Ok(Some((rest.finish()?, parts.collect::<Result<_, ContainerError>>()?)))
 }
 
-/// The documents of one container on the disk, by their parts.
+/// The documents of one container in a temporary file, by their parts.
 pub struct Spill {
     file: File,
     len: u64,
-    gathered: BTreeMap<u8, Builder>,
-    gathered_bytes: usize,
-    /// For each part, the places of its pieces in the file. A piece is a container.
+    buffered: BTreeMap<u8, Builder>,
+    buffered_bytes: usize,
+    /// For each part, the ranges of its pieces in the file. A piece is a container.
     pieces: Vec<Vec<Range<u64>>>,
-    /// Documents that had the name of a folder, with their new names.
+    /// New names of documents that have the name of a folder, by the old names.
     renamed: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -106,13 +107,13 @@ impl Spill {
     /// An empty spill.
     ///
     /// # Errors
-    /// When there is no place for a temporary file.
+    /// When a temporary file cannot be created.
     pub fn new() -> io::Result<Spill> {
         Ok(Spill {
             file: tempfile::tempfile()?,
             len: 0,
-            gathered: BTreeMap::new(),
-            gathered_bytes: 0,
+            buffered: BTreeMap::new(),
+            buffered_bytes: 0,
             pieces: vec![Vec::new(); PARTS],
             renamed: BTreeMap::new(),
         })
@@ -129,37 +130,38 @@ impl Spill {
         token: &[u8],
         pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     ) -> io::Result<()> {
-        let builder = self.gathered.entry(part_of(name)).or_insert_with(|| Builder::new(0));
+        let builder = self.buffered.entry(part_of(name)).or_insert_with(|| Builder::new(0));
         let before = builder.bytes();
         builder.push(Kind::Document, name, size, token, pairs).map_err(io::Error::other)?;
-        self.gathered_bytes += builder.bytes() - before;
-        if self.gathered_bytes >= GATHERED_BYTES_MAX { self.flush() } else { Ok(()) }
+        self.buffered_bytes += builder.bytes() - before;
+        if self.buffered_bytes >= BUFFERED_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        for (part, builder) in std::mem::take(&mut self.gathered) {
+        for (part, builder) in std::mem::take(&mut self.buffered) {
             let piece = builder.finish().map_err(io::Error::other)?;
             self.file.write_all_at(&piece, self.len)?;
             let end = self.len + piece.len() as u64;
             self.pieces[usize::from(part)].push(self.len..end);
             self.len = end;
         }
-        self.gathered_bytes = 0;
+        self.buffered_bytes = 0;
         Ok(())
     }
 
-    /// Ends the adding. A document with the name of one of `folders` gets a number behind its name.
+    /// Call this after the last document was added. A document with the name of one of `folders` gets a new name, with
+    /// a number at the end.
     fn finish(&mut self, folders: &BTreeSet<Vec<u8>>) -> io::Result<()> {
         self.flush()?;
-        let mut asked: BTreeMap<u8, Vec<&Vec<u8>>> = BTreeMap::new();
-        folders.iter().for_each(|name| asked.entry(part_of(name)).or_default().push(name));
-        for (part, names) in asked {
-            let there = self.which(part, &names.iter().map(|name| &name[..]).collect())?;
-            for name in there {
+        let mut by_part: BTreeMap<u8, Vec<&Vec<u8>>> = BTreeMap::new();
+        folders.iter().for_each(|name| by_part.entry(part_of(name)).or_default().push(name));
+        for (part, names) in by_part {
+            let clashes = self.existing(part, &names.iter().map(|name| &name[..]).collect())?;
+            for name in clashes {
                 let numbers = (2..).map(|n: u64| [&name[..], format!("~{n}").as_bytes()].concat());
                 for free in numbers {
                     let wanted = BTreeSet::from([&free[..]]);
-                    if !folders.contains(&free) && self.which(part_of(&free), &wanted)?.is_empty() {
+                    if !folders.contains(&free) && self.existing(part_of(&free), &wanted)?.is_empty() {
                         self.renamed.insert(name.clone(), free);
                         break;
                     }
@@ -169,10 +171,10 @@ impl Spill {
         Ok(())
     }
 
-    /// Returns which of these names are names of documents.
-    fn which(&self, part: u8, names: &BTreeSet<&[u8]>) -> io::Result<Vec<Vec<u8>>> {
+    /// Returns which of `names` are names of documents in the part.
+    fn existing(&self, part: u8, names: &BTreeSet<&[u8]>) -> io::Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
-        self.each(part, |entry| {
+        self.for_each(part, |entry| {
             if names.contains(entry.name) {
                 found.push(entry.name.to_vec());
             }
@@ -181,7 +183,7 @@ impl Spill {
         Ok(found)
     }
 
-    fn each(
+    fn for_each(
         &self,
         part: u8,
         mut take: impl FnMut(Entry<'_>) -> Result<(), ContainerError>,
@@ -201,14 +203,14 @@ impl Spill {
         let push = |builder: &mut Builder, entry: Entry<'_>| {
             builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
         };
-        self.each(part, |entry| match self.renamed.contains_key(entry.name) {
+        self.for_each(part, |entry| match self.renamed.contains_key(entry.name) {
             true => Ok(()),
             false => push(&mut builder, entry),
         })?;
         for (name, free) in self.renamed.iter().filter(|(_, free)| part_of(free) == part) {
-            self.each(part_of(name), |entry| match entry.name == name {
+            self.for_each(part_of(name), |entry| match entry.name == name {
                 true => {
-                    let pairs = [(AT_NOTE, &name[..])].into_iter().chain(entry.pairs());
+                    let pairs = [(LOCATION_NOTE, &name[..])].into_iter().chain(entry.pairs());
                     builder.push(entry.kind, free, entry.size, entry.token, pairs)
                 }
                 false => Ok(()),
@@ -218,29 +220,30 @@ impl Spill {
     }
 }
 
-/// The containers of a source that are listed in parts now.
+/// The containers of a source that are listed in parts.
 pub struct Parted {
-    /// Maximum number of documents of a container that are held in memory.
+    /// Maximum number of documents of a container in memory.
     listed_max: usize,
-    /// The containers from the root down to the one that was listed last.
+    /// The spills of the container that was listed last and of the containers above it, with their paths.
     spills: Vec<(Vec<u8>, Spill)>,
-    /// Containers that were recorded in parts.
+    /// The paths of containers that stay in parts.
     kept: BTreeSet<Vec<u8>>,
 }
 
 impl Parted {
-    /// No containers yet. `listed_max` is the bound from the options.
+    /// `listed_max`: the maximum number of documents of a container in memory. `None`: [`LISTED_MAX`].
     pub fn new(listed_max: Option<usize>) -> Parted {
         let listed_max = listed_max.unwrap_or(LISTED_MAX);
         Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }
     }
 
-    /// Makes the container stay in parts, even with few documents.
+    /// Makes the container at `path` stay in parts, even if it has few documents.
     pub fn keep(&mut self, path: &[u8]) {
         self.kept.insert(path.to_vec());
     }
 
-    /// Begins the listing of a container. Returns how many of its documents may be held in memory.
+    /// Begins the listing of a container. Returns the maximum number of its documents in memory: 0 if it stays in
+    /// parts.
     pub fn begin(&mut self, path: &[u8]) -> usize {
         let leads = |above: &[u8]| {
             above.is_empty() || path.starts_with(above) && path.get(above.len()) == Some(&b'/')
@@ -249,7 +252,8 @@ impl Parted {
         if self.kept.contains(path) { 0 } else { self.listed_max }
     }
 
-    /// The listing of a container whose documents are in `spill`. It has the parts in place of the documents.
+    /// Ends the listing of a container whose documents are in `spill`. The listing has the parts instead of the
+    /// documents.
     ///
     /// # Errors
     /// Errors of the disk, and of a container that cannot hold an entry.
@@ -272,7 +276,7 @@ impl Parted {
         builder.finish().map_err(io::Error::other)
     }
 
-    /// The listing of a part. `None` when its container was not listed.
+    /// The listing of part `part` of the container `above`. `None` when that container was not listed before.
     pub fn part(&self, above: &[u8], part: u8) -> Option<io::Result<Listing>> {
         let (_, spill) = self.spills.iter().find(|(path, _)| path == above)?;
         Some(spill.part(part).map(|blob| Listing {
@@ -284,7 +288,7 @@ impl Parted {
     }
 }
 
-/// The error for a listing at `path`.
+/// Converts an error of the listing at `path`.
 pub fn failed(path: PathBuf) -> impl FnOnce(io::Error) -> ListError {
     |error| ListError::Io { path, error }
 }
@@ -294,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_have_names_that_nothing_else_has() {
+    fn names_of_parts_differ_from_all_other_names() {
         for part in 0..=u8::MAX {
             assert_eq!(number(&name_of(part)), Some(part));
             assert_eq!(divide(&name_of(part)), Some((&b""[..], part)));
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_on_the_disk_is_the_listing_in_memory() {
+    fn a_listing_on_disk_equals_the_listing_in_memory() {
         let mut spill = Spill::new().unwrap();
         let documents: BTreeSet<Vec<u8>> = (0..3000).map(|n| format!("d{n}").into_bytes()).collect();
         for (i, name) in documents.iter().enumerate() {
@@ -334,7 +338,7 @@ mod tests {
             for entry in Container::parse(&blob).unwrap().iter() {
                 assert!(part_of(entry.name) == part && seen.insert(entry.name.to_vec()));
                 if entry.name == b"both~3" {
-                    assert_eq!((entry.size, entry.get(AT_NOTE)), (1, Some(&b"both"[..])));
+                    assert_eq!((entry.size, entry.get(LOCATION_NOTE)), (1, Some(&b"both"[..])));
                 } else if entry.name != b"both~2" {
                     assert_eq!(entry.get(b"k"), Some(entry.name));
                 }
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_one_container_is_divided() {
+    fn a_container_that_grew_is_divided() {
         let mut whole = Builder::new(9);
         for n in 0..500 {
             let note = [(&b"~digest"[..], &b"d"[..])];

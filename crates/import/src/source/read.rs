@@ -1,30 +1,30 @@
-//! Reading one document whole, as it is at one moment, or not at all.
+//! Reads one document completely, in one version, or fails.
 //!
-//! [`read`] looks at the object's [`Stat`] before and after the read. If the two differ, the object was written
-//! meanwhile, and it is read once more. After a second difference it is given up. Of an object that is not wanted whole
-//! only the beginning is read.
+//! [`read`] compares the object's [`Stat`] before and after the read. If they differ, the object was written during the
+//! read, and it is read once more. If they differ again, the read fails. If the caller does not want the whole object,
+//! only its beginning is read.
 
 use super::{Object, ReadError, Stat};
 use std::io;
 
-/// Number of leading bytes that show whether a file is mail. If the whole file is not needed, only these bytes are read.
+/// Number of bytes at the beginning that decide whether the whole file is read.
 pub const BEGINNING_BYTES: u64 = 64 * 1024;
 /// Maximum number of times that an object is read if it changes during each read.
 pub const READS_MAX: usize = 2;
-/// The reading buffer shrinks to this size after a larger message.
+/// The buffer keeps this number of bytes of capacity from one read to the next.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// Size and token at the moment of the read.
+    /// Size and token of the version that was read.
     pub stat: Stat,
     /// False when only the beginning of the object was wanted.
     pub whole: bool,
 }
 
-/// Opens an object by `open`, and reads it into `buffer`, which is cleared first. `want_rest` sees the beginning and
-/// the size, and decides whether the rest is read.
+/// Clears `buffer`, opens an object by `open`, and reads the object into `buffer`. `want_rest` gets the beginning and
+/// the size of the object, and decides whether the rest is read.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -38,8 +38,8 @@ pub fn read(
         buffer.shrink_to(BUFFER_BYTES_KEPT);
         let object = open()?;
         let before = object.stat()?;
-        // One byte more than expected shows an object that is longer than it says. The bound also ends the reading of
-        // an object that grows for ever. Some files have bytes and say that they have none.
+        // Try to read one byte more than the size: the byte shows that the object is longer than its size. The bound
+        // also ends the read of an object that grows without end. Some files have the size 0 although they have bytes.
         let more = u64::from(!object.is_exact());
         let expected = if before.size == 0 { BEGINNING_BYTES } else { before.size.saturating_add(more) };
         append(&*object, buffer, expected.min(BEGINNING_BYTES))?;
@@ -56,12 +56,12 @@ pub fn read(
     Err(ReadError::Changing)
 }
 
-/// Appends up to `bytes` bytes of the object, from where `buffer` ends.
+/// Appends up to `bytes` bytes of the object to `buffer`, from the offset `buffer.len()` on.
 fn append(object: &dyn Object, buffer: &mut Vec<u8>, bytes: u64) -> io::Result<()> {
     let end = buffer.len() + usize::try_from(bytes).unwrap_or(usize::MAX - buffer.len());
     while buffer.len() < end {
         let at = buffer.len();
-        // The buffer grows with the bytes that arrive, so a false size costs nothing.
+        // The buffer grows as bytes arrive, so a wrong size allocates nothing.
         buffer.resize(end.min(at + BEGINNING_BYTES as usize), 0);
         let got = object.read_at(at as u64, &mut buffer[at..]);
         buffer.truncate(at + *got.as_ref().unwrap_or(&0));

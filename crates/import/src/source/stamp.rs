@@ -1,12 +1,14 @@
-//! [`Stamp`]: a file system's facts about a file, as a version token, and the age from which on they can be trusted.
+//! [`Stamp`]: a file system's facts about a file, from which its version token is made. A stamp can be trusted only
+//! when the file's last change is older than a window.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// A file whose times are younger than this could change again without a new time, because the clock of a file system
-/// ticks every 1 to 10 ms. Such a file is listed again after this window.
+/// The window in nanoseconds. A file that changed within the window could change again without a new time, because the
+/// clock of a file system ticks every 1 to 10 ms. Such a file is listed again after the window.
 pub const RACY_WINDOW_FINE_NS: i64 = 50_000_000;
-/// The window on a file system that keeps whole seconds only (the time has no fraction). FAT keeps every second one.
+/// The window in nanoseconds for times without a fraction: the file system may store whole seconds. FAT stores every
+/// second second.
 pub const RACY_WINDOW_COARSE_NS: i64 = 2_100_000_000;
 
 /// A file system's facts about a file.
@@ -16,20 +18,20 @@ pub struct Stamp {
     pub size: u64,
     /// Time of the last change of the bytes, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// Time of the last change of bytes, name or rights, in nanoseconds since 1970. No program can set it back.
+    /// Time of the last change of bytes, name or permissions, in nanoseconds since 1970. No program can set this time.
     pub ctime_ns: i64,
-    /// The file's number.
+    /// The file's inode number.
     pub inode: u64,
 }
 
 /// A stamp as bytes.
 pub type StampToken = [u8; 32];
 
-/// The compiler checks that a token fits an entry.
+/// A token must fit into an entry.
 const _: () = assert!(size_of::<StampToken>() <= crate::container::TOKEN_BYTES_MAX);
 
 impl Stamp {
-    /// The stamp from the facts of `fstat`.
+    /// The stamp from metadata of the standard library.
     pub fn of(meta: &Metadata) -> Stamp {
         Stamp {
             size: meta.size(),
@@ -38,7 +40,7 @@ impl Stamp {
             inode: meta.ino(),
         }
     }
-    /// The stamp from the facts of `fstatat`.
+    /// The stamp from the result of `fstat` or `fstatat`.
     pub fn of_stat(stat: &rustix::fs::Stat) -> Stamp {
         Stamp {
             size: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -47,8 +49,8 @@ impl Stamp {
             inode: stat.st_ino,
         }
     }
-    /// The version token. In a Maildir the time of the last rename is left out: a message's bytes never change there, and
-    /// a change of its flags is a rename.
+    /// The version token. In a Maildir the token does not include the ctime: a message's bytes never change there, and
+    /// a change of its flags is a rename, which sets the ctime.
     pub fn token(&self, in_maildir: bool) -> StampToken {
         let ctime_ns = if in_maildir { 0 } else { self.ctime_ns };
         let mut bytes = [0; 32];
@@ -58,10 +60,10 @@ impl Stamp {
         bytes[24..].copy_from_slice(&self.inode.to_le_bytes());
         bytes
     }
-    /// For how many nanoseconds after `now_ns` a change of the file may leave its token unchanged. 0 when its token can
-    /// be trusted. A time in the future (two clocks that disagree) counts as now.
+    /// Nanoseconds after `now_ns` during which a change of the file may leave its token equal. 0 when the token can be
+    /// trusted. A ctime in the future (two clocks differ) counts as now.
     pub fn racy_for_ns(&self, now_ns: i64) -> i64 {
-        // A program may set the mtime to any time. Only the ctime tells when a file was touched.
+        // A program may set the mtime to any time. Only the ctime is always the time of the last change.
         let window_ns = match self.ctime_ns % 1_000_000_000 {
             0 => RACY_WINDOW_COARSE_NS,
             _ => RACY_WINDOW_FINE_NS,
@@ -70,8 +72,8 @@ impl Stamp {
     }
 }
 
-/// The part of its token that a renamed file keeps: all but the time of the rename. `None` when it is not a token of a
-/// [`Stamp`].
+/// The part of a token that stays equal when the file is renamed: everything except the ctime. `None` when `token` is
+/// not the token of a [`Stamp`].
 pub fn identity(token: &[u8]) -> Option<Vec<u8>> {
     let token: &StampToken = token.try_into().ok()?;
     Some([&token[..16], &token[24..]].concat())
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_in_the_token_but_renames_in_a_maildir() {
+    fn every_stat_field_is_in_the_token_except_ctime_in_a_maildir() {
         let others = [
             Stamp { size: 2, ..STAMP },
             Stamp { mtime_ns: 6, ..STAMP },
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn both_system_calls_tell_the_same() {
+    fn both_system_calls_return_the_same_stamp() {
         let file = std::fs::File::open("/proc/self/exe").expect("this program");
         let stat = rustix::fs::fstat(&file).expect("open");
         assert_eq!(Stamp::of(&file.metadata().expect("open")), Stamp::of_stat(&stat));

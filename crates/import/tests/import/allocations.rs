@@ -1,5 +1,5 @@
-//! Promise 4: comparing two containers of 10,000 entries allocates four times at most, whatever is in them. A run that finds
-//! nothing new allocates a few times for each file.
+//! Promise 4: comparing two containers of 10,000 entries allocates four times at most, whatever is in them. A run that
+//! finds nothing new allocates a few times for each file.
 
 use crate::fake::{Fake, counts};
 use crate::files::Tree;
@@ -7,10 +7,11 @@ use strand_import::container::{Builder, Container, Kind};
 use strand_import::diff::{Change, diff};
 
 const ENTRIES: usize = 10_000;
-/// What the promise allows for building both sides and comparing them.
+/// The maximum number of allocations for building both containers and comparing them.
 const ALLOCATIONS_MAX: u64 = 4;
 
-/// One side; the name and the values of entry `i` are written into `text`, so that only the container allocates.
+/// Builds one container. The name and the values of entry `i` are written into `text`, so that only the container
+/// allocates.
 fn build(updated: usize) -> Vec<u8> {
     let mut builder = Builder::with_capacity(1, ENTRIES, ENTRIES * 160);
     let mut text = *b"message-00000000.eml";
@@ -57,20 +58,20 @@ fn ten_thousand_entries_a_side_with_five_pairs_each() {
     let info = allocation_counter::measure(&mut whole);
     println!("{} allocations for building and comparing, {} bytes", info.count_total, info.bytes_total);
     assert!(info.count_total <= ALLOCATIONS_MAX, "{} allocations", info.count_total);
-    // 100 names differ; of the first 50 tokens one belongs to such a name.
+    // 100 names differ. One of the first 50 tokens belongs to such a name.
     assert_eq!(verdicts, [100, 100, 49, 9851]);
 }
 
 #[test]
 fn an_unchanged_folder_costs_few_allocations_per_file() {
     const FILES: u64 = 2_000;
-    // 10 per file were measured.
+    // Measured: 10 allocations per file.
     const PER_FILE_MAX: u64 = 12;
     let (tree, fake) = (Tree::new(&[]), Fake::start());
     (0..FILES).for_each(|i| tree.write(&format!("{:02}/{i:06}.bin", i / 100), i.to_le_bytes()));
     assert_eq!(counts(&fake.import(tree.path())).0[0], FILES);
     let mut unchanged = 0;
-    // The counter counts this thread, in which the run works. The server works in another one.
+    // The counter counts the allocations of this thread only. The run uses this thread, and the server another one.
     let info = allocation_counter::measure(|| unchanged = fake.import(tree.path()).unchanged);
     println!("{} allocations for {FILES} unchanged files", info.count_total);
     assert_eq!(unchanged, FILES);

@@ -1,4 +1,4 @@
-//! The real mails of ../shared/data, where they are: version 1 and version 2 of a dataset with a known difference.
+//! The real mails of ../shared/data, if that folder exists: two versions of a dataset with a known difference.
 
 use crate::fake::{Fake, counts};
 use crate::files::Tree;
@@ -56,7 +56,7 @@ fn version_1_then_version_2_then_nothing() {
     assert_eq!(fake.ids(), names(&tree));
 }
 
-/// The test mails of the parsing library, among them malformed ones, where Cargo has unpacked them.
+/// The test mails of the mail parser's crate, some of them malformed, in Cargo's registry.
 fn mails_of_the_parser() -> Vec<PathBuf> {
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo = cargo.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
@@ -69,7 +69,7 @@ fn mails_of_the_parser() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_parsers_own_mails_are_read_or_told() {
+fn the_parsers_test_mails_are_imported_or_dead_letters() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
     let mails = mails_of_the_parser();
     if mails.is_empty() {
@@ -100,7 +100,7 @@ fn the_parsers_own_mails_are_read_or_told() {
 }
 
 #[test]
-fn the_samples_are_imported_and_the_broken_one_is_told() {
+fn the_samples_are_imported_and_the_broken_one_is_a_dead_letter() {
     let fake = Fake::start();
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mail");
     let summary = fake.import(&samples);

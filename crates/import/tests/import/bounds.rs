@@ -1,4 +1,5 @@
-//! What a run is bounded by: the limits on archives, the memory that is lent for them, the bytes that are read.
+//! The limits of a run: limits on archives, the memory that the service lends for archives, and the bytes that are
+//! read.
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use strand_import::memory::{FREE_BYTES, Lender, Memory};
 use strand_import::{ImportOptions, Silent, Summary};
 
-/// Notes the loans.
+/// Lends memory without a limit and records each loan.
 #[derive(Default)]
 struct Loans(Mutex<Lent>);
 
@@ -17,7 +18,7 @@ struct Loans(Mutex<Lent>);
 struct Lent {
     held: u64,
     most: u64,
-    /// The paths for which was lent.
+    /// The paths of the documents that got a loan.
     paths: Vec<String>,
 }
 
@@ -34,7 +35,8 @@ impl Lender for Loans {
     fn containers(&self, _: u64) {}
 }
 
-/// Imports the tree. Returns what was lent at most at once, after a check that everything was given back.
+/// Imports the tree and asserts that all loans were returned. Returns the maximum number of bytes that were lent at
+/// once.
 fn lent(source: &Path) -> (Summary, Lent) {
     let (fake, loans) = (Fake::start(), Arc::new(Loans::default()));
     let lender: Arc<dyn Lender> = loans.clone();
@@ -62,21 +64,21 @@ fn memory_is_lent_before_an_archive_takes_it() {
         assert_eq!(summary.failed, 0, "{name}: {:?}", summary.dead_letters);
         lent
     };
-    // Nothing is asked for small archives.
+    // Small archives need no loan.
     let small = zip(&[stored("a.eml", text.as_bytes()), stored("b.eml", text.as_bytes())]);
     assert!(one("a.zip", &small).paths.is_empty());
-    // The process that reads a PDF takes 10 MiB, whether it can read the document or not.
+    // The process that reads a PDF gets a loan of 10 MiB, whether it can read the document or not.
     let tree = Tree::new(&[("a.pdf", "%PDF-1.4\nno page")]);
     assert_eq!(mebibytes(&lent(tree.path()).1), 10);
-    // A decoder takes what the stream's header says: `xz -9` names a dictionary of 64 MiB, `xz -6` one of 8 MiB. The spool
-    // takes 4 MiB.
+    // A decoder takes what the stream's header says: `xz -9` names a dictionary of 64 MiB, `xz -6` one of 8 MiB. The
+    // spool takes 4 MiB.
     for (level, expected) in [(6, 12), (9, 68)] {
         assert_eq!(mebibytes(&one("a.eml.xz", &xz(level, text.as_bytes()))), expected, "xz -{level}");
     }
-    // A stream of which a later part needs more is read with the maximum.
+    // When a later part of a stream needs more memory than the first, the stream is read again with the maximum.
     let both = [xz(0, b"From: a@b.example\n\n"), xz(9, b"words")].concat();
     assert_eq!(mebibytes(&one("a.eml.xz", &both)), 66 + 4);
-    // The entries of an archive are held while it is open.
+    // An open archive holds its list of entries.
     let many: String =
         (0..20_000).map(|i| format!("From a@b.example 1:1\nSubject: {i}\n\nbody\n\n")).collect();
     let many = one("many.mbox", many.as_bytes());
@@ -84,11 +86,11 @@ fn memory_is_lent_before_an_archive_takes_it() {
         many.most + FREE_BYTES >= 20_000 * 700 && many.paths.iter().all(|p| p == "many.mbox"),
         "{many:?}"
     );
-    // An archive in an archive: both hold their memory at once.
+    // The outer and the inner archive hold their memory at the same time.
     let inner = xz(6, &zip(&[stored("in.eml.xz", &xz(6, text.as_bytes()))]));
     let deep = one("deep.zip", &zip(&[stored("deep.zip.xz", &inner)]));
     assert!(deep.paths.iter().any(|path| path == "deep.zip/deep.zip.xz/deep.zip/in.eml.xz"), "{deep:?}");
-    // A mail with a large attachment is held with what is parsed of it.
+    // A mail with a large attachment is in memory together with its parsed parts.
     let attached = "a line of an attachment\n".repeat(100_000);
     let large = format!(
         "From: a@b.example\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\ntext\n--b\n\
@@ -126,7 +128,7 @@ fn limits_on_archives_are_chosen_by_name() {
 }
 
 #[test]
-fn of_a_changed_zip_its_directory_and_what_changed_are_read() {
+fn a_changed_zip_is_read_only_in_its_directory_and_changed_entries() {
     const MEMBERS: usize = 40;
     const MEMBER_BYTES: usize = 50_000;
     let body = "words of a long mail\n".repeat(MEMBER_BYTES / 21);
@@ -144,10 +146,10 @@ fn of_a_changed_zip_its_directory_and_what_changed_are_read() {
     tree.write("a.zip", packed(&mails(7)));
     let second = fake.import(tree.path());
     assert_eq!(counts(&second).0, [0, 2, 0, MEMBERS as u64 - 1, 0]);
-    // The end of the archive (64 KiB) is searched for the directory. The archive's own document takes its beginning.
+    // The last 64 KiB of the archive are searched for the directory. The archive's own document reads the beginning.
     let most = MEMBER_BYTES + 4 * (64 << 10);
     assert!((second.bytes_read as usize) < most, "{} bytes", second.bytes_read);
-    // Nothing is read of an archive with an unchanged token.
+    // An archive with an unchanged token is not read.
     assert_eq!(fake.import(tree.path()).bytes_read, 0);
 }
 

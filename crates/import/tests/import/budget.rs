@@ -1,4 +1,4 @@
-//! The deletion budget: an emptied source removes nothing.
+//! The deletion budget: a run on an emptied source stops before it removes anything.
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
 
-/// `count` mails in folders of 50, two folders deep.
+/// `count` mails in nested folders, 50 in each.
 fn mails(count: usize) -> Tree {
     let tree = Tree::new(&[]);
     for i in 0..count {
@@ -28,7 +28,7 @@ fn an_emptied_source_stops_the_run_before_anything_is_removed() {
     }
     assert_eq!(fake.state().keys, before.keys);
     assert_eq!(fake.state().versions, before.versions);
-    // A fifth may go; one more may not, unless it is said so.
+    // A run may remove 20 %. It may remove one more document only with the option.
     tree.remove("f0");
     tree.remove("f1");
     (100..120).for_each(|i| tree.remove(&format!("f2/in/{i}.eml")));
@@ -57,7 +57,7 @@ fn an_emptied_source_of_few_documents_stops_the_run_too() {
         Err(ImportError::TooManyDeletions { removed: 3, held: 3 }) => {}
         other => panic!("{other:?}"),
     }
-    // The documents of a source that is not empty may all go.
+    // A source that still has a document may lose all documents that the server knows of.
     let other = Tree::new(&[]);
     other.write("new.eml", mail("s", "new"));
     assert_eq!(counts(&fake.import(other.path())).0, [1, 0, 3, 0, 0]);
@@ -96,7 +96,7 @@ fn an_archive_that_lost_its_documents_stops_the_run() {
         fake.import(tree.path());
         assert_eq!(fake.state().keys, before, "{name}");
     }
-    // What two archives lost is added up, and what the budget allows goes.
+    // The losses of two archives are summed. Removals within the budget are executed.
     tree.write("box.mbox", mailbox(&messages[..90]));
     tree.write("a.zip", packed(90));
     assert!(matches!(
@@ -111,46 +111,46 @@ fn an_archive_that_lost_its_documents_stops_the_run() {
 }
 
 #[test]
-fn messages_that_are_named_anew_are_not_lost() {
+fn messages_whose_ids_change_do_not_count_as_deleted() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
     let message =
         |i: usize| format!("From a@b Mon Jan  6 10:00:00 2025\nMessage-ID: <{i}@b>\n\ntext {i}\n\n");
     let box_of = |first: usize| -> String { (first..150).map(message).collect() };
     tree.write("box.mbox", box_of(0));
     fake.import(tree.path());
-    // Other messages take the names, so all of these are named by their bytes.
+    // Other messages have these names now, so the ids of the messages come from their bytes.
     let others: String = (0..150).map(|i| message(i).replace("text", "other")).collect();
     tree.write("box.mbox", others + &box_of(0));
     assert_eq!(counts(&fake.import(tree.path())).0[1..], [151, 0, 0, 0]);
-    // The names are free again.
+    // The other messages are removed, so the names are free again.
     tree.write("box.mbox", box_of(0));
     let error = fake.try_import(tree.path()).expect_err("150 others are gone").to_string();
     assert!(error.contains("150 of 301"), "{error}");
 }
 
-/// Keeps the forecast.
+/// Keeps the forecast that the run reports.
 #[derive(Default)]
-struct Foretold(Option<Forecast>);
+struct ReportedForecast(Option<Forecast>);
 
-impl Progress for Foretold {
+impl Progress for ReportedForecast {
     fn forecast(&mut self, forecast: &Forecast) {
-        assert!(self.0.replace(*forecast).is_none(), "told once");
+        assert!(self.0.replace(*forecast).is_none(), "reported once");
     }
 }
 
 #[test]
-fn the_forecast_is_what_the_run_then_does() {
+fn the_forecast_matches_the_run() {
     let (fake, tree) = (Fake::start(), mails(300));
     let run = || {
-        let mut foretold = Foretold::default();
+        let mut reported = ReportedForecast::default();
         let options = ImportOptions { forecast: true, ..fake.options(tree.path()) };
-        let summary = strand_import::run(&options, &mut foretold).expect("nothing goes wrong");
-        let forecast = foretold.0.expect("told");
-        let told = (forecast.containers, forecast.documents, forecast.removed);
-        assert_eq!(told, (summary.containers, summary.opened, summary.removed));
+        let summary = strand_import::run(&options, &mut reported).expect("nothing goes wrong");
+        let forecast = reported.0.expect("reported");
+        let counts = (forecast.containers, forecast.documents, forecast.removed);
+        assert_eq!(counts, (summary.containers, summary.opened, summary.removed));
         assert!(forecast.bytes >= summary.bytes_read, "{forecast:?}");
         assert!(forecast.memory_bytes >= forecast.bytes, "{forecast:?}");
-        told
+        counts
     };
     assert_eq!(run(), (13, 300, 0));
     assert_eq!(run(), (13, 0, 0));
@@ -161,44 +161,45 @@ fn the_forecast_is_what_the_run_then_does() {
 }
 
 #[test]
-fn reports_tell_how_long_the_rest_takes_from_the_second_run_on_or_where_it_is_foretold() {
+fn reports_estimate_the_remaining_time_from_the_second_run_on_or_from_a_forecast() {
     let (fake, tree) = (Fake::start(), mails(300));
-    let reports = |fake: &Fake, forecast| {
+    let run_and_report = |fake: &Fake, forecast| {
         fake.state().reports.clear();
         let options = ImportOptions { forecast, report_every: Duration::ZERO, ..fake.options(tree.path()) };
-        strand_import::run(&options, &mut Foretold::default()).expect("nothing goes wrong");
+        strand_import::run(&options, &mut ReportedForecast::default()).expect("nothing goes wrong");
         let reports = std::mem::take(&mut fake.state().reports);
         reports
             .into_iter()
             .map(|words| words.chunks(2).map(|w| (w[0].clone(), w[1].clone())).collect())
             .collect()
     };
-    let told: Vec<BTreeMap<String, String>> = reports(&fake, true);
-    let (before, during): (Vec<_>, Vec<_>) = told
+    let reports: Vec<BTreeMap<String, String>> = run_and_report(&fake, true);
+    let (before, during): (Vec<_>, Vec<_>) = reports
         .iter()
         .filter(|r| r.contains_key("to_read"))
         .partition(|r| !r.contains_key("remaining_milliseconds"));
     assert!(!before.is_empty(), "nothing was read yet: there is no pace");
-    assert!(during.len() >= 299 && told.iter().filter_map(|r| r.get("to_read")).all(|all| all == "300"));
+    assert!(during.len() >= 299 && reports.iter().filter_map(|r| r.get("to_read")).all(|all| all == "300"));
     assert!(during.iter().all(|r| r["remaining_milliseconds"].parse::<u64>().is_ok()));
-    // Nothing is left to read: what is left are listings, and at the end there are none.
-    let told = reports(&fake, false);
-    let rest = |r: &BTreeMap<String, String>| r.get("remaining_milliseconds").map(|ms| ms.parse::<u64>());
+    // No documents remain to be read, only listings. At the end no listings remain either.
+    let reports = run_and_report(&fake, false);
+    let remaining =
+        |r: &BTreeMap<String, String>| r.get("remaining_milliseconds").map(|ms| ms.parse::<u64>());
     assert_eq!(
-        told.iter().filter_map(|r| r.get("to_read")).collect::<BTreeSet<_>>(),
+        reports.iter().filter_map(|r| r.get("to_read")).collect::<BTreeSet<_>>(),
         BTreeSet::from([&"0".to_owned()])
     );
-    assert_eq!(rest(told.last().expect("one at least")), Some(Ok(0)));
-    // The plan tells where it is, too.
-    assert!(told.iter().any(|r| r["path"] == "f5/in" && !r.contains_key("to_read")), "{told:?}");
-    // A first run knows nothing. The next one knows what changed, and of a new folder when it lists the folder.
+    assert_eq!(remaining(reports.last().expect("one at least")), Some(Ok(0)));
+    // The plan reports its progress, too.
+    assert!(reports.iter().any(|r| r["path"] == "f5/in" && !r.contains_key("to_read")), "{reports:?}");
+    // A first run has no estimate. The next run estimates the changes, and includes a new folder once it is listed.
     let fake = Fake::start();
-    assert!(reports(&fake, false).iter().all(|r| !r.contains_key("to_read")));
+    assert!(run_and_report(&fake, false).iter().all(|r| !r.contains_key("to_read")));
     (0..7).for_each(|i| tree.write(&format!("f1/in/{}.eml", 50 + i), mail("s", "changed")));
     (0..5).for_each(|i| tree.write(&format!("new/deep/{i}.eml"), mail("s", "new")));
-    let told = reports(&fake, false);
-    let to_read: BTreeSet<_> = told.iter().filter_map(|r| r.get("to_read").cloned()).collect();
+    let reports = run_and_report(&fake, false);
+    let to_read: BTreeSet<_> = reports.iter().filter_map(|r| r.get("to_read").cloned()).collect();
     assert_eq!(to_read, BTreeSet::from(["7".to_owned(), "12".to_owned()]));
-    let last = told.last().expect("one at least");
-    assert_eq!((&last["read"][..], &last["to_read"][..], rest(last)), ("12", "12", Some(Ok(0))));
+    let last = reports.last().expect("one at least");
+    assert_eq!((&last["read"][..], &last["to_read"][..], remaining(last)), ("12", "12", Some(Ok(0))));
 }

@@ -1,11 +1,11 @@
-//! The disk cache below whole imports: what is there is not asked for, and never what is not true any more.
+//! Imports with the disk cache: cached bytes are not fetched again, and outdated bytes are never used.
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
 use strand_import::cache::limits::{Limits, Shares};
 use strand_import::{CacheCounts, CacheOptions, ImportOptions, RemoteOptions, Silent, Summary};
 
-/// Limits that no test machine's disk reaches.
+/// Limits that never stop the cache, however full the test machine's disk is.
 fn options(cache: &Tree) -> RemoteOptions {
     let least = Shares { run: 0, cull: 0, stop: 0 };
     let limits = Limits { blocks: least, files: least, culls: true };
@@ -13,7 +13,7 @@ fn options(cache: &Tree) -> RemoteOptions {
     RemoteOptions { cache, ..RemoteOptions::default() }
 }
 
-/// An import into a new dataset, so that every document is read.
+/// Imports into a new dataset, so that every document is read.
 fn fresh(source: &Tree, cache: &Tree) -> (Fake, Summary, CacheCounts) {
     let fake = Fake::start();
     let options = ImportOptions { remote: options(cache), ..fake.options(source.path()) };
@@ -32,42 +32,45 @@ fn a_second_import_reads_nothing_of_the_source() {
     let (cache, source) = (Tree::new(&[]), Tree::new(&[("a.eml", &mail("a", "1")), ("in/empty.txt", "")]));
     source.write("in/long.eml", long());
     source.write("in/b.bin", vec![0u8; 70_000]);
-    let (first, summary, told) = fresh(&source, &cache);
+    let (first, summary, cache_counts) = fresh(&source, &cache);
     assert_eq!(counts(&summary).0, [4, 0, 0, 0, 0]);
-    assert_eq!((told.hits, told.texts, &told.aside), (0, 0, &None));
-    assert!(told.misses >= 5 && told.stored_bytes > 2_000_000, "{told:?}");
-    let (again, _, told) = fresh(&source, &cache);
-    assert_eq!((told.misses, told.stored_bytes), (0, 0), "{told:?}");
+    assert_eq!((cache_counts.hits, cache_counts.texts, &cache_counts.disabled_reason), (0, 0, &None));
+    assert!(cache_counts.misses >= 5 && cache_counts.stored_bytes > 2_000_000, "{cache_counts:?}");
+    let (again, _, cache_counts) = fresh(&source, &cache);
+    assert_eq!((cache_counts.misses, cache_counts.stored_bytes), (0, 0), "{cache_counts:?}");
     assert_eq!(first.state().keys, again.state().keys);
     assert_eq!(first.state().versions, again.state().versions);
 }
 
 #[test]
-fn what_changed_is_never_taken_from_the_cache() {
+fn changed_documents_are_never_read_from_the_cache() {
     let (cache, source) =
         (Tree::new(&[]), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "1"))]));
     fresh(&source, &cache);
     source.write("a.eml", mail("a", "2"));
-    let (fake, _, told) = fresh(&source, &cache);
+    let (fake, _, cache_counts) = fresh(&source, &cache);
     assert_eq!(fake.field("a.eml", "body").as_deref(), Some("2"));
-    assert_eq!(told.misses, 1);
+    assert_eq!(cache_counts.misses, 1);
     source.remove("b.eml");
     let (fake, ..) = fresh(&source, &cache);
     assert_eq!(fake.ids(), ["a.eml"]);
 }
 
 #[test]
-fn without_a_cache_that_works_the_run_goes_on() {
+fn a_run_with_a_failed_cache_continues() {
     let source = Tree::new(&[("a.eml", &mail("a", "1"))]);
-    // A file where the folder would be.
+    // A file is in the place of the cache's folder.
     let taken = Tree::new(&[("strand-cache", "")]);
-    let (fake, summary, told) = fresh(&source, &taken);
+    let (fake, summary, cache_counts) = fresh(&source, &taken);
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 0]);
-    assert!(told.aside.is_some_and(|why| why.contains("strand-cache")) && fake.ids() == ["a.eml"]);
+    assert!(
+        cache_counts.disabled_reason.is_some_and(|why| why.contains("strand-cache"))
+            && fake.ids() == ["a.eml"]
+    );
 }
 
 #[test]
-fn a_text_is_taken_for_the_same_bytes_under_another_name_and_no_others() {
+fn a_cached_text_is_used_for_equal_bytes_under_another_name() {
     let (cache, source) =
         (Tree::new(&[]), Tree::new(&[("a.eml", &mail("a", "1")), ("x.json", "{\"k\": [1, 2]}")]));
     source.write("page.html", "<p>some <b>words</b>");
@@ -87,7 +90,7 @@ fn a_text_is_taken_for_the_same_bytes_under_another_name_and_no_others() {
     assert_eq!((texts, summary.opened, summary.bytes_read), (3, 0, 0));
     assert_eq!(plain.state().keys, again.state().keys);
     assert_eq!(plain.state().versions, again.state().versions);
-    // Renamed, moved, with another suffix, and changed.
+    // One file is renamed, one moved, one gets another suffix, and one changes.
     source.write("in/b.eml", mail("a", "1"));
     source.remove("a.eml");
     source.write("x.txt", "{\"k\": [1, 2]}");
@@ -102,11 +105,11 @@ fn a_text_is_taken_for_the_same_bytes_under_another_name_and_no_others() {
 }
 
 #[test]
-fn what_could_not_be_read_is_tried_again() {
+fn a_document_that_could_not_be_read_is_tried_again() {
     let (cache, source) = (Tree::new(&[]), Tree::new(&[("broken.json", "{"), ("x.json", "1")]));
     for texts in [0, 1] {
-        let (_, summary, told) = fresh(&source, &cache);
-        assert_eq!((counts(&summary).0, told.texts), ([1, 0, 0, 0, 1], texts));
+        let (_, summary, cache_counts) = fresh(&source, &cache);
+        assert_eq!((counts(&summary).0, cache_counts.texts), ([1, 0, 0, 0, 1], texts));
         assert_eq!(summary.opened, 2 - texts);
     }
 }

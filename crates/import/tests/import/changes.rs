@@ -1,4 +1,4 @@
-//! What an import adds, updates, removes and leaves alone, and what it opens for that.
+//! Which documents an import adds, updates, removes and leaves unchanged, and which ones it opens.
 
 use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
@@ -45,7 +45,7 @@ fn only_what_changed_is_opened() {
 #[test]
 fn documents_that_the_server_lost_are_sent_again() {
     let (fake, tree) = (Fake::start(), sample());
-    // More than are asked for in one question.
+    // More documents than one command asks for.
     (0..200).for_each(|i| tree.write(&format!("many/{i}.txt"), "text"));
     fake.import(tree.path());
     for lost in ["d:b.eml", "d:sub/deep/d.eml", "d:many/0.txt", "d:many/150.txt"] {
@@ -57,7 +57,7 @@ fn documents_that_the_server_lost_are_sent_again() {
     fake.writes();
     assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 205, 0], 0));
     assert_eq!(fake.writes(), [""; 0]);
-    // One that is lost on both sides is gone, which is no error.
+    // A document that is missing both at the server and in the source is no error.
     fake.state().keys.remove(&b"d:b.eml"[..]);
     tree.remove("b.eml");
     assert_eq!(fake.import(tree.path()).unchanged, 204);
@@ -77,7 +77,7 @@ fn a_copy_of_the_tree_is_opened_and_found_equal() {
 }
 
 #[test]
-fn an_update_takes_away_the_fields_that_are_gone() {
+fn an_update_removes_fields_that_the_document_no_longer_has() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
     tree.write("a.eml", format!("Cc: x@example.net\nMessage-ID: <1@example.org>\n{}", mail("s", "text")));
     fake.import(tree.path());
@@ -85,7 +85,7 @@ fn an_update_takes_away_the_fields_that_are_gone() {
     tree.write("a.eml", mail("s", "text"));
     fake.import(tree.path());
     assert_eq!((fake.field("a.eml", "cc"), fake.field("a.eml", "message_id")), (None, None));
-    // Also when the server holds a hash that no version tells of.
+    // This holds also for a hash that no record of the dataset mentions.
     fake.state().versions.clear();
     let Some(Stored::Hash(hash)) = fake.state().keys.get_mut(&b"d:a.eml"[..]).cloned() else {
         panic!("a hash")
@@ -98,7 +98,7 @@ fn an_update_takes_away_the_fields_that_are_gone() {
 }
 
 #[test]
-fn a_folder_that_goes_takes_all_below_with_it() {
+fn removing_a_folder_removes_all_documents_below_it() {
     let (fake, tree) = (Fake::start(), sample());
     fake.import(tree.path());
     tree.remove("sub");
@@ -139,7 +139,7 @@ fn a_maildir_keeps_ids_when_flags_change_and_does_not_read_again() {
     assert_eq!(fake.ids(), [".Archive/5.host", "1.host", "2.host", "3.host"]);
     assert_eq!(fake.field("1.host", "flags").as_deref(), Some("S"));
     assert_eq!(fake.field("2.host", "flags"), None);
-    // A flag more, a flag less, and a move from new to cur.
+    // One message gets a flag, one loses a flag, and one moves from new to cur.
     std::fs::rename(tree.at("cur/2.host:2,"), tree.at("cur/2.host:2,FS")).unwrap();
     std::fs::rename(tree.at("cur/1.host:2,S"), tree.at("cur/1.host:2,")).unwrap();
     std::fs::rename(tree.at("new/3.host"), tree.at("cur/3.host:2,")).unwrap();
@@ -189,7 +189,7 @@ fn a_dry_run_counts_and_changes_nothing() {
 }
 
 #[test]
-fn no_index_is_created_when_none_is_wanted_or_one_is_there() {
+fn no_index_is_created_when_unwanted_or_present() {
     let (fake, tree) = (Fake::start(), sample());
     let options = ImportOptions { index: false, ..fake.options(tree.path()) };
     strand_import::run(&options, &mut Silent).unwrap();

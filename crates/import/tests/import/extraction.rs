@@ -1,4 +1,4 @@
-//! Documents that are no mail: their text, and the fields that they name themselves.
+//! Documents other than mail: their text, and the fields that the documents name themselves.
 
 use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
@@ -37,7 +37,7 @@ fn text_pages_and_tables_are_read() {
     ] {
         assert_eq!(fake.field(id, field).as_deref(), value, "{id} {field}");
     }
-    // Touched, and the same: nothing is sent. Of the same size, and other: it is.
+    // A touched file with equal bytes is not sent. A file with other bytes of the same size is sent.
     tree.write("notes.txt", "just text");
     assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 6, 0], 1));
     tree.write("notes.txt", "just TEXT");
@@ -53,7 +53,7 @@ fn hash(fake: &Fake, id: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn fields_that_a_document_names_go_when_it_names_others() {
+fn a_documents_own_fields_are_removed_when_it_has_others() {
     let fake = Fake::start();
     let tree = Tree::new(&[("a.json", r#"{"one":1,"two":{"deep":"x"}}"#), ("b.json", r#"{"b":true}"#)]);
     fake.import(tree.path());
@@ -69,11 +69,11 @@ fn fields_that_a_document_names_go_when_it_names_others() {
         !two.contains_key("json.one") && two["json.two.deep"] == "y" && two["json.three"] == "1\n2",
         "{two:?}"
     );
-    // No JSON any more: its text stays, it is told, and its fields go.
+    // The file is no valid JSON any more: its text is kept, the run reports the problem, and its fields are removed.
     tree.write("a.json", "{ broken");
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [0, 0, 0, 1, 1]);
-    assert!(summary.dead_letters[0].reason.contains("no JSON"), "{:?}", summary.dead_letters);
+    assert!(summary.dead_letters[0].reason.contains("not valid JSON"), "{:?}", summary.dead_letters);
     let broken = hash(&fake, "a.json");
     assert!(
         broken.keys().all(|name| !name.starts_with("json.")) && broken["body"] == "{ broken",
@@ -86,7 +86,7 @@ fn fields_that_a_document_names_go_when_it_names_others() {
 }
 
 #[test]
-fn a_foreign_key_is_not_replaced_and_a_stale_hash_is() {
+fn a_foreign_key_is_kept_and_a_stale_hash_is_replaced() {
     let stale = BTreeMap::from([(b"json.old".to_vec(), b"1".to_vec())]);
     let keys =
         BTreeMap::from([(b"d:a.json".to_vec(), Stored::Text), (b"d:b.json".to_vec(), Stored::Hash(stale))]);

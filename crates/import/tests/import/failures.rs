@@ -1,11 +1,11 @@
-//! Dead letters, files that change under the import, servers that refuse, and sources that are not there.
+//! Dead letters, files that change during the import, errors of the server, and missing sources.
 
 use crate::fake::{Fake, Stored, counts};
 use crate::files::{Tree, mail};
 use strand_import::{ImportError, ImportOptions, Outcome, Progress, Silent};
 
 #[test]
-fn dead_letters_are_told_again_without_being_opened_until_they_are_repaired() {
+fn dead_letters_are_reported_again_without_being_opened_until_they_are_repaired() {
     let (fake, tree) =
         (Fake::start(), Tree::new(&[("a.eml", &mail("fine", "x")), ("broken.eml", "no header here\n")]));
     let summary = fake.import(tree.path());
@@ -16,7 +16,7 @@ fn dead_letters_are_told_again_without_being_opened_until_they_are_repaired() {
     assert_eq!((counts(&again), again.dead_letters), (([0, 0, 0, 1, 1], 0), summary.dead_letters));
     tree.write("broken.eml", mail("repaired", "y"));
     assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 0, 1, 0]);
-    // And what was fine and breaks is not left at the server in its old form.
+    // A document that becomes invalid is removed from the server.
     tree.write("a.eml", "");
     assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 1, 1]);
     assert_eq!(fake.ids(), ["broken.eml"]);
@@ -24,7 +24,7 @@ fn dead_letters_are_told_again_without_being_opened_until_they_are_repaired() {
     assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 1, 0]);
 }
 
-/// Does something to the source once the folder has been listed.
+/// Changes the source once the run has listed the folder.
 struct AfterListing<F: FnMut()>(F);
 impl<F: FnMut()> Progress for AfterListing<F> {
     fn listed(&mut self, _: &[u8], _: u64) {
@@ -33,7 +33,7 @@ impl<F: FnMut()> Progress for AfterListing<F> {
 }
 
 #[test]
-fn a_file_that_vanishes_is_told_and_the_next_run_removes_it() {
+fn a_vanished_file_is_reported_and_removed_by_the_next_run() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
     fake.import(tree.path());
     tree.write("b.eml", mail("b", "changed"));
@@ -51,7 +51,7 @@ fn a_file_that_vanishes_is_told_and_the_next_run_removes_it() {
 }
 
 #[test]
-fn a_file_written_after_the_listing_is_sent_as_it_is_and_looked_at_again() {
+fn a_file_written_after_the_listing_is_sent_and_read_again_by_the_next_run() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
     let mut progress = AfterListing(|| tree.write("b.eml", mail("b", "newer")));
     strand_import::run(&fake.options(tree.path()), &mut progress).unwrap();
@@ -121,7 +121,7 @@ fn a_server_that_refuses_ends_the_run_and_the_next_one_completes_it() {
 }
 
 #[test]
-fn authentication_is_asked_for_and_given() {
+fn authentication_is_sent_when_the_server_requires_it() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
     fake.state().password = Some("sesame");
     fails(fake.try_import(tree.path()), &["NOAUTH"]);
@@ -135,7 +135,7 @@ fn authentication_is_asked_for_and_given() {
 }
 
 #[test]
-fn nobody_listens_or_somebody_else_does() {
+fn a_closed_port_and_a_server_of_another_protocol_are_errors() {
     let tree = Tree::new(&[("a.eml", &mail("a", "1"))]);
     let address = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -156,7 +156,7 @@ fn nobody_listens_or_somebody_else_does() {
 }
 
 #[test]
-fn a_source_that_is_not_there_or_no_folder() {
+fn a_missing_source_and_a_file_as_source_are_errors() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("file", "x")]));
     fails(fake.try_import(&tree.at("none")), &["none", "No such file"]);
     fails(fake.try_import(&tree.at("file")), &["file", "not a directory"]);
@@ -178,7 +178,7 @@ fn names_of_datasets_are_checked() {
 }
 
 #[test]
-fn a_damaged_record_is_named_and_nothing_is_touched() {
+fn a_damaged_record_is_an_error_that_changes_nothing() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("sub/a.eml", &mail("a", "1"))]));
     fake.import(tree.path());
     let mut blob = fake.state().versions[&b"d"[..]][&b"sub"[..]].clone();
@@ -189,12 +189,12 @@ fn a_damaged_record_is_named_and_nothing_is_touched() {
     assert!(fake.writes().is_empty());
 }
 
-/// A server that answers each `IMPORT.VERSION GET` with what `answer` makes of the container's name.
+/// A server that answers each `IMPORT.VERSION GET` with the result of `answer` for the container's name.
 fn hostile(answer: fn(&[u8]) -> Vec<u8>) -> String {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Ends with its connection, at the latest with the process.
+    // The thread ends with its connection, at the latest with the process.
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut input, mut block) = (Vec::new(), [0; 4096]);
@@ -219,7 +219,7 @@ fn hostile(answer: fn(&[u8]) -> Vec<u8>) -> String {
     address
 }
 
-/// A whole request at the front of `bytes`, and its length.
+/// Parses the first request in `bytes`, if it is complete. Returns the request and its length.
 fn request(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     let line = |at: usize| {
         let end = at + bytes[at..].windows(2).position(|w| w == b"\r\n")?;
@@ -240,7 +240,7 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_server_whose_containers_never_end_is_left() {
+fn an_endlessly_nested_record_ends_the_run_with_an_error() {
     use strand_import::container::{Builder, Kind};
     let address = hostile(|name| {
         if name.ends_with(b"/") {
@@ -252,13 +252,13 @@ fn a_server_whose_containers_never_end_is_left() {
     });
     let tree = Tree::new(&[]);
     let options = ImportOptions { address, index: false, ..ImportOptions::new(tree.path(), "d") };
-    // On a thread of its own: one that recursed without a bound would end all tests.
+    // The import has its own thread: endless recursion would overflow the stack and end all tests.
     let run = std::thread::spawn(move || strand_import::run(&options, &mut Silent));
     fails(run.join().unwrap(), &["nested more than 128 deep"]);
 }
 
 #[test]
-fn a_server_whose_replies_are_larger_than_any_container_is_left() {
+fn a_reply_larger_than_any_container_ends_the_run_with_an_error() {
     type Answer = fn(&[u8]) -> Vec<u8>;
     let answers: [Answer; 3] = [
         |_| b"*100000000\r\n".to_vec(),
@@ -274,16 +274,16 @@ fn a_server_whose_replies_are_larger_than_any_container_is_left() {
 }
 
 #[test]
-fn progress_hears_of_every_document() {
+fn every_document_is_reported_to_the_progress() {
     #[derive(Default)]
-    struct Heard(Vec<String>);
-    impl Progress for Heard {
+    struct Outcomes(Vec<String>);
+    impl Progress for Outcomes {
         fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
             self.0.push(format!("{} {outcome:?}", String::from_utf8_lossy(path)));
         }
     }
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", "broken")]));
-    let mut heard = Heard::default();
-    strand_import::run(&fake.options(tree.path()), &mut heard).unwrap();
-    assert_eq!(heard.0, ["a.eml Added", "b.eml Failed(\"there is no header field\")"]);
+    let mut outcomes = Outcomes::default();
+    strand_import::run(&fake.options(tree.path()), &mut outcomes).unwrap();
+    assert_eq!(outcomes.0, ["a.eml Added", "b.eml Failed(\"there is no header field\")"]);
 }

@@ -1,4 +1,4 @@
-//! [`Fake`]: as much of a server as the importer uses, with its state open to the test and faults on demand.
+//! [`Fake`]: a server with the commands that the importer uses. Tests can read and set its state and inject faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -11,35 +11,36 @@ use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::{Decoder, Limits, Progress};
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     Text,
 }
 
-/// All that the server knows, and what it shall do wrong.
+/// The server's data, and the faults that it injects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     pub keys: BTreeMap<Vec<u8>, Stored>,
     pub versions: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>,
     pub indexes: BTreeSet<Vec<u8>>,
-    /// Commands that were executed, by their first words.
+    /// The names of the executed commands.
     pub executed: Vec<String>,
-    /// The words of the reports, as they came.
+    /// The arguments of the reports, in the order in which they arrived.
     pub reports: Vec<Vec<String>>,
-    /// The names of the versions that were published.
+    /// The names of the published versions.
     pub published: Vec<String>,
-    /// Close the connection instead of executing the command with this number; or after executing it, unanswered.
+    /// The number of the command at which the server closes the connection: before the command is executed, or with
+    /// `cut_after_executing` after it and without a reply.
     pub cut_at: Option<usize>,
     pub cut_after_executing: bool,
-    /// Refuse the command of this name with this text; with a blank and a word behind the name, only where an argument begins
-    /// with the word.
+    /// Command name and error text: the server refuses each such command. With a space and a word after the name, it
+    /// refuses only commands in which an argument begins with the word.
     pub refuse: Option<(&'static str, &'static str)>,
     pub password: Option<&'static str>,
 }
 
-/// A server on a port of its own.
+/// A server in this process, on its own port.
 pub struct Fake {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -55,10 +56,11 @@ impl Fake {
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
-        // Ends with the process: it is blocked in accept() for ever.
+        // The thread ends with the process: it waits in accept().
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // As the real server does. Otherwise a second small reply waits 40 ms for the first one's delayed ACK.
+                // The real server sets TCP_NODELAY, too. Otherwise a second small reply waits 40 ms for the first one's
+                // delayed ACK.
                 stream.set_nodelay(true).expect("a TCP socket");
                 let shared = shared.clone();
                 std::thread::spawn(move || serve(stream, &shared));
@@ -84,7 +86,7 @@ impl Fake {
         self.try_import(source).expect("nothing goes wrong")
     }
 
-    /// The ids of the documents.
+    /// The ids of all documents.
     pub fn ids(&self) -> Vec<String> {
         self.state().keys.keys().map(|k| String::from_utf8_lossy(&k[2..]).into_owned()).collect()
     }
@@ -99,7 +101,7 @@ impl Fake {
         }
     }
 
-    /// Commands executed since the last call that are no mere questions.
+    /// The writing commands that were executed since the last call of this method.
     pub fn writes(&self) -> Vec<String> {
         let executed = std::mem::take(&mut self.state().executed);
         let questions =
@@ -108,7 +110,7 @@ impl Fake {
     }
 }
 
-/// added, updated, removed, unchanged, failed; and how many were opened.
+/// The counts `[added, updated, removed, unchanged, failed]`, and the number of opened documents.
 pub fn counts(summary: &Summary) -> ([u64; 5], u64) {
     let Summary { added, updated, removed, unchanged, failed, opened, .. } = summary;
     ([*added, *updated, *removed, *unchanged, *failed], *opened)
@@ -144,7 +146,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
             return;
         }
         let mut block = [0; 16 * 1024];
-        // A large argument is received straight into its own place.
+        // A large argument is read directly into its buffer.
         let got = match decoder.body_spare() {
             Some(spare) if input.is_empty() => {
                 let got = stream.read(spare).unwrap_or(0);
@@ -163,10 +165,10 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-/// What one connection is in the middle of.
+/// The state of one connection.
 struct Session {
     allowed: bool,
-    /// The commands since MULTI.
+    /// The commands queued since MULTI.
     queue: Option<Vec<Vec<Vec<u8>>>>,
 }
 
@@ -279,7 +281,7 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
             Some(Stored::Hash(_)) => "hash",
         }),
         "IMPORT.VERSION" => version(state, args, reply),
-        // No import runs beside a test.
+        // The fake server has no other import.
         "IMPORT.STATUS" => reply.array(0),
         "FT._LIST" => {
             reply.array(state.indexes.len());

@@ -1,4 +1,4 @@
-//! Folders for tests, gone when a test ends; and the messages in them.
+//! Temporary folders for tests, and mail messages to write into them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub struct Tree(tempfile::TempDir);
 
 impl Tree {
-    /// With these files.
+    /// A folder with these files.
     pub fn new(files: &[(&str, &str)]) -> Tree {
         let made = tempfile::Builder::new().prefix("strand-import-it-").tempdir();
         let tree = Tree(made.expect("the temporary folder is writable"));
@@ -30,7 +30,7 @@ impl Tree {
         if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
             .expect("it was there");
     }
-    /// A copy of all of it: other inodes, other times, the same bytes.
+    /// A copy of the folder: equal bytes at other inodes, with other times.
     pub fn copy(&self) -> Tree {
         let copy = Tree::new(&[]);
         let done = std::process::Command::new("cp").arg("-r").arg(self.at(".")).arg(copy.path()).status();

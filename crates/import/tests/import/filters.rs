@@ -1,4 +1,4 @@
-//! Filters: what they choose, what changing them does, and the comparison of two sources.
+//! Filters: which documents they include, what a change of the filter does, and the comparison of two sources.
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
@@ -30,7 +30,7 @@ fn files() -> Tree {
     tree
 }
 
-/// Filters, and the ids that they leave.
+/// Filters, each with the ids of the documents that it includes.
 fn filters() -> Vec<(FilterOptions, Vec<&'static str>)> {
     let all = FilterOptions::default();
     let mails = vec!["a/b/c/one.eml", "a/b/one.eml", "a/one.eml", "d/one.eml"];
@@ -51,7 +51,8 @@ fn filters() -> Vec<(FilterOptions, Vec<&'static str>)> {
     ]
 }
 
-/// From no filter to each filter, from each to the next, and back: always what a first import with that filter makes.
+/// Imports without a filter, with each filter, and without one again. Each time the result must equal a first import
+/// with that filter.
 fn follow(at: &Path, files: u64) {
     let none = FilterOptions::default();
     let fake = Fake::start();
@@ -69,7 +70,7 @@ fn follow(at: &Path, files: u64) {
             None => assert_eq!(fake.ids().len() as u64, files),
         }
         assert_eq!(fake.state().keys, fresh.state().keys, "{filter:?}");
-        // A tree that was recalled has no sizes in it; the same containers are recorded.
+        // The records of a revision have no sizes, but name the same containers.
         let recorded = |fake: &Fake| {
             let versions = &fake.state().versions;
             versions.values().flat_map(|v| v.keys().cloned()).collect::<Vec<_>>()
@@ -81,13 +82,13 @@ fn follow(at: &Path, files: u64) {
 }
 
 #[test]
-fn filters_of_a_folder_come_and_go() {
+fn changing_the_filter_of_a_folder_equals_a_first_import() {
     let tree = files();
     follow(tree.path(), 15);
 }
 
 #[test]
-fn filters_of_a_revision_come_and_go() {
+fn changing_the_filter_of_a_revision_equals_a_first_import() {
     let tree = files();
     init(&tree);
     commit(&tree);
@@ -109,7 +110,7 @@ fn an_unchanged_tree_is_skipped_under_the_same_filter() {
 }
 
 #[test]
-fn what_is_in_an_archive_is_taken_whole() {
+fn filters_do_not_apply_inside_archives() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("x.txt", "x")]));
     let mailbox: String = ["1", "2"]
         .map(|n| format!("From ada@example.org Mon Jan  6 10:00:00 2025\n{}\n", mail(n, n)))
@@ -123,7 +124,7 @@ fn what_is_in_an_archive_is_taken_whole() {
 }
 
 #[test]
-fn bad_filters_are_refused_before_anything_is_asked() {
+fn bad_filters_are_refused_before_any_command_is_sent() {
     let (fake, tree) = (Fake::start(), files());
     let filter = FilterOptions { include: words(&["a["]), ..FilterOptions::default() };
     let options = ImportOptions { filter, ..fake.options(tree.path()) };
@@ -131,11 +132,11 @@ fn bad_filters_are_refused_before_anything_is_asked() {
     assert!(error.contains("--include") && fake.state().executed.is_empty(), "{error}");
 }
 
-/// What a comparison tells.
+/// Collects the differences that a comparison reports.
 #[derive(Default)]
-struct Heard(Vec<String>);
+struct Differences(Vec<String>);
 
-impl Progress for Heard {
+impl Progress for Differences {
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let sign = match outcome {
             Outcome::Added => '+',
@@ -150,12 +151,12 @@ impl Progress for Heard {
 
 #[track_caller]
 fn compared(before: &Path, after: &Path, filter: &FilterOptions) -> Vec<String> {
-    let mut heard = Heard::default();
-    let summary = strand_import::compare(before, after, filter, &RemoteOptions::default(), &mut heard)
+    let mut differences = Differences::default();
+    let summary = strand_import::compare(before, after, filter, &RemoteOptions::default(), &mut differences)
         .expect("both can be listed");
-    let told = summary.added + summary.updated + summary.removed + summary.failed;
-    assert_eq!(told as usize, heard.0.len());
-    heard.0
+    let changed = summary.added + summary.updated + summary.removed + summary.failed;
+    assert_eq!(changed as usize, differences.0.len());
+    differences.0
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn two_sources_are_compared_by_their_bytes() {
     copy.write("a/long.txt", "long ".repeat(999) + "lon!!");
     copy.write("new/in/x.txt", "new");
     copy.remove("d");
-    // A file takes a folder's place.
+    // A file replaces a folder.
     copy.remove("old");
     copy.write("old", "a file now");
     let expected = [
@@ -226,7 +227,7 @@ fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
         ("deep/more/deep/secret/x.txt", "yes"),
     ]);
     init(&tree);
-    // git itself says which files are left.
+    // git lists the files that are not ignored.
     let listed = crate::git::git(tree.path(), &["ls-files", "-z", "--others", "--exclude-standard"]);
     let mut expected: Vec<_> = listed
         .split(|b| *b == 0)
@@ -240,7 +241,7 @@ fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
     import(&fake, tree.path(), &obeying);
     assert_eq!(fake.ids(), expected);
 
-    // The same of a revision: everything is committed, what is ignored too.
+    // The revision contains all files, also ignored ones.
     crate::git::git(tree.path(), &["add", "-A", "--force"]);
     crate::git::git(tree.path(), &["commit", "-q", "-m", "all"]);
     let fake = Fake::start();
@@ -248,7 +249,7 @@ fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
     assert_eq!(fake.ids(), expected);
     let again = import(&fake, &source(tree.path(), "main"), &obeying);
     assert_eq!((again.unchanged, again.opened, again.containers), (expected.len() as u64, 0, 1));
-    // Other rules at the root: the tree `deep` is the same, and what it holds is not.
+    // The rules at the root change: the tree `deep` is unchanged, but other documents in it are included.
     tree.write(".gitignore", "*.log\n");
     crate::git::git(tree.path(), &["commit", "-q", "-a", "-m", "rules"]);
     import(&fake, &source(tree.path(), "main"), &obeying);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use strand_import::{ImportError, ImportOptions, MaxDelete, Outcome, Progress, Summary};
 
-/// What git says to `args` in `folder`.
+/// Runs git with `args` in `folder`, and returns its output.
 #[track_caller]
 pub fn git(folder: &Path, args: &[&str]) -> Vec<u8> {
     let output = Command::new("git")
@@ -30,7 +30,7 @@ pub fn init(tree: &Tree) {
     git(tree.path(), &["init", "-q", "-b", "main"]);
 }
 
-/// Commits what lies in the folder; the commit's id.
+/// Commits all files of the folder. Returns the commit's id.
 pub fn commit(tree: &Tree) -> String {
     git(tree.path(), &["add", "-A"]);
     git(tree.path(), &["commit", "-q", "--allow-empty", "-m", "c"]);
@@ -41,11 +41,11 @@ pub fn source(repository: &Path, revision: &str) -> PathBuf {
     PathBuf::from(format!("git+file://{}@{revision}", repository.display()))
 }
 
-/// What a run tells of each document.
+/// Collects the outcome of each document that a run reports.
 #[derive(Default)]
-struct Heard(BTreeMap<Vec<u8>, char>);
+struct Outcomes(BTreeMap<Vec<u8>, char>);
 
-impl Progress for Heard {
+impl Progress for Outcomes {
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let sign = match outcome {
             Outcome::Added => 'A',
@@ -55,19 +55,19 @@ impl Progress for Heard {
             Outcome::Unchanged => return,
         };
         let before = self.0.insert(path.to_vec(), sign);
-        assert!(before.is_none() || sign == '!', "{:?} is told twice", String::from_utf8_lossy(path));
+        assert!(before.is_none() || sign == '!', "{:?} is reported twice", String::from_utf8_lossy(path));
     }
 }
 
 fn run(fake: &Fake, source: &Path) -> (Summary, BTreeMap<Vec<u8>, char>) {
-    let mut heard = Heard::default();
-    // A walk through history removes more than a run may without being told.
+    let mut outcomes = Outcomes::default();
+    // Going through the history removes more documents than the default budget allows.
     let options = ImportOptions { max_delete: MaxDelete::Percent(100), ..fake.options(source) };
-    let summary = strand_import::run(&options, &mut heard).expect("nothing goes wrong");
-    (summary, heard.0)
+    let summary = strand_import::run(&options, &mut outcomes).expect("nothing goes wrong");
+    (summary, outcomes.0)
 }
 
-/// What `git diff-tree -r --no-renames` says of the files that are documents.
+/// The changes of regular files between two commits, from `git diff-tree -r --no-renames`: A, D or M by path.
 fn diff_tree(repository: &Path, old: &str, new: &str) -> BTreeMap<Vec<u8>, char> {
     let raw = git(repository, &["diff-tree", "-r", "--no-renames", "--raw", "-z", "--no-abbrev", old, new]);
     let mut fields = raw.split(|b| *b == 0).filter(|f| !f.is_empty());
@@ -89,27 +89,28 @@ fn diff_tree(repository: &Path, old: &str, new: &str) -> BTreeMap<Vec<u8>, char>
     changes
 }
 
-/// Imports the revisions one after the other, each time comparing with git, and at the end with a fresh import.
+/// Imports the revisions one after the other and compares each run with git. Compares the last result with a first
+/// import. Returns the number of changes.
 fn follow(repository: &Path, revisions: &[String]) -> usize {
     let fake = Fake::start();
     let mut failed = BTreeSet::new();
     let mut changes = 0;
-    let (first, told) = run(&fake, &source(repository, &revisions[0]));
+    let (first, outcomes) = run(&fake, &source(repository, &revisions[0]));
     assert_eq!(first.updated + first.removed + first.unchanged, 0);
-    failed.extend(told.into_iter().filter(|(_, sign)| *sign == '!').map(|(path, _)| path));
+    failed.extend(outcomes.into_iter().filter(|(_, sign)| *sign == '!').map(|(path, _)| path));
     for pair in revisions.windows(2) {
-        let (summary, mut told) = run(&fake, &source(repository, &pair[1]));
-        failed.extend(told.iter().filter(|(_, sign)| **sign == '!').map(|(path, _)| path.clone()));
+        let (summary, mut outcomes) = run(&fake, &source(repository, &pair[1]));
+        failed.extend(outcomes.iter().filter(|(_, sign)| **sign == '!').map(|(path, _)| path.clone()));
         let mut expected = diff_tree(repository, &pair[0], &pair[1]);
-        // What is no mail though it says so is told in a way of its own.
+        // Files that are named as mail but are none are dead letters, so git reports them differently.
         expected.retain(|path, _| !failed.contains(path));
-        told.retain(|path, _| !failed.contains(path));
-        assert_eq!(told, expected, "{pair:?}");
+        outcomes.retain(|path, _| !failed.contains(path));
+        assert_eq!(outcomes, expected, "{pair:?}");
         changes += expected.len();
         let files = git(repository, &["ls-tree", "-r", "-z", &pair[1]]);
         let files = files.split(|b| *b == 0).filter(|line| line.starts_with(b"100")).count() as u64;
         assert_eq!(summary.added + summary.updated + summary.unchanged + summary.failed, files, "{pair:?}");
-        // The folders on the way to a change, and to a failure, are opened; nothing else.
+        // A run opens only the folders on the path of a change or of a failed document.
         let mut folders = BTreeSet::from([Vec::new()]);
         for path in diff_tree(repository, &pair[0], &pair[1]).keys().chain(&failed) {
             folders.extend(
@@ -128,7 +129,7 @@ fn follow(repository: &Path, revisions: &[String]) -> usize {
 }
 
 #[test]
-fn each_pair_of_commits_of_a_random_history_is_as_git_says() {
+fn each_pair_of_commits_of_a_random_history_matches_git_diff_tree() {
     let tree = Tree::new(&[]);
     init(&tree);
     let mut random = numbers(0x5eed);
@@ -137,7 +138,7 @@ fn each_pair_of_commits_of_a_random_history_is_as_git_says() {
         for _ in 0..1 + random() % 8 {
             let depth = random() % 4;
             let mut path: String = (0..depth).map(|_| format!("d{}/", random() % 3)).collect();
-            // A name may be a folder at one time and a file at another; `x-y` sorts before `x/y` as bytes do.
+            // A name may be a folder in one commit and a file in another. `x-y` sorts before `x/y` in bytes.
             path.push_str(["x", "x-y", "x.z", "d1", "m.eml", "ä"][(random() % 6) as usize]);
             let at = tree.at(&path);
             if random().is_multiple_of(3) && at.symlink_metadata().is_ok() {
@@ -148,12 +149,12 @@ fn each_pair_of_commits_of_a_random_history_is_as_git_says() {
         }
         revisions.push(commit(&tree));
     }
-    // Any two are a pair: back and forth through the history.
+    // Any two commits may follow each other, in either direction of the history.
     let walk: Vec<_> = (0..60).map(|_| revisions[(random() % 30) as usize].clone()).collect();
     assert!(follow(tree.path(), &walk) > 200);
 }
 
-/// Numbers that look random.
+/// A pseudorandom number generator with a fixed seed.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -162,7 +163,7 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn pairs_of_commits_of_this_project_are_as_git_says() {
+fn pairs_of_commits_of_this_project_match_git_diff_tree() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !here.join(".git").exists() {
         println!("skipped: this is no checkout");
@@ -171,7 +172,7 @@ fn pairs_of_commits_of_this_project_are_as_git_says() {
     let commits = String::from_utf8(git(&here, &["rev-list", "-n", "400", "HEAD"])).expect("ASCII");
     let commits: Vec<String> = commits.lines().map(str::to_owned).collect();
     let mut random = numbers(7);
-    // Neighbours, and pairs from anywhere.
+    // Neighbouring commits, then distant pairs.
     let mut walk: Vec<_> = commits.iter().take(15).cloned().collect();
     walk.extend((0..10).map(|_| commits[(random() as usize) % commits.len()].clone()));
     let changes = follow(&here, &walk);
@@ -194,7 +195,7 @@ fn no_copy_of_a_tree_stays_at_the_server() {
     assert_eq!(fake.field("in/deep/c.eml", "subject").as_deref(), Some("c"));
     let again = fake.import(&source(tree.path(), "main"));
     assert_eq!((counts(&again), again.containers, again.containers_skipped), (([0, 0, 0, 3, 0], 0), 1, 1));
-    // What fails is looked at again each time, on the way to it only.
+    // Each run tries the failed document again, and opens only the folders on its path.
     tree.write("in/deep/broken.eml", "no header\n");
     tree.write("other/d.eml", mail("d", "4"));
     commit(&tree);
@@ -248,7 +249,7 @@ fn bare_repositories_links_submodules_and_tags() {
 }
 
 #[test]
-fn a_submodule_is_imported_as_the_repository_that_it_is() {
+fn a_submodule_is_imported_as_a_repository() {
     let inner = Tree::new(&[("in/a.eml", &mail("of the submodule", "1"))]);
     init(&inner);
     let pinned = commit(&inner);
@@ -257,7 +258,7 @@ fn a_submodule_is_imported_as_the_repository_that_it_is() {
     let from = inner.path().display().to_string();
     git(tree.path(), &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &from, "lib"]);
     commit(&tree);
-    // The submodule goes on, and the tree keeps the commit that it names.
+    // The submodule gets a new commit, but the outer tree still names the old one.
     inner.write("in/later.eml", mail("later", "3"));
     commit(&inner);
     let listed = line(git(tree.path(), &["ls-tree", "-r", "HEAD", "lib"]));
@@ -300,7 +301,7 @@ fn a_damaged_pack_loses_nothing() {
     let packs: Vec<_> = packs.filter(|path| path.extension().is_some_and(|end| end == "pack")).collect();
     let [pack] = &packs[..] else { panic!("{packs:?}") };
     let whole = std::fs::read(pack).expect("a pack");
-    // The file is made anew: git writes packs that nobody may change.
+    // The pack is replaced by a new file: git makes packs read-only.
     let write = |bytes: &[u8]| {
         std::fs::remove_file(pack).expect("it is there");
         std::fs::write(pack, bytes).expect("it can be written");
@@ -325,7 +326,7 @@ fn a_damaged_pack_loses_nothing() {
             }
             Ok(summary) => failed += summary.failed,
         }
-        // Each document has its old text or its new one, and none is gone.
+        // Each document has its old text or its new text, and none is missing.
         let kept = fake.state().keys.clone();
         assert!(before.keys.keys().all(|key| kept.contains_key(key)), "round {round}: {:?}", fake.ids());
         for (key, document) in &kept {
@@ -351,11 +352,11 @@ fn a_dataset_moves_between_a_folder_and_its_repository() {
     repository.remove("in");
     repository.write("c/d.eml", mail("d", "3"));
     commit(&repository);
-    // Tokens say nothing across sources: what is there is sent again.
+    // Tokens of different sources cannot be compared, so all documents are sent again.
     assert_eq!(counts(&fake.import(&source(repository.path(), "main~1"))).0, [0, 2, 0, 0, 0]);
     assert_eq!(counts(&fake.import(&source(repository.path(), "main"))).0, [1, 0, 1, 1, 0]);
     assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
-    // Back again the trees would be needed, and a repository without them says so.
+    // The run back to the revision needs the trees. A repository without the trees is an error.
     let text = fake.try_import(tree.path()).expect_err("the trees are not there").to_string();
     assert!(text.contains("imported from a git repository") && text.contains("\"c\""), "{text}");
     let other = Tree::new(&[("x/y.eml", &mail("y", "9"))]);
@@ -366,7 +367,7 @@ fn a_dataset_moves_between_a_folder_and_its_repository() {
 }
 
 #[test]
-fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
+fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
     let tree = Tree::new(&[]);
     init(&tree);
     for (name, text) in [

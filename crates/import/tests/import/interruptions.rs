@@ -1,12 +1,12 @@
-//! Runs that are cut short at every command: the next one must end as if nothing had happened.
+//! Runs that are interrupted at every command: the next run must end as if there had been no interruption.
 
 use crate::fake::{Fake, State, counts};
 use crate::files::{Tree, mail};
 use strand_import::ImportError;
 
-/// The trees of three moments: before, when the run was cut short, and when it was taken up again. Between the second and
-/// the third, documents and a folder leave that only the cut run had seen.
-fn moments() -> [Tree; 3] {
+/// Three trees: before the interrupted run, during it, and during the next run. The third tree lacks documents and a
+/// folder that only the interrupted run had seen.
+fn trees() -> [Tree; 3] {
     let first =
         [("a.eml", "1"), ("b.eml", "2"), ("old/c.eml", "3"), ("old/in/d.eml", "4"), ("same/s.eml", "5")];
     let second = [
@@ -28,8 +28,8 @@ fn moments() -> [Tree; 3] {
 }
 
 #[test]
-fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
-    let [first, second, third] = moments();
+fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
+    let [first, second, third] = trees();
     let base = Fake::start();
     base.import(first.path());
     let before = base.state().clone();
@@ -63,7 +63,7 @@ fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
             }
             fake.state().cut_at = None;
             let cut_short = fake.state().clone();
-            // Taken up with everything put back, with the source as it was, and with it changed meanwhile.
+            // The next run finds the first tree again, the same tree as the interrupted run, or a third tree.
             let trees = [(&first, &before.keys), (&second, &expected_second), (&third, &expected_third)];
             for (tree, expected) in trees {
                 let fake = Fake::with(cut_short.clone());
@@ -85,8 +85,8 @@ fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
 }
 
 #[test]
-fn two_cut_runs_in_a_row_lose_and_leave_nothing() {
-    let [first, second, third] = moments();
+fn two_interrupted_runs_in_a_row_lose_and_leave_nothing() {
+    let [first, second, third] = trees();
     let base = Fake::start();
     base.import(first.path());
     let before = base.state().clone();
@@ -103,7 +103,7 @@ fn two_cut_runs_in_a_row_lose_and_leave_nothing() {
         (!survived).then_some(after)
     };
     let mut cuts = 0;
-    // Each fourth and second command: the product of all takes long and shows nothing more.
+    // Only each fourth command of the first run and each second one of the second run: all pairs take too long.
     for once in (0..).step_by(4) {
         let Some(state) = cut_import(&before, once, &second) else { break };
         for twice in (0..).step_by(2) {
@@ -118,13 +118,14 @@ fn two_cut_runs_in_a_row_lose_and_leave_nothing() {
 }
 
 #[test]
-fn what_was_recorded_before_the_cut_is_not_redone() {
+fn folders_recorded_before_the_interruption_are_not_sent_again() {
     let tree = Tree::new(&[]);
     for folder in ["a", "b", "c"] {
         (0..5).for_each(|i| tree.write(&format!("{folder}/{i}.eml"), mail("s", &i.to_string())));
     }
     let fake = Fake::start();
-    // Per folder an intent, five documents, the record and the end of the intent; cut within the third.
+    // A folder costs an intent, five documents, the record and the removal of the intent. The cut is in the third
+    // folder.
     fake.state().cut_at = Some(2 + 2 + 1 + 2 * 10 + 4);
     assert!(matches!(fake.try_import(tree.path()), Err(ImportError::Lost { .. })));
     fake.state().cut_at = None;

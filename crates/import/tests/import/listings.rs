@@ -1,4 +1,4 @@
-//! Listings of object stores as no store should send them: keys out of order, a key twice, pages without an end.
+//! Listings of object stores as no store should send them: keys out of order, a key twice, endless pages.
 
 use crate::fake::{Fake, counts};
 use crate::files::mail;
@@ -21,7 +21,7 @@ const fn page(token: &'static str, keys: &'static [&'static str], next: Option<&
     Page { token, keys, folders: &[], next }
 }
 
-/// A store with one bucket, which answers listings from its pages.
+/// An object store with one bucket, which answers list requests from fixed pages.
 struct Store {
     endpoint: String,
     state: Arc<Mutex<State>>,
@@ -43,7 +43,7 @@ impl Store {
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shared = shared.clone();
-                // A client that goes away takes its answer along.
+                // Errors are ignored: the client may close the connection before the answer.
                 std::thread::spawn(move || answer(connection, &shared));
             }
         });
@@ -89,7 +89,7 @@ fn answer(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             let prefix = asked("prefix=").unwrap_or_default().replace("%2F", "/");
             let token = asked("continuation-token=").unwrap_or_default();
             let found = state.pages.iter().find(|page| page.token == format!("{prefix}{token}"));
-            listing(*found.expect("a page that was told of"))
+            listing(*found.expect("a page that an earlier page named"))
         }
         None => {
             state.bodies += 1;
@@ -117,7 +117,7 @@ fn listing(page: Page) -> String {
     format!("<ListBucketResult><IsTruncated>{is_cut}</IsTruncated>{next}{keys}{folders}</ListBucketResult>")
 }
 
-/// A page of versions that says it comes after itself.
+/// A page of versions that names itself as the next page.
 const VERSIONS_WITHOUT_END: &str = "<ListVersionsResult><IsTruncated>true</IsTruncated>\
     <NextKeyMarker>a.eml</NextKeyMarker><NextVersionIdMarker>1</NextVersionIdMarker></ListVersionsResult>";
 
@@ -128,7 +128,7 @@ const OUT_OF_ORDER: [Page; 3] = [
 ];
 
 #[test]
-fn keys_out_of_order_are_put_into_order() {
+fn keys_out_of_order_are_sorted() {
     for cutoff in [None, Some(2)] {
         let store = Store::start(&OUT_OF_ORDER);
         let fake = Fake::start();
@@ -138,7 +138,7 @@ fn keys_out_of_order_are_put_into_order() {
         for id in fake.ids() {
             assert_eq!(fake.field(&id, "subject").as_deref(), Some(&id[..]), "{cutoff:?}");
         }
-        // Another order is no change.
+        // The same keys in another order are no change.
         {
             let mut state = store.state.lock().expect("no panic");
             (state.pages[0].keys, state.pages[1].keys) = (&["a.eml", "m.eml"], &["z.eml", "b.eml"]);
@@ -150,10 +150,10 @@ fn keys_out_of_order_are_put_into_order() {
 }
 
 #[test]
-fn a_listing_that_cannot_be_true_changes_nothing() {
+fn an_inconsistent_listing_changes_nothing() {
     let broken: [(&[Page], &str); 3] = [
         (&[page("", &["a.eml", "b.eml"], Some("2")), page("2", &["a.eml"], None)], "twice"),
-        (&[page("", &["a.eml"], Some("2")), page("2", &[], Some("2"))], "page again"),
+        (&[page("", &["a.eml"], Some("2")), page("2", &[], Some("2"))], "an earlier page"),
         (
             &[
                 page("", &["a.eml"], Some("2")),
@@ -161,7 +161,7 @@ fn a_listing_that_cannot_be_true_changes_nothing() {
                 page("3", &[], Some("4")),
                 page("4", &[], Some("2")),
             ],
-            "page again",
+            "an earlier page",
         ),
     ];
     for (pages, said) in broken {
@@ -179,7 +179,7 @@ fn a_listing_that_cannot_be_true_changes_nothing() {
             assert_eq!(fake.state().keys, before, "{said}");
             let listings = store.state.lock().expect("no panic").listings;
             assert!(listings < 20, "{listings} pages were asked for");
-            // A store that is well again is followed again.
+            // When the store answers correctly again, the import works again.
             store.state.lock().expect("no panic").pages = OUT_OF_ORDER.to_vec();
             let again = store.import(&fake, cutoff).expect("nothing goes wrong");
             assert_eq!(counts(&again).0, [0, 0, 0, 6, 0], "{said}");
@@ -188,7 +188,7 @@ fn a_listing_that_cannot_be_true_changes_nothing() {
 }
 
 #[test]
-fn a_listing_of_versions_without_an_end_changes_nothing() {
+fn an_endless_listing_of_versions_changes_nothing() {
     let store = Store::start(&OUT_OF_ORDER);
     let fake = Fake::start();
     store.import(&fake, None).expect("nothing goes wrong");
@@ -196,6 +196,6 @@ fn a_listing_of_versions_without_an_end_changes_nothing() {
     store.state.lock().expect("no panic").listings = 0;
     let error =
         store.import_as_of(&fake, None, Some(2_000_000_000)).expect_err("the listing is not believed");
-    assert!(error.contains("page again"), "{error}");
+    assert!(error.contains("an earlier page"), "{error}");
     assert_eq!((store.state.lock().expect("no panic").listings, &fake.state().keys), (2, &before));
 }

@@ -1,5 +1,5 @@
-//! The importer as a whole: against a small server of its own kind in this process ([`fake`]), which can lose the
-//! connection at any command. The real server is tested with in crates/server/tests.
+//! Whole imports against a small server in this process ([`fake`]), which can close the
+//! connection at any command. crates/server/tests has the tests with the real server.
 
 mod allocations;
 mod archives;

@@ -1,4 +1,4 @@
-//! Documents that have moved within their source: copied at the server, and the same as if they had been imported anew.
+//! Documents that moved within their source: the run copies them at the server, and the result equals a first import.
 
 use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
@@ -7,7 +7,7 @@ use crate::nested::{deflated, mailbox, tar, with_attachment, zip};
 use std::path::Path;
 use strand_import::{ImportOptions, Silent, Summary};
 
-/// Many documents that stay, so that what goes is few.
+/// A tree with many documents that never move, so that the deletion budget allows the removals of each test.
 fn tree() -> Tree {
     let tree = Tree::new(&[]);
     for i in 0..20 {
@@ -29,13 +29,13 @@ fn rename(tree: &Tree, from: &str, to: &str) {
     std::fs::rename(tree.at(from), to).expect("it is there");
 }
 
-/// Imports, and holds what the server has now against a first import of the source.
+/// Imports the source, and asserts that the server then holds the same keys as after a first import of the source.
 #[track_caller]
 fn follow(fake: &Fake, source: &Path) -> Summary {
     let summary = fake.import(source);
-    let anew = Fake::start();
-    anew.import(source);
-    assert_eq!(fake.state().keys, anew.state().keys);
+    let fresh = Fake::start();
+    fresh.import(source);
+    assert_eq!(fake.state().keys, fresh.state().keys);
     summary
 }
 
@@ -43,7 +43,7 @@ fn follow(fake: &Fake, source: &Path) -> Summary {
 fn a_folder_that_is_renamed_is_not_read() {
     let (tree, fake) = (tree(), Fake::start());
     fake.import(tree.path());
-    // Before and behind its old place in the order of names, and into another folder.
+    // The new name sorts before the old one, then after the old one. At last the folder moves into another folder.
     for (from, to) in [("m", "b"), ("b", "y"), ("y", "stay/deep/er")] {
         rename(&tree, from, to);
         let summary = follow(&fake, tree.path());
@@ -65,30 +65,30 @@ fn a_file_that_is_renamed_is_read_and_not_sent() {
         assert_eq!((counts(&summary), summary.moved), (([1, 0, 1, 34, 0], 1), 1), "{from} {to}");
         let writes = fake.writes();
         let count = |name: &str| writes.iter().filter(|write| *write == name).count();
-        // The first COPY asks whether the user may copy.
+        // The first COPY only tests whether the user may run the command.
         assert_eq!((count("COPY"), count("HSET"), count("UNLINK")), (2, 1, 1), "{writes:?}");
     }
 }
 
 #[test]
-fn bytes_decide_and_not_times() {
+fn a_moved_document_is_recognised_by_its_bytes_and_not_by_its_times() {
     let (tree, fake) = (tree(), Fake::start());
     fake.import(tree.path());
     let before = std::fs::metadata(tree.at("m/1.eml")).expect("there").modified().expect("known");
     rename(&tree, "m/1.eml", "m/8.eml");
-    // As many bytes at the same inode, and the time is set back.
+    // The content changes, but size, inode and modification time stay.
     tree.write("m/8.eml", mail("m 1", "drows"));
     let file = std::fs::File::options().write(true).open(tree.at("m/8.eml")).expect("there");
     file.set_modified(before).expect("ours");
     let summary = follow(&fake, tree.path());
     assert_eq!((counts(&summary), summary.moved), (([1, 0, 1, 34, 0], 1), 0));
-    // A name of another kind is extracted anew.
+    // A new suffix changes the kind of the document, so its text must be extracted again.
     rename(&tree, "z/t.txt", "z/t.csv");
     assert_eq!(follow(&fake, tree.path()).moved, 0);
 }
 
 #[test]
-fn a_revision_moves_without_reading() {
+fn renames_in_a_revision_are_copied_without_reading() {
     let (tree, fake) = (tree(), Fake::start());
     init(&tree);
     commit(&tree);
@@ -111,7 +111,7 @@ fn a_revision_moves_without_reading() {
         );
         assert!(summary.moved > 0);
     }
-    // One document becomes two, and two change places.
+    // One document is copied, then two documents swap their folders.
     std::fs::copy(tree.at("a/0.eml"), tree.at("a/copy.eml")).expect("writable");
     rename(&tree, "a/0.eml", "stay/zero.eml");
     commit(&tree);
@@ -127,7 +127,7 @@ fn a_revision_moves_without_reading() {
 /// What each step of [`steps`] changes: documents added, updated and removed.
 type Step = (&'static str, fn(&Tree), [u64; 3]);
 
-/// Moves of documents that lose their old places before they can be copied from there.
+/// Moves in which another document takes the old key before the moved document can be copied from it.
 const STEPS: [Step; 8] = [
     ("to the folder above, which stays", |tree| rename(tree, "a/0.eml", "up.eml"), [1, 0, 1]),
     ("two folders up", |tree| rename(tree, "stay/in/deep.eml", "deep.eml"), [1, 0, 1]),
@@ -168,7 +168,7 @@ fn tree_of_steps() -> Tree {
 }
 
 #[test]
-fn a_document_is_copied_although_its_place_is_lost_first() {
+fn a_document_whose_old_key_is_overwritten_first_is_copied_from_the_stash() {
     let (tree, fake) = (tree_of_steps(), Fake::start());
     fake.import(tree.path());
     for (what, change, expected) in STEPS {
@@ -181,7 +181,7 @@ fn a_document_is_copied_although_its_place_is_lost_first() {
 }
 
 #[test]
-fn in_a_revision_nothing_of_that_is_read() {
+fn documents_that_a_revision_swaps_are_copied_without_reading() {
     let (tree, fake) = (tree_of_steps(), Fake::start());
     init(&tree);
     commit(&tree);
@@ -196,7 +196,7 @@ fn in_a_revision_nothing_of_that_is_read() {
 }
 
 #[test]
-fn with_atomic_too_documents_are_copied() {
+fn an_atomic_run_copies_moved_documents() {
     let (tree, fake) = (tree_of_steps(), Fake::start());
     let atomic = |fake: &Fake| ImportOptions { atomic: true, ..fake.options(tree.path()) };
     let run = |fake: &Fake| strand_import::run(&atomic(fake), &mut Silent);
@@ -206,11 +206,11 @@ fn with_atomic_too_documents_are_copied() {
         let summary = run(&fake).expect("nothing goes wrong");
         assert_eq!([summary.added, summary.updated, summary.removed], expected, "{what}");
         assert_eq!(summary.moved, summary.added + summary.updated, "{what}");
-        let anew = Fake::start();
-        anew.import(tree.path());
-        assert_eq!(fake.state().keys, anew.state().keys, "{what}");
+        let fresh = Fake::start();
+        fresh.import(tree.path());
+        assert_eq!(fake.state().keys, fresh.state().keys, "{what}");
     }
-    // Somebody's key is not overwritten, neither where a document comes nor where one is replaced.
+    // A foreign key is not overwritten, neither by a new document nor by a replaced one.
     for taken in ["d:m/9.eml", "d:m/from-z.eml"] {
         fake.state().keys.insert(taken.as_bytes().to_vec(), Stored::Text);
     }
@@ -223,7 +223,7 @@ fn with_atomic_too_documents_are_copied() {
 }
 
 #[test]
-fn what_may_not_be_laid_aside_is_read() {
+fn documents_that_cannot_be_stashed_are_read() {
     let (tree, fake) = (tree(), Fake::start());
     fake.import(tree.path());
     fake.state().refuse = Some(("COPY d\x01aside", "NOPERM no permissions to access a key"));
@@ -237,7 +237,7 @@ fn what_may_not_be_laid_aside_is_read() {
 }
 
 #[test]
-fn what_somebody_put_in_the_place_of_a_document_stays() {
+fn a_foreign_key_at_the_new_place_is_not_overwritten() {
     let (tree, fake) = (tree(), Fake::start());
     fake.import(tree.path());
     swap(&tree, "m/0.eml", "m/1.eml");
@@ -250,7 +250,7 @@ fn what_somebody_put_in_the_place_of_a_document_stays() {
 }
 
 #[test]
-fn what_is_in_an_archive_moves_with_it() {
+fn documents_in_a_renamed_archive_are_copied() {
     let tree = tree();
     let mails: Vec<String> = (0..6).map(|i| mail(&format!("packed {i}"), "in an archive")).collect();
     let packed = |names: [&str; 3]| {
@@ -271,16 +271,17 @@ fn what_is_in_an_archive_moves_with_it() {
     run(&fake);
     let moves =
         [("m", "b"), ("b/a.zip", "b/q.zip"), ("b/b.tar", "up.tar"), ("b/c.mbox", "z/c.mbox"), ("b", "y/b")];
-    // Of 4 + 2 + 2 + 1 documents that are in archives, and 5 + 1 that are not: archives are made anew of name and size.
+    // 4 + 2 + 2 + 1 documents are in archives, 5 + 1 are not. The archives' own documents are not moved: they are built
+    // from name and size.
     for ((from, to), moved) in moves.into_iter().zip([15, 4, 2, 2, 11]) {
         rename(&tree, from, to);
         let summary = run(&fake);
         assert_eq!((summary.moved, summary.failed), (moved, 0), "{from} {to}");
-        let anew = Fake::start();
-        run(&anew);
-        assert_eq!(fake.state().keys, anew.state().keys, "{from} {to}");
+        let fresh = Fake::start();
+        run(&fresh);
+        assert_eq!(fake.state().keys, fresh.state().keys, "{from} {to}");
     }
-    // Within an archive: an entry is renamed, one moves up, and two swap their names.
+    // Within an archive, one entry is renamed, one moves to the folder above, and two swap their names.
     let names = [
         (["in/w.eml", "in/y.eml", "z.eml"], 1),
         (["in/w.eml", "y.eml", "z.eml"], 1),
@@ -292,14 +293,14 @@ fn what_is_in_an_archive_moves_with_it() {
         tree.write("y/b/q.zip", whole);
         let summary = run(&fake);
         assert_eq!((summary.moved, summary.failed), (moved, 0), "{names:?}");
-        let anew = Fake::start();
-        run(&anew);
-        assert_eq!(fake.state().keys, anew.state().keys, "{names:?}");
+        let fresh = Fake::start();
+        run(&fresh);
+        assert_eq!(fake.state().keys, fresh.state().keys, "{names:?}");
     }
 }
 
 #[test]
-fn what_the_server_lost_or_may_not_copy_is_read() {
+fn documents_that_the_server_cannot_copy_are_read() {
     let (tree, fake) = (tree(), Fake::start());
     fake.import(tree.path());
     fake.state().keys.remove(&b"d:m/0.eml"[..]);
@@ -311,9 +312,13 @@ fn what_the_server_lost_or_may_not_copy_is_read() {
     rename(&tree, "b", "c");
     let summary = follow(&fake, tree.path());
     assert_eq!((summary.opened, summary.moved, summary.failed), (5, 0, 0));
-    assert_eq!(fake.writes().iter().filter(|write| *write == "COPY").count(), 1, "asked once");
+    assert_eq!(
+        fake.writes().iter().filter(|write| *write == "COPY").count(),
+        1,
+        "the permission is tested once"
+    );
     fake.state().refuse = None;
-    // Somebody has put a key where the document shall be: that key stays.
+    // Another client has set the key of the new place: that key stays.
     fake.state().keys.insert(b"d:e/1.eml".to_vec(), Stored::Text);
     rename(&tree, "c", "e");
     let summary = fake.import(tree.path());
@@ -324,7 +329,7 @@ fn what_the_server_lost_or_may_not_copy_is_read() {
 }
 
 #[test]
-fn an_archive_that_takes_a_folders_name_keeps_what_is_in_it() {
+fn an_archive_that_takes_a_folders_name_keeps_its_documents() {
     let (tree, fake) = (tree(), Fake::start());
     tree.write("x/0.eml", mail("plain", "in a folder"));
     fake.import(tree.path());
@@ -333,14 +338,15 @@ fn an_archive_that_takes_a_folders_name_keeps_what_is_in_it() {
     tree.write("x", zip(&[deflated("0.eml", mail("packed", "in an archive").as_bytes())]));
     follow(&fake, tree.path());
     assert_eq!(fake.field("x/0.eml", "subject").as_deref(), Some("packed"));
-    // And back.
+    // The archive becomes a folder again.
     std::fs::remove_file(tree.at("x")).expect("it is there");
     tree.write("x/0.eml", mail("plain", "in a folder"));
     follow(&fake, tree.path());
     assert_eq!(fake.field("x/0.eml", "subject").as_deref(), Some("plain"));
 }
 
-/// Cuts an import into `before` at every command, and holds what the next import makes of it against a whole one.
+/// Interrupts an import into `before` at every command. After each interruption, asserts that the next import leads to
+/// the same keys as an uninterrupted one.
 #[track_caller]
 fn cut_everywhere(before: &State, options: impl Fn(&Fake) -> ImportOptions) -> usize {
     let run = |fake: &Fake| strand_import::run(&options(fake), &mut Silent);
@@ -354,7 +360,7 @@ fn cut_everywhere(before: &State, options: impl Fn(&Fake) -> ImportOptions) -> u
             let cut =
                 State { executed: Vec::new(), cut_at: Some(cut_at), cut_after_executing, ..before.clone() };
             let fake = Fake::with(cut);
-            // In a transaction many commands are executed at once, and none of them is cut off from the others.
+            // A transaction executes many commands at once, so no interruption can separate them.
             cuts += usize::from(run(&fake).is_err());
             fake.state().cut_at = None;
             run(&fake).expect("nothing goes wrong");
@@ -368,7 +374,7 @@ fn cut_everywhere(before: &State, options: impl Fn(&Fake) -> ImportOptions) -> u
 }
 
 #[test]
-fn a_run_that_is_cut_short_anywhere_is_mended_by_the_next() {
+fn the_run_after_an_interrupted_move_completes_the_move() {
     let tree = tree_of_steps();
     let fake = Fake::start();
     fake.import(tree.path());
@@ -392,7 +398,7 @@ fn a_run_that_is_cut_short_anywhere_is_mended_by_the_next() {
 }
 
 #[test]
-fn so_is_one_that_moves_archives_and_what_is_in_them() {
+fn the_run_after_an_interrupted_move_of_archives_completes_the_move() {
     let tree = tree();
     let mails: Vec<String> = (0..3).map(|i| mail(&format!("packed {i}"), "in an archive")).collect();
     let packed = |names: [&str; 3]| {
@@ -414,8 +420,8 @@ fn so_is_one_that_moves_archives_and_what_is_in_them() {
 }
 
 #[test]
-fn a_document_comes_back_after_a_cut() {
-    // What was laid aside by the run that was cut short is gone, also when the source is as before.
+fn the_run_after_an_interrupted_move_removes_the_stash() {
+    // The next run removes the stash of the interrupted run, also when the source is back in its first state.
     let tree = tree();
     let fake = Fake::start();
     fake.import(tree.path());

@@ -1,4 +1,4 @@
-//! Archives in archives: what is in them, what a change costs, what hostile ones are refused for.
+//! Archives in archives: their documents, the cost of a change, and the errors for hostile archives.
 
 use crate::fake::{Fake, State, counts};
 use crate::files::{Tree, mail};
@@ -7,7 +7,7 @@ use std::path::Path;
 use strand_import::source::archive::limits;
 use strand_import::{ImportError, ImportOptions, Silent, Summary};
 
-/// One entry of a zip to be written.
+/// One entry of a zip archive that a test writes.
 pub struct Entry<'a> {
     name: &'a str,
     bytes: &'a [u8],
@@ -62,7 +62,7 @@ pub fn zip(entries: &[Entry<'_>]) -> Vec<u8> {
     out
 }
 
-/// A tar of these files, made by tar itself.
+/// A tar archive of these files, made by the tar command.
 pub fn tar(files: &[(&str, &str)]) -> Vec<u8> {
     let tree = Tree::new(files);
     let output =
@@ -144,14 +144,14 @@ fn every_kind_of_archive_holds_documents() {
     fake.writes();
     let again = fake.import(tree.path());
     assert_eq!((counts(&again), fake.writes()), (([0, 0, 0, 25, 0], 0), vec![]));
-    // What the server lost of an archive's documents comes back.
+    // Documents of an archive that the server lost are sent again.
     fake.state().keys.remove(&b"d:b.tgz/x/three.eml"[..]);
     assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 0, 24, 0]);
-    // An appended message is one message; the others keep their ids and are not read.
+    // An appended message adds one document. The other messages keep their ids and are not read.
     tree.write("box.mbox", mailbox(&["m1", "m2", "m2", "m3"]));
     let appended = fake.import(tree.path());
     assert_eq!(counts(&appended), ([1, 1, 0, 24, 0], 2));
-    // An archive that becomes a folder, and one that becomes no archive, take what was in them along.
+    // An archive is replaced by a folder, another one by a plain file: the documents of both archives are removed.
     tree.remove("b.tar");
     tree.write("b.tar/five.eml", mail("five", "5"));
     tree.write("b.tgz", "no archive any more");
@@ -209,8 +209,8 @@ fn a_changed_attachment_in_a_mailbox_in_a_zip_in_a_repository_is_found() {
     assert_eq!(fake.field(&before[0], "parent").as_deref(), before[0].strip_suffix("/plan.txt"));
     let was = fake.state().keys.clone();
     let summary = import_all(&fake, &at("main"));
-    // The attachment is one update. Both zips count, because they were packed to another size, and the mail, because its
-    // bytes are others. Nothing is added or removed, and only the hashes of the attachment and the zips are others.
+    // The attachment is one update. Both zips count, because they were packed to another size, and the mail, because
+    // its bytes are others. Nothing is added or removed, and only the hashes of the attachment and the zips are others.
     assert_eq!(counts(&summary).0, [0, 4, 0, 6, 0], "{summary}");
     assert_eq!(attachments(), before);
     let now = fake.state().keys.clone();
@@ -222,12 +222,12 @@ fn a_changed_attachment_in_a_mailbox_in_a_zip_in_a_repository_is_found() {
     let fresh = Fake::start();
     import_all(&fresh, &at("main"));
     assert_eq!(fake.state().keys, fresh.state().keys);
-    // Without attachments they go.
+    // Without the option for attachments, the attachments are removed.
     assert_eq!(counts(&fake.import(&at("main~1"))).0[2], 2);
     assert!(attachments().is_empty());
 }
 
-/// A mailbox of these messages, behind a message with an attachment of 17 MB.
+/// A mailbox of these messages, after a message with an attachment of 17 MB.
 fn large_mailbox(ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
     const FROM: &str = "From ada@example.org Mon Jan  6 10:00:00 2025\n";
     let attached = with_attachment("large", "a.bin", &"a line of a long attachment\n".repeat(600_000));
@@ -239,28 +239,28 @@ fn large_mailbox(ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
 }
 
 #[test]
-fn a_mailbox_that_grew_is_read_from_its_former_end() {
+fn a_grown_mailbox_is_read_from_its_previous_end() {
     let (tree, fake) = (Tree::new(&[]), Fake::start());
     let import = || counts(&fake.import(tree.path())).0;
     tree.write("box.mbox", large_mailbox(0..10));
     assert_eq!(import(), [12, 0, 0, 0, 0]);
-    // A change in place, of equal length, between the samples: a run that reads from the former end does not see it.
+    // The change keeps the length and lies between the sampled bytes: a run that reads from the previous end misses it.
     let mut bytes = large_mailbox(0..11);
     let at = bytes.windows(4).skip(bytes.len() / 2 / 1000 * 1000).position(|w| w == b"long").expect("a line");
     let at = at + bytes.len() / 2 / 1000 * 1000;
     bytes[at..at + 4].copy_from_slice(b"LONG");
     tree.write("box.mbox", &bytes);
     assert_eq!(import(), [1, 1, 0, 11, 0]);
-    // A mailbox of the same length is read whole.
+    // A mailbox of unchanged length is read as a whole.
     tree.write("box.mbox", &bytes);
     assert_eq!(import(), [0, 1, 0, 12, 0]);
-    // Messages with the Message-ID of another one, before the former end and behind it; two of them are equal.
+    // Several messages have one Message-ID, before and after the previous end. Two of them have equal bytes.
     let mut again = large_mailbox([5, 20, 20]);
     again.drain(..large_mailbox([]).len());
     bytes.extend(again);
     tree.write("box.mbox", &bytes);
     assert_eq!(import(), [3, 1, 0, 12, 0]);
-    // A message that goes while others come moves the former end.
+    // One message is removed while others are added, so the previous end is in another place.
     tree.write("box.mbox", large_mailbox((1..11).chain([5, 20, 20, 30, 31])));
     assert_eq!(import(), [2, 2, 1, 13, 0]);
     let fresh = Fake::start();
@@ -283,7 +283,7 @@ fn a_document_that_the_server_lost_is_found_in_the_part_of_a_mailbox_that_is_not
 }
 
 #[test]
-fn a_run_cut_while_a_mailbox_grows_leaves_each_message_once() {
+fn a_run_interrupted_while_a_mailbox_grows_leaves_each_message_once() {
     let (first, second) = (Tree::new(&[]), Tree::new(&[]));
     first.write("box.mbox", large_mailbox(0..3));
     second.write("box.mbox", large_mailbox(0..5));
@@ -292,7 +292,7 @@ fn a_run_cut_while_a_mailbox_grows_leaves_each_message_once() {
 }
 
 #[test]
-fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
+fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
     let (first, second) = (Tree::new(&[]), Tree::new(&[]));
     let (one, two, new) = (mail("one", "1"), mail("two", "2"), mail("two", "new"));
     first.write("a.zip", zip(&[stored("x/one.eml", one.as_bytes()), stored("two.eml", two.as_bytes())]));
@@ -308,8 +308,8 @@ fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
 }
 
 /// Imports `first`, then `second`, and loses the connection at each of the second run's commands, before the server
-/// executes the command and after it. Each time a further run of either tree must lead to what the tree holds. Returns the
-/// number of cut runs.
+/// executes the command and after it. Each time a further run of either tree must lead to what the tree holds. Returns
+/// the number of cut runs.
 fn cut_at_every_command(first: &Tree, second: &Tree) -> usize {
     let base = Fake::start();
     base.import(first.path());
@@ -407,7 +407,7 @@ fn hostile_archives_are_refused_by_name() {
     assert_eq!(fake.field("out.zip/abs/olute.eml", "subject").as_deref(), Some("abs"));
     assert_eq!(fake.field("fine.eml", "subject").as_deref(), Some("fine"));
     assert_eq!(fake.field("cut.zip", "kind").as_deref(), Some("archive"), "its name and size stay");
-    // They are told again, and what is repaired is taken.
+    // The next run reports the errors again, and imports the archives that were repaired.
     assert_eq!(fake.import(tree.path()).failed, summary.failed);
     tree.write("cut.zip", &whole);
     assert_eq!(fake.import(tree.path()).failed, summary.failed - 1);
@@ -415,7 +415,7 @@ fn hostile_archives_are_refused_by_name() {
 }
 
 #[test]
-fn links_pipes_and_ways_out_of_a_tar_are_left_out() {
+fn links_pipes_and_paths_out_of_a_tar_are_skipped() {
     let packed = Tree::new(&[]);
     for name in ["real.eml", "up.eml", "abs.eml"] {
         packed.write(name, mail(name, "words"));
@@ -479,7 +479,7 @@ fn damaged_archives_never_end_a_run() {
 /// GNU tar writes a sparse file as a map and the parts that have data. Its content is not in one piece, so it is left
 /// out. What follows it in the archive is read.
 #[test]
-fn sparse_files_in_a_tar_are_left_out_and_the_rest_is_read() {
+fn sparse_files_in_a_tar_are_skipped_and_later_members_are_read() {
     let tree = Tree::new(&[("b-after.eml", &mail("after", "text"))]);
     let path = tree.path().join("a-sparse");
     let mut sparse = std::fs::File::create(&path).unwrap();

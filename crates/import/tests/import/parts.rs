@@ -1,4 +1,5 @@
-//! Folders of more documents than are held in memory: listed and recorded in parts, and the same to everybody else.
+//! Folders with more documents than a run holds in memory: they are listed and recorded in parts, and behave like any
+//! other folder.
 
 use crate::fake::{Fake, State, counts};
 use crate::files::{Tree, mail};
@@ -28,7 +29,7 @@ fn parts(fake: &Fake) -> usize {
 }
 
 #[test]
-fn a_folder_that_outgrows_the_memory_is_followed_in_parts() {
+fn a_folder_larger_than_memory_is_recorded_in_parts() {
     let (fake, tree) =
         (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("big/in/b.eml", &mail("b", "2"))]));
     fill(&tree, 0..8);
@@ -39,7 +40,7 @@ fn a_folder_that_outgrows_the_memory_is_followed_in_parts() {
     };
     assert_eq!(counts(&import(&fake, tree.path(), 10)), ([10, 0, 0, 0, 0], 10));
     assert_eq!(parts(&fake), 0);
-    // It grows: what was there is neither read nor sent again.
+    // The folder grows: documents that were there are neither read nor sent again.
     fill(&tree, 8..40);
     assert_eq!(counts(&import(&fake, tree.path(), 10)), ([32, 0, 0, 10, 0], 32));
     assert!(
@@ -48,13 +49,13 @@ fn a_folder_that_outgrows_the_memory_is_followed_in_parts() {
     );
     same_as_whole();
     assert_eq!(counts(&import(&fake, tree.path(), 10)), ([0, 0, 0, 42, 0], 0));
-    // One document changes, one goes, one comes.
+    // One document is updated, one is removed, one is added.
     tree.write("big/3.eml", mail("s", "three"));
     tree.remove("big/4.eml");
     fill(&tree, 40..41);
     assert_eq!(counts(&import(&fake, tree.path(), 10)), ([1, 1, 1, 40, 0], 2));
     same_as_whole();
-    // It shrinks, and stays in parts; then it is empty, then gone.
+    // The folder shrinks and stays in parts. Then it is empty, then removed.
     (0..41).filter(|n| *n != 4 && *n != 7).for_each(|n| tree.remove(&format!("big/{n}.eml")));
     assert_eq!(counts(&import(&fake, tree.path(), 10)), ([0, 0, 39, 3, 0], 0));
     assert_eq!(parts(&fake), 1);
@@ -69,12 +70,12 @@ fn a_folder_that_outgrows_the_memory_is_followed_in_parts() {
 }
 
 #[test]
-fn a_run_cut_while_a_folder_is_divided_loses_and_leaves_nothing() {
+fn a_run_interrupted_while_a_folder_is_divided_loses_and_leaves_nothing() {
     let (first, second, third) = (Tree::new(&[]), Tree::new(&[]), Tree::new(&[]));
     fill(&first, 0..6);
     fill(&second, 1..12);
     fill(&third, 2..8);
-    // The same files but in another place: everything is read, and what is the same is not sent.
+    // The trees have equal files at different inodes: every document is read, but unchanged documents are not sent.
     let base = Fake::start();
     import(&base, first.path(), 8);
     let before = base.state().clone();
@@ -102,14 +103,14 @@ fn a_run_cut_while_a_folder_is_divided_loses_and_leaves_nothing() {
 }
 
 #[test]
-fn filters_rules_and_comparisons_see_no_parts() {
+fn filters_ignore_files_and_comparisons_treat_parts_as_one_folder() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("big/.gitignore", "1*.eml\n")]));
     fill(&tree, 0..30);
     let filter =
         FilterOptions { gitignore: true, exclude: vec!["*5.eml".into()], ..FilterOptions::default() };
     let filtered = ImportOptions { filter: filter.clone(), ..options(&fake, tree.path(), 10) };
     let summary = strand_import::run(&filtered, &mut Silent).unwrap();
-    // 0, 2 to 9 and 20 to 29 without 5 and 25, and the file of the rules.
+    // The documents are 0, 2 to 9 and 20 to 29 without 5 and 25, and the .gitignore file.
     assert_eq!(summary.added, 9 + 10 - 2 + 1);
     assert!(!fake.ids().contains(&"big/12.eml".to_owned()) && fake.ids().contains(&"big/20.eml".to_owned()));
     let copy = Tree::new(&[("big/.gitignore", "1*.eml\n")]);
@@ -125,7 +126,7 @@ fn filters_rules_and_comparisons_see_no_parts() {
 }
 
 #[test]
-fn a_folder_that_is_called_as_a_part_is_a_dead_letter() {
+fn a_folder_with_the_name_of_a_part_is_a_dead_letter() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
     tree.write("\u{1}part-00/a.eml", mail("other", "2"));
     let summary = fake.import(tree.path());

@@ -1,4 +1,5 @@
-//! The proof of a deletion: of each removed document a run names the container, the entry in it and the entry's token.
+//! The proof of a deletion: for each removed document a run reports the container, the entry in it and the entry's
+//! token.
 
 use crate::fake::Fake;
 use crate::files::{Tree, mail};
@@ -10,7 +11,7 @@ use strand_import::{ImportOptions, MaxDelete, Outcome, Progress};
 /// Container, entry and token.
 type Proof = (String, String, Vec<u8>);
 
-/// Holds each removed document with what was told of it just before.
+/// Collects each removed document with the proof that the run reported just before the removal.
 #[derive(Default)]
 struct Proofs {
     next: Option<Proof>,
@@ -29,7 +30,7 @@ impl Progress for Proofs {
     }
 }
 
-/// What an import removed: path, container and entry of each, in the order of the paths.
+/// Runs an import. Returns path, container and entry of each document that it removed, in the order of the paths.
 fn removed(fake: &Fake, source: &Path) -> Vec<[String; 3]> {
     let mut proofs = Proofs::default();
     let options = ImportOptions { max_delete: MaxDelete::Percent(100), ..fake.options(source) };
@@ -67,7 +68,7 @@ fn each_removed_document_names_container_entry_and_token() {
     let tree = tree();
     let fake = Fake::start();
     fake.import(tree.path());
-    // An entry goes from an archive in an archive, then everything but one document.
+    // First an entry of an inner archive is removed, then everything but one document.
     let empty = zip(&[]);
     tree.write("x.zip", zip(&[deflated("e.eml", mail("one", "1").as_bytes()), deflated("in/i.zip", &empty)]));
     assert_eq!(removed(&fake, tree.path()), [ALL[6]]);
@@ -77,7 +78,7 @@ fn each_removed_document_names_container_entry_and_token() {
 }
 
 #[test]
-fn so_does_each_that_goes_from_a_revision() {
+fn each_document_removed_from_a_revision_names_container_entry_and_token() {
     let tree = tree();
     init(&tree);
     commit(&tree);

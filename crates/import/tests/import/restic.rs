@@ -1,5 +1,5 @@
-//! Snapshots of restic repositories, held against what restic itself says of them. Without restic on this machine there is
-//! nothing to read, and the tests say so.
+//! Snapshots of restic repositories, compared with the output of restic itself. Without restic on this machine the
+//! tests print that they did nothing.
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
@@ -10,14 +10,14 @@ use strand_import::{ImportOptions, MaxDelete, Outcome, Progress, RemoteOptions, 
 
 const PASSWORD: &str = "a pass word";
 
-/// A repository, and the folder that its snapshots are of.
+/// A restic repository, and the folder that it backs up.
 struct Restic {
     repository: Tree,
     work: Tree,
 }
 
 impl Restic {
-    /// A repository that `restic init` has made. `None` when there is no restic.
+    /// A repository that `restic init` has made. `None` when restic is not installed.
     fn new() -> Option<Restic> {
         let this = Restic::without_repository()?;
         this.call(&["init"]);
@@ -28,12 +28,13 @@ impl Restic {
     /// the key was sealed again with scrypt's least parameters (N = 2, r = 1, p = 1).
     fn with_cheap_password(format: &str) -> Option<Restic> {
         let this = Restic::without_repository()?;
-        let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/restic_repository").join(format);
+        let template =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/restic_repository").join(format);
         for folder in ["data", "index", "keys", "locks", "snapshots"] {
             std::fs::create_dir_all(this.path().join(folder)).expect("writable");
         }
-        std::fs::copy(made.join("config"), this.path().join("config")).expect("readable");
-        for key in std::fs::read_dir(made.join("keys")).expect("a folder") {
+        std::fs::copy(template.join("config"), this.path().join("config")).expect("readable");
+        for key in std::fs::read_dir(template.join("keys")).expect("a folder") {
             let key = key.expect("readable");
             std::fs::copy(key.path(), this.path().join("keys").join(key.file_name())).expect("writable");
         }
@@ -59,15 +60,15 @@ impl Restic {
         assert!(output.status.success(), "restic {arguments:?}: {said}");
         String::from_utf8(output.stdout).expect("JSON")
     }
-    /// Backs up the folder; the snapshot's id.
+    /// Backs up the folder. Returns the snapshot's id.
     fn backup(&self) -> String {
         let work = self.work.path().canonicalize().expect("it is there");
-        let told = self.call(&["backup", "--json", &work.display().to_string()]);
-        let summary = told.lines().find(|line| line.contains("\"summary\"")).expect("at the end");
+        let output = self.call(&["backup", "--json", &work.display().to_string()]);
+        let summary = output.lines().find(|line| line.contains("\"summary\"")).expect("at the end");
         let (_, rest) = summary.split_once("\"snapshot_id\":\"").expect("its id");
         rest.split('"').next().expect("its end").to_owned()
     }
-    /// The source, without the folders above the one that was backed up.
+    /// The source of an import: the backed-up folder in the snapshot, without the folders above.
     fn source(&self, snapshot: &str) -> PathBuf {
         let work = self.work.path().canonicalize().expect("it is there");
         PathBuf::from(format!("restic:{}@{snapshot}:{}", self.path().display(), work.display()))
@@ -76,20 +77,20 @@ impl Restic {
         RemoteOptions { password_file: Some(self.repository.at("password")), ..RemoteOptions::default() }
     }
     fn import(&self, fake: &Fake, snapshot: &str) -> (Summary, BTreeMap<String, char>) {
-        let mut heard = Heard::default();
+        let mut outcomes = Outcomes::default();
         let source = self.source(snapshot);
         let max_delete = MaxDelete::Percent(100);
         let options = ImportOptions { remote: self.remote(), max_delete, ..fake.options(&source) };
-        let summary = strand_import::run(&options, &mut heard).expect("nothing goes wrong");
-        (summary, heard.0)
+        let summary = strand_import::run(&options, &mut outcomes).expect("nothing goes wrong");
+        (summary, outcomes.0)
     }
-    /// What `restic diff` says of the files.
+    /// The changes of files between two snapshots, from `restic diff`.
     fn diff(&self, old: &str, new: &str) -> BTreeMap<String, char> {
         let work = self.work.path().canonicalize().expect("it is there");
         let prefix = format!("{}/", work.display());
-        let told = self.call(&["diff", old, new]);
+        let output = self.call(&["diff", old, new]);
         let mut changes = BTreeMap::new();
-        for line in told.lines() {
+        for line in output.lines() {
             let Some((sign, path)) = line.split_once(' ') else { continue };
             let Some(path) = path.trim().strip_prefix(&prefix) else { continue };
             if path.ends_with('/') {
@@ -108,9 +109,9 @@ impl Restic {
 }
 
 #[derive(Default)]
-struct Heard(BTreeMap<String, char>);
+struct Outcomes(BTreeMap<String, char>);
 
-impl Progress for Heard {
+impl Progress for Outcomes {
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let sign = match outcome {
             Outcome::Added => 'A',
@@ -123,7 +124,7 @@ impl Progress for Heard {
     }
 }
 
-/// Numbers that look random.
+/// A pseudorandom number generator with a fixed seed.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -132,12 +133,12 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn each_pair_of_snapshots_is_as_restic_says() {
+fn each_pair_of_snapshots_matches_restic_diff() {
     for format in ["1", "2"] {
         let Some(restic) = Restic::with_cheap_password(format) else { return };
         let mut random = numbers(5);
         let mut snapshots = Vec::new();
-        // What a fresh folder never has.
+        // A mode that no new folder has.
         restic.work.write(
             "always/long.bin",
             (0..6_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
@@ -162,9 +163,9 @@ fn each_pair_of_snapshots_is_as_restic_says() {
         let mut before = &snapshots[0];
         let mut changes = 0;
         for now in walk.map(|i| &snapshots[i]) {
-            let (summary, told) = restic.import(&fake, now);
+            let (summary, outcomes) = restic.import(&fake, now);
             let expected = restic.diff(before, now);
-            assert_eq!(told, expected, "format {format}: {before} to {now}");
+            assert_eq!(outcomes, expected, "format {format}: {before} to {now}");
             assert!(summary.containers_skipped >= 1 && summary.failed == 0, "always/ is skipped by its tree");
             changes += expected.len();
             before = now;
@@ -174,7 +175,7 @@ fn each_pair_of_snapshots_is_as_restic_says() {
         let (whole, _) = restic.import(&fresh, "latest");
         assert_eq!(fake.state().keys, fresh.state().keys);
         assert_eq!(fake.state().versions, fresh.state().versions);
-        // And as the folder itself is.
+        // The snapshot's import equals an import of the folder itself.
         let local = Fake::start();
         let plain = local.import(restic.work.path());
         assert_eq!(counts(&plain).0[0], counts(&whole).0[0]);
@@ -183,7 +184,7 @@ fn each_pair_of_snapshots_is_as_restic_says() {
 }
 
 #[test]
-fn names_of_any_bytes_and_repositories_that_are_none() {
+fn names_are_bytes_and_invalid_repositories_are_refused() {
     use std::os::unix::ffi::OsStrExt;
     let Some(restic) = Restic::new() else { return };
     let names: [&[u8]; 4] =
@@ -219,7 +220,7 @@ fn names_of_any_bytes_and_repositories_that_are_none() {
         let text = error(&source, password);
         assert!(text.contains(said), "{source}: {text}");
     }
-    // A damaged pack costs the documents in it, and nothing is half.
+    // The documents in a damaged pack are dead letters. No document is imported in part.
     for folder in std::fs::read_dir(restic.path().join("data")).expect("it is there") {
         for pack in std::fs::read_dir(folder.expect("readable").path()).expect("a folder") {
             let pack = pack.expect("readable").path();

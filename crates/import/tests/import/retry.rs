@@ -1,4 +1,4 @@
-//! What failed is listed, and read again alone; what the server has is held against the source.
+//! Retries, which read only failed documents again, and the verification of the server's documents against the source.
 
 use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
@@ -19,16 +19,16 @@ fn retry(fake: &Fake, source: &Path) -> Summary {
 fn errors(fake: &Fake) -> (Vec<String>, Dataset) {
     let address = fake.address.to_string();
     let target = Target { address: &address, username: None, password: None, db: 0 };
-    let mut told = Vec::new();
+    let mut failures = Vec::new();
     let dataset = datasets::errors(&target, "d", &mut |path, reason| {
-        told.push(format!("{}: {reason}", String::from_utf8_lossy(path)));
+        failures.push(format!("{}: {reason}", String::from_utf8_lossy(path)));
     });
-    (told, dataset.expect("nothing goes wrong"))
+    (failures, dataset.expect("nothing goes wrong"))
 }
 
 const NO_MAIL: &str = "there is no header field";
 
-/// A folder in which three documents fail, one of them in a mailbox.
+/// A folder with three documents that cannot be imported, one of them in a mailbox.
 fn tree() -> Tree {
     let mailbox = format!(
         "From ada@example.org Mon Jan  6 10:00:00 2025\n{}\nFrom ada@example.org Mon Jan  6 10:00:00 2025\nno mail\n\n",
@@ -47,13 +47,16 @@ fn tree() -> Tree {
 fn only_what_failed_is_read_again() {
     let (fake, tree) = (Fake::start(), tree());
     assert_eq!(counts(&fake.import(tree.path())).0, [4, 0, 0, 0, 3]);
-    let (told, dataset) = errors(&fake);
-    assert_eq!(told.len(), 3);
+    let (failures, dataset) = errors(&fake);
+    assert_eq!(failures.len(), 3);
     assert_eq!(
-        [&told[0], &told[2]],
+        [&failures[0], &failures[2]],
         [&format!("a/bad.eml: {NO_MAIL}"), &format!("b/c/worse.eml: {NO_MAIL}")]
     );
-    assert!(told[1].starts_with("b/box.mbox/") && told[1].ends_with(&format!(".eml: {NO_MAIL}")), "{told:?}");
+    assert!(
+        failures[1].starts_with("b/box.mbox/") && failures[1].ends_with(&format!(".eml: {NO_MAIL}")),
+        "{failures:?}"
+    );
     assert_eq!(
         dataset,
         Dataset {
@@ -66,7 +69,7 @@ fn only_what_failed_is_read_again() {
         }
     );
 
-    // Nothing is better yet: nothing is written, and only the three are opened, and the mailbox itself.
+    // Nothing is repaired yet: the retry writes nothing, and opens only the three documents and the mailbox.
     fake.writes();
     let again = retry(&fake, tree.path());
     assert_eq!((counts(&again).0, again.opened), ([0, 0, 0, 4, 3], 4));
@@ -81,7 +84,7 @@ fn only_what_failed_is_read_again() {
     assert_eq!(fake.field("a/bad.eml", "subject").as_deref(), Some("mended"));
     assert_eq!(fake.field("a/good.eml", "subject").as_deref(), Some("good"));
     assert_eq!(errors(&fake).0.len(), 2);
-    // The whole import finds the rest.
+    // A complete import finds the other changes.
     assert_eq!(counts(&fake.import(tree.path())).0, [1, 1, 1, 3, 2]);
     let fresh = Fake::start();
     fresh.import(tree.path());
@@ -120,7 +123,7 @@ fn a_retry_needs_a_whole_import_before_it() {
     assert_eq!(fake.ids(), Vec::<String>::new());
 }
 
-/// What a run tells of failures.
+/// Collects the failures that a run reports.
 #[derive(Default)]
 struct Failures(Vec<String>);
 
@@ -133,7 +136,7 @@ impl Progress for Failures {
 }
 
 #[test]
-fn the_server_is_held_against_the_source() {
+fn verification_compares_the_server_with_the_source() {
     let (fake, tree) = (Fake::start(), tree());
     tree.write("a/data.json", "{\"x\": 1}");
     fake.import(tree.path());
@@ -157,7 +160,7 @@ fn the_server_is_held_against_the_source() {
     tree.write("z/new.eml", mail("new", "n"));
     tree.remove("b/box.mbox");
     let before = fake.state().clone();
-    let (summary, told) = verify(&fake);
+    let (summary, failures) = verify(&fake);
     for expected in [
         "a/good.eml: the field subject differs at the server",
         "a/data.json: the server has a field json.more, the source does not",
@@ -165,9 +168,13 @@ fn the_server_is_held_against_the_source() {
         "z/new.eml: the server does not have it",
         "b/box.mbox: the server has it, the source does not",
     ] {
-        assert!(told.iter().any(|line| line == expected), "{expected}: {told:?}");
+        assert!(failures.iter().any(|line| line == expected), "{expected}: {failures:?}");
     }
-    assert_eq!((summary.unchanged, summary.added + summary.updated + summary.removed), (0, 0), "{told:?}");
+    assert_eq!(
+        (summary.unchanged, summary.added + summary.updated + summary.removed),
+        (0, 0),
+        "{failures:?}"
+    );
     assert_eq!(fake.state().keys, before.keys);
     assert_eq!(fake.state().versions, before.versions);
 }

@@ -105,7 +105,7 @@ impl Progress for Display {
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {
-        self.time_left = pace.rest;
+        self.time_left = pace.remaining;
         self.show_position(path);
     }
     fn forecast(&mut self, forecast: &Forecast) {

@@ -274,7 +274,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
 /// Prints what the run read from the cache and stored in it, if there is a cache.
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
-    if let Some(why) = &cache.aside {
+    if let Some(why) = &cache.disabled_reason {
         eprintln!("the cache stands aside: {}", safe(why));
     }
     eprintln!(

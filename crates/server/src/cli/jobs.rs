@@ -389,14 +389,14 @@ fn print_dataset(dataset: &datasets::Dataset, is_json: bool) {
     let mut line =
         format!("{}: {documents} documents in {containers} containers, {failed} failed", safe(name));
     if running.is_some() {
-        let number = |name| dataset.told(name).and_then(|text| text.parse::<u64>().ok());
+        let number = |name| dataset.report_value(name).and_then(|text| text.parse::<u64>().ok());
         line += ", an import runs";
         if let (Some(done), Some(listed)) = (number("done"), number("listed")) {
             line += &progress_text(
                 done,
                 listed,
                 number("remaining_milliseconds"),
-                dataset.told("path").unwrap_or_default(),
+                dataset.report_value("path").unwrap_or_default(),
             );
         }
     } else if *interrupted {

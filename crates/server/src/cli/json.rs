@@ -83,16 +83,16 @@ pub fn print_forecast(forecast: &Forecast) {
 
 /// Creates the line with the progress of a run.
 pub fn pace_line(pace: &Pace) -> Line {
-    let Pace { listed, done, read, bytes_read, to_read, rest } = *pace;
+    let Pace { listed, done, read, bytes_read, to_read, remaining } = *pace;
     let mut line = Line::event("progress");
-    let rest_ms = rest.map(|rest| u64::try_from(rest.as_millis()).unwrap_or(u64::MAX));
+    let remaining_ms = remaining.map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX));
     for (name, number) in [
         ("listed", Some(listed)),
         ("done", Some(done)),
         ("read", Some(read)),
         ("bytes_read", Some(bytes_read)),
         ("to_read", to_read),
-        ("remaining_milliseconds", rest_ms),
+        ("remaining_milliseconds", remaining_ms),
     ] {
         if let Some(number) = number {
             line = line.number(name, number);
@@ -178,7 +178,7 @@ fn cache_counts(cache: &CacheCounts) -> Value {
     ] {
         counts.insert(name.to_owned(), number.into());
     }
-    if let Some(why) = &cache.aside {
+    if let Some(why) = &cache.disabled_reason {
         counts.insert("aside".to_owned(), why.as_str().into());
     }
     Value::Object(counts)

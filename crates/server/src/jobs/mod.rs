@@ -126,7 +126,7 @@ impl Service {
                 continue;
             }
             self.save(&mut state);
-            let wakes = state.board.wakes_ms().filter(|at| *at > now);
+            let wakes = state.board.next_wake_ms().filter(|at| *at > now);
             let sleep = wakes.map_or(SLEEP_MAX, |at| Duration::from_millis(at - now).min(SLEEP_MAX));
             state = self.changed.wait_timeout(state, sleep).expect("nothing panics that holds it").0;
         }

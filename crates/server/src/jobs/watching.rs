@@ -32,21 +32,21 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 impl Service {
     /// Begins to watch the folders of all jobs that ask to be watched and are not watched yet.
     pub(super) fn watch(self: &Arc<Self>, state: &mut State) {
-        for (name, source) in state.board.watched() {
+        for (name, source) in state.board.watched_folders() {
             let key = (name.clone(), source.clone());
             if state.watched.contains(&key) {
                 continue;
             }
             if state.watched.len() >= WATCHED_MAX {
                 let text = format!("too many watched jobs: expected at most {WATCHED_MAX}");
-                state.board.watching(&name, Some(text));
+                state.board.set_watch_error(&name, Some(text));
                 continue;
             }
             let service = self.clone();
             let run = move || service.keep_watching(&name, &source);
             match std::thread::Builder::new().name("jobs-watch".to_owned()).spawn(run) {
                 Ok(_) => drop(state.watched.insert(key)),
-                Err(error) => state.board.watching(&key.0, Some(error.to_string())),
+                Err(error) => state.board.set_watch_error(&key.0, Some(error.to_string())),
             }
         }
     }
@@ -54,13 +54,13 @@ impl Service {
     fn keep_watching(&self, name: &str, source: &str) {
         while self.still_watches(name, source) {
             let watched = Folders::watch(Path::new(source)).and_then(|mut folders| {
-                self.lock().board.watching(name, None);
+                self.lock().board.set_watch_error(name, None);
                 self.report_change(name);
                 folders.follow(&|| self.report_change(name), &|| self.still_watches(name, source))
             });
             match watched {
                 Ok(()) => return,
-                Err(error) => self.lock().board.watching(name, Some(error.to_string())),
+                Err(error) => self.lock().board.set_watch_error(name, Some(error.to_string())),
             }
             std::thread::sleep(RETRY_PAUSE);
         }
@@ -69,7 +69,7 @@ impl Service {
     /// False when the job must not be watched any more. Then removes the job from the set of watched jobs.
     fn still_watches(&self, name: &str, source: &str) -> bool {
         let mut state = self.lock();
-        let is_wanted = state.board.watched().iter().any(|(n, s)| n == name && s == source);
+        let is_wanted = state.board.watched_folders().iter().any(|(n, s)| n == name && s == source);
         if !is_wanted {
             state.watched.remove(&(name.to_owned(), source.to_owned()));
         }
@@ -77,7 +77,7 @@ impl Service {
     }
 
     fn report_change(&self, name: &str) {
-        self.lock().board.stir(name, now_ms());
+        self.lock().board.note_folder_change(name, now_ms());
         self.changed.notify_all();
     }
 }

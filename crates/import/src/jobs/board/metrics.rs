@@ -1,4 +1,4 @@
-//! The jobs as figures in Prometheus's text format.
+//! The metrics of all jobs in Prometheus's text format.
 
 use super::requests::{RequestTotals, Sums};
 use super::{Board, Totals};
@@ -17,7 +17,7 @@ const COUNTED_OF_CACHE: [(&str, &str); 3] =
 type Series = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
 impl Totals {
-    /// Adds a run with this outcome.
+    /// Adds a run with this outcome and the numbers in its summary.
     pub(super) fn add(&mut self, outcome: &str, summary: Option<&Map<String, Value>>) {
         *self.outcomes.entry(outcome.to_owned()).or_default() += 1;
         let Some(summary) = summary else { return };
@@ -32,13 +32,13 @@ impl Totals {
         }
     }
 
-    /// The sums in the form in which they are saved.
+    /// The sums as JSON, for [`Totals::restore`].
     pub(super) fn save(&self) -> Value {
         let requests = self.requests.save();
         serde_json::json!({"outcomes": self.outcomes, "counted": self.counted, "requests": requests})
     }
 
-    /// The sums from what [`Totals::save`] returned. Any other value gives empty sums.
+    /// Reads what [`Totals::save`] returned. Any other value gives empty sums.
     pub(super) fn restore(saved: &Value) -> Totals {
         let numbers = |of: &Value| -> BTreeMap<String, u64> {
             let pairs = of.as_object().into_iter().flatten();
@@ -53,7 +53,8 @@ impl Totals {
 }
 
 impl Board {
-    /// All figures in Prometheus's text format (0.0.4). The documents of a run are counted when the run has ended by itself.
+    /// All metrics in Prometheus's text format (0.0.4). The documents of a run are counted when the run has reported
+    /// its summary.
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         let alone = |n: f64| vec![(String::new(), n)];
@@ -64,7 +65,7 @@ impl Board {
             ("memory_budget_bytes", "gauge", "what all jobs together may hold", alone(budget)),
             ("memory_held_bytes", "gauge", "what they hold", alone(held)),
             ("running", "gauge", "1 while the job runs", self.each(|job| f64::from(job.running.is_some()))),
-            ("waiting", "gauge", "1 while a run waits", self.each(|job| f64::from(job.wanted.is_some()))),
+            ("waiting", "gauge", "1 while a run waits", self.each(|job| f64::from(job.queued.is_some()))),
             ("paused", "gauge", "1 while the job is paused", self.each(|job| f64::from(job.is_paused))),
             (
                 "failures",

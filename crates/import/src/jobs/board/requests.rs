@@ -1,18 +1,18 @@
-//! [`RequestTotals`]: the HTTP requests of a job's runs, by method, host and class of status.
+//! [`RequestTotals`]: counts the HTTP requests of a job's runs by method, host and class of status.
 
 use crate::requests::OTHERS;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Maximum number of rows of a job. Requests beyond them are counted with the host [`OTHERS`], in one row for each method
-/// and class.
+/// Maximum number of rows of a job. Requests to further hosts are counted with the host [`OTHERS`], in one row for each
+/// method and class of status.
 const ROWS_MAX: usize = 64;
-/// Maximum number of bytes of a method and of a host. Longer ones are counted as [`OTHERS`].
+/// Maximum number of bytes of a method and of a host. Longer names are counted as [`OTHERS`].
 const NAME_BYTES_MAX: usize = 256;
-/// Maximum number of rows of one run that are read.
+/// Maximum number of rows that are read of a run's summary.
 const ROWS_OF_RUN_MAX: usize = 1024;
 
-/// Method, host and class of status (`2xx`; `none` when there was no answer).
+/// Method, host and class of status (`2xx`; `none` when there was no response).
 type Key = [String; 3];
 
 /// The sums of a row.
@@ -21,16 +21,16 @@ pub(super) struct Sums {
     pub(super) requests: u64,
     pub(super) sent_bytes: u64,
     pub(super) received_bytes: u64,
-    /// Until the heads of the answers.
+    /// Time from each request to the head of its response.
     pub(super) seconds: f64,
 }
 
-/// See the module.
+/// The sums of a job, by method, host and class of status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestTotals(BTreeMap<Key, Sums>);
 
 impl RequestTotals {
-    /// Adds `requests` of a run's last line. Anything that is no list of requests adds nothing.
+    /// Adds the `requests` of a run's summary. A value that is not a list of requests adds nothing.
     pub(super) fn add(&mut self, requests: &Value) {
         for row in requests.as_array().into_iter().flatten().take(ROWS_OF_RUN_MAX) {
             let name = |what: &str| {
@@ -47,7 +47,7 @@ impl RequestTotals {
     fn put(&mut self, mut key: Key, more: Sums) {
         if self.0.len() >= ROWS_MAX && !self.0.contains_key(&key) {
             key[1] = OTHERS.to_owned();
-            // Each job sends a few methods. More of them are no reason to keep more rows.
+            // A job uses few methods. Many methods are counted together as well.
             if self.0.len() >= ROWS_MAX * 2 && !self.0.contains_key(&key) {
                 key[0] = OTHERS.to_owned();
             }
@@ -65,14 +65,14 @@ impl RequestTotals {
             (format!(",method=\"{method}\",host=\"{host}\",status=\"{class}\""), *sums)
         })
     }
-    /// The sums in the form in which they are saved.
+    /// The sums as JSON, for [`RequestTotals::restore`].
     pub(super) fn save(&self) -> Value {
         let row = |(key, sums): (&Key, &Sums)| {
             json!([key, [sums.requests, sums.sent_bytes, sums.received_bytes], sums.seconds])
         };
         self.0.iter().map(row).collect()
     }
-    /// The sums from what [`RequestTotals::save`] returned. Any other value gives empty sums.
+    /// Reads what [`RequestTotals::save`] returned. Any other value gives empty sums.
     pub(super) fn restore(saved: &Value) -> RequestTotals {
         let mut totals = RequestTotals::default();
         for row in saved.as_array().into_iter().flatten().take(ROWS_OF_RUN_MAX) {
@@ -98,12 +98,12 @@ fn sums(row: &Value) -> Sums {
     }
 }
 
-/// A counter never falls, so a negative number is nothing.
+/// Reads a number of seconds. A counter must never decrease, so a negative number counts as 0.
 fn seconds(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0).max(0.0)
 }
 
-/// A text as the value of a label.
+/// Escapes a text for the value of a Prometheus label.
 fn label(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_added_up_by_class_and_survive_being_saved() {
+    fn requests_are_summed_by_class_and_survive_saving() {
         let mut totals = RequestTotals::default();
         for (host, status) in
             [("s3.test", 200), ("s3.test", 206), ("s3.test", 404), ("s3.test", 0), ("a\"\\\nb", 9999)]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_requests_is_nothing_and_the_rows_are_bounded() {
+    fn an_invalid_list_of_requests_is_empty_and_the_rows_are_limited() {
         let mut totals = RequestTotals::default();
         for odd in [json!(null), json!("x"), json!({"requests": 1}), json!([])] {
             totals.add(&odd);

@@ -28,7 +28,7 @@ fn started(actions: &[Action]) -> Vec<&str> {
 }
 
 #[test]
-fn jobs_start_by_priority_as_far_as_memory_goes_and_never_twice() {
+fn jobs_start_by_priority_within_memory_and_never_twice() {
     let mut board = board(16 + 24 * 2 + 3, 9, &[("a", ""), ("b", ",\"priority\":5"), ("c", "")]);
     ["a", "b", "c"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
     assert_eq!(started(&board.tick(1)), ["b", "a"]);
@@ -47,7 +47,7 @@ fn jobs_start_by_priority_as_far_as_memory_goes_and_never_twice() {
 }
 
 #[test]
-fn memory_is_lent_in_turn_and_those_who_wait_for_one_another_make_room() {
+fn memory_is_lent_in_order_and_a_deadlock_of_waiting_jobs_is_broken() {
     let mut board = board(16 + 24 * 2 + 50, 9, &[("a", ""), ("b", ""), ("c", "")]);
     ["a", "b"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
     board.tick(1);
@@ -76,23 +76,23 @@ fn memory_is_lent_in_turn_and_those_who_wait_for_one_another_make_room() {
 }
 
 #[test]
-fn triggers_pauses_and_ends() {
+fn jobs_are_triggered_paused_and_ended() {
     let mut board = board(512, 9, &[("a", r#","every":"10s""#), ("d", "")]);
-    assert_eq!(board.wakes_ms(), Some(0));
+    assert_eq!(board.next_wake_ms(), Some(0));
     assert_eq!(started(&board.tick(0)), ["a"]);
     assert_eq!(board.pause("a").unwrap(), [Action::Stop("a".into())]);
     assert!(board.pause("a").unwrap().is_empty());
     assert_eq!(board.show("a").unwrap()["state"], "paused");
     assert_eq!(board.resume("a").unwrap(), [Action::Continue("a".into())]);
     board.ended("a", Some(0), 4_000);
-    assert_eq!((board.tick(9_999), board.wakes_ms()), (vec![], Some(10_000)));
+    assert_eq!((board.tick(9_999), board.next_wake_ms()), (vec![], Some(10_000)));
     assert_eq!(started(&board.tick(10_000)), ["a"]);
     // Each time the job breaks off, it begins again after a longer pause.
     board.ended("a", Some(1), 11_000);
-    assert_eq!((started(&board.tick(11_999)), board.wakes_ms()), (vec![], Some(12_000)));
+    assert_eq!((started(&board.tick(11_999)), board.next_wake_ms()), (vec![], Some(12_000)));
     assert_eq!(started(&board.tick(12_000)), ["a"]);
     board.ended("a", None, 12_000);
-    assert_eq!(board.wakes_ms(), Some(14_000));
+    assert_eq!(board.next_wake_ms(), Some(14_000));
     assert!(board.cancel("a").unwrap().is_empty());
     // Too many deletions: the board reports that, and does not try again before the job is due.
     board.run("d", Work::Import).unwrap();
@@ -114,7 +114,7 @@ fn triggers_pauses_and_ends() {
 }
 
 #[test]
-fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
+fn setting_the_clock_neither_delays_nor_repeats_jobs() {
     const DAY: u64 = 86_400_000;
     // Half past midnight, whatever the zone of this machine is: cron asks for each minute.
     let begin = 20_000 * DAY;
@@ -127,7 +127,7 @@ fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
     board.run("d", Work::Import).unwrap();
     assert_eq!(started(&board.tick(begin + 2)), ["d"]);
     board.ended("d", Some(1), begin + 1000);
-    board.stir("b", begin + 1000);
+    board.note_folder_change("b", begin + 1000);
     assert_eq!(board.tick(begin + 1000), []);
     // The clock goes back by a day: what was due in 1 s, 2 s, 9 s and within a minute is still due then.
     let now = begin + 1000 - DAY;
@@ -148,7 +148,7 @@ fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
 }
 
 #[test]
-fn a_forecast_is_told_beside_what_was_done() {
+fn a_forecast_is_shown_beside_the_progress() {
     let mut board = board(256, 9, &[("a", "")]);
     board.run("a", Work::Import).unwrap();
     board.tick(1);
@@ -184,7 +184,7 @@ fn sources_are_limited_and_datasets_are_not_shared() {
 }
 
 #[test]
-fn what_is_saved_goes_on() {
+fn saved_jobs_continue_after_a_restart() {
     let mut board = board(512, 9, &[("a", r#","every":"10s""#), ("b", ""), ("c", "")]);
     board.tick(5);
     board.pause("b").unwrap();
@@ -205,7 +205,7 @@ fn what_is_saved_goes_on() {
 fn figures_add_up_over_runs_and_outlive_the_service() {
     let mut first = board(256, 9, &[("a", ""), ("b", "")]);
     let summary = |text: &str| Report::Summary(serde_json::from_str(text).unwrap());
-    for (i, told) in [
+    for (i, counts) in [
         r#"{"added":5,"failed":1,"bytes_read":100,"cache":{"hits":2,"misses":3}}"#,
         r#"{"added":2,"failed":"odd","bytes_read":18446744073709551615}"#,
     ]
@@ -214,11 +214,11 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
     {
         first.run("a", Work::Import).unwrap();
         first.tick(i as u64 * 10 + 1);
-        first.report("a", summary(told));
+        first.report("a", summary(counts));
         first.report("a", Report::Failed("x".into(), "bad".into()));
         first.ended("a", Some(0), i as u64 * 10 + 2);
     }
-    // A run that stops tells its requests, too. Each job has its own rows.
+    // A stopped run reports its requests, too. Each job has its own rows.
     let requests = |status: u64| {
         json!([{"method": "GET", "host": "s3.test", "status": status, "requests": 2, "received_bytes": 7,
                 "seconds": 0.5}])
@@ -261,29 +261,29 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
 #[test]
 fn a_folder_that_changed_is_imported_when_it_is_quiet() {
     let mut board = board(256, 9, &[("a", r#","watch":"2s""#), ("b", "")]);
-    assert_eq!(board.watched(), [("a".to_owned(), "/s/a".to_owned())]);
-    board.stir("a", 1000);
-    board.stir("b", 1000);
-    assert_eq!((board.wakes_ms(), board.tick(2999)), (Some(3000), vec![]));
-    board.stir("a", 2999);
-    assert_eq!((board.tick(4998), board.wakes_ms()), (vec![], Some(4999)));
+    assert_eq!(board.watched_folders(), [("a".to_owned(), "/s/a".to_owned())]);
+    board.note_folder_change("a", 1000);
+    board.note_folder_change("b", 1000);
+    assert_eq!((board.next_wake_ms(), board.tick(2999)), (Some(3000), vec![]));
+    board.note_folder_change("a", 2999);
+    assert_eq!((board.tick(4998), board.next_wake_ms()), (vec![], Some(4999)));
     assert_eq!(started(&board.tick(4999)), ["a"]);
     // A change while the job runs counts for the next run.
-    board.stir("a", 5000);
+    board.note_folder_change("a", 5000);
     assert_eq!(board.tick(9000), []);
     board.ended("a", Some(0), 9001);
     assert_eq!(started(&board.tick(9001)), ["a"]);
     board.ended("a", Some(0), 9002);
-    assert_eq!((board.tick(20_000), board.wakes_ms()), (vec![], None));
+    assert_eq!((board.tick(20_000), board.next_wake_ms()), (vec![], None));
     // A folder that is never quiet is imported too.
     let mut now = 30_000;
     while started(&board.tick(now)).is_empty() {
-        board.stir("a", now);
+        board.note_folder_change("a", now);
         now += 500;
         assert!(now < 60_000);
     }
     assert_eq!(now, 30_000 + 2000 * QUIET_TIMES_MAX);
-    board.watching("a", Some("why".to_owned()));
+    board.set_watch_error("a", Some("why".to_owned()));
     assert_eq!(
         (&board.show("a").unwrap()["watch"], board.show("b").unwrap().get("watch")),
         (&"why".into(), None)

@@ -1,9 +1,9 @@
-//! Batches that were not taken. They are sent again, in parts if a document is to blame.
+//! Sends batches again that were not accepted: in halves if a document is the cause.
 //!
-//! The server's answer decides. 400, 409 and 413 are about the documents, so the batch is halved. 401, 403 and 404 are
-//! about the collection, and end the run. Every other failure may pass, so the sink waits, with pauses that double, up to
-//! the target's patience. If a server fails again and again on a batch, and takes a message without documents, then a
-//! document is to blame too.
+//! The HTTP status decides. 400, 409, 413 and 422 are about the documents, so the batch is halved. 401, 403, 404, 405
+//! and 415 are about the collection, and end the run. Every other failure may pass, so the batch is sent again after a
+//! pause. The pause doubles with each attempt. After the target's patience the run fails. If the server fails
+//! repeatedly on a batch but accepts a message without documents, a document is assumed to be the cause.
 
 use super::request::Answer;
 use super::{Batch, Solr};
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 /// The pause before a batch is sent again for the first time. It doubles with each further attempt.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest pause before a batch is sent again.
+/// Maximum pause before a batch is sent again.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// After this number of failures the sink asks whether the documents are to blame.
+/// After each further number of failures the sink checks whether the server accepts a message without documents.
 const FAILURES_UNTIL_PROBE: u32 = 4;
 
 /// The result of sending one message.
 enum Verdict {
-    Taken,
+    Accepted,
     /// The server refused the message because of its documents.
     Refused(String),
     /// The server may accept the message later.
@@ -32,7 +32,7 @@ enum Verdict {
 
 /// The end of all attempts to send one message.
 enum Sent {
-    Taken,
+    Accepted,
     /// The server refused the message because of its documents.
     Refused(String),
 }
@@ -44,7 +44,9 @@ impl Solr {
         let whole = 0..batch.steps.len();
         let mut parts = vec![whole];
         while let Some(part) = parts.pop() {
-            let Sent::Refused(reason) = self.send_until_judged(batch, part.clone(), answer.take())? else {
+            let Sent::Refused(reason) =
+                self.send_until_accepted_or_refused(batch, part.clone(), answer.take())?
+            else {
                 continue;
             };
             if part.len() > 1 {
@@ -52,24 +54,25 @@ impl Solr {
                 parts.extend([middle..part.end, part.start..middle]);
                 continue;
             }
-            let Some((index, was_added)) = batch.steps[part.start].about else {
-                return Err(self.refused(format!("a delete was refused: {reason}")));
+            let Some((index, was_added)) = batch.steps[part.start].put else {
+                let id = &batch.steps[part.start].id;
+                return Err(self.refused(format!("the delete of {id:?} was refused: {reason}")));
             };
-            // When the collection refuses an update, it keeps the document that the update was to replace.
-            self.rejected.push(Rejected { index, reason, was_added, stays: !was_added });
+            // When the collection refuses an update, it keeps the old document.
+            self.rejected.push(Rejected { index, reason, was_added, old_document_remains: !was_added });
         }
         Ok(())
     }
 
     /// Commits the documents that were put, so that every search sees them.
     pub(super) fn commit(&mut self) -> Result<(), ImportError> {
-        match self.repeat(None, &mut |_| b"<commit/>".to_vec(), 0)? {
-            Sent::Taken => Ok(()),
+        match self.send_repeatedly(None, &mut |_| b"<commit/>".to_vec(), 0)? {
+            Sent::Accepted => Ok(()),
             Sent::Refused(reason) => Err(self.refused(reason)),
         }
     }
 
-    fn send_until_judged(
+    fn send_until_accepted_or_refused(
         &mut self,
         batch: &Batch,
         part: Range<usize>,
@@ -77,11 +80,15 @@ impl Solr {
     ) -> Result<Sent, ImportError> {
         let envelope = self.envelope();
         let documents = part.len();
-        self.repeat(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
+        self.send_repeatedly(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
     }
 
-    /// Sends the message until it is accepted, or refused because of its documents. Returns the reason of a refusal.
-    fn repeat(
+    /// Sends the message until it is accepted, or refused because of its documents. `answer`: the answer to the first
+    /// attempt, if it was sent already. `documents`: the number of documents in the message.
+    ///
+    /// # Errors
+    /// When the collection refuses all messages, or does not accept this message within the target's patience.
+    fn send_repeatedly(
         &mut self,
         mut answer: Option<Answer>,
         message: &mut dyn FnMut(u32) -> Vec<u8>,
@@ -89,23 +96,22 @@ impl Solr {
     ) -> Result<Sent, ImportError> {
         let (begun, mut pause) = (Instant::now(), PAUSE_FIRST);
         for failures in 1u32.. {
-            let said = answer.take().unwrap_or_else(|| self.client.send(message(failures)));
-            let reason = match self.judge(said)? {
-                Verdict::Taken => return Ok(Sent::Taken),
+            let latest = answer.take().unwrap_or_else(|| self.client.send(message(failures)));
+            let reason = match self.classify(latest)? {
+                Verdict::Accepted => return Ok(Sent::Accepted),
                 Verdict::Refused(reason) => return Ok(Sent::Refused(reason)),
                 Verdict::Failed(reason) => reason,
             };
-            if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.takes_others()? {
+            if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.accepts_other_messages()? {
                 return Ok(Sent::Refused(reason));
             }
             if begun.elapsed() >= self.target.patience {
-                return Err(
-                    self.refused(format!("{reason}; tried {failures} times, the next run goes on from here"))
-                );
+                return Err(self
+                    .refused(format!("{reason}; tried {failures} times, the next run continues from here")));
             }
             self.client.next_server();
             let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
-            self.notices.tell(&format!(
+            self.notices.notify(&format!(
                 "{} does not take documents ({reason}); sent again in {:.1} s",
                 self.client.shown(),
                 pause_now.as_secs_f64()
@@ -117,18 +123,18 @@ impl Solr {
     }
 
     /// True when the server accepts a message without a document: the delete of a document that cannot exist.
-    fn takes_others(&mut self) -> Result<bool, ImportError> {
+    fn accepts_other_messages(&mut self) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
-        envelope.step(Kind::Delete, &mut probe);
+        envelope.begin_change(Kind::Delete, &mut probe);
         update::delete(&mut probe, &format!("{}:\u{fffd}", self.dataset));
         envelope.end(&mut probe);
-        let said = self.client.send(probe);
-        Ok(matches!(self.judge(said)?, Verdict::Taken))
+        let answer = self.client.send(probe);
+        Ok(matches!(self.classify(answer)?, Verdict::Accepted))
     }
 
-    fn judge(&self, answer: Answer) -> Result<Verdict, ImportError> {
+    fn classify(&self, answer: Answer) -> Result<Verdict, ImportError> {
         match answer {
-            Ok((200..300, _)) => Ok(Verdict::Taken),
+            Ok((200..300, _)) => Ok(Verdict::Accepted),
             Ok((status @ (400 | 409 | 413 | 422), text)) => Ok(Verdict::Refused(format!("{status}: {text}"))),
             Ok((status @ (401 | 403 | 404 | 405 | 415), text)) => {
                 Err(self.refused(format!("{status}: {text}")))

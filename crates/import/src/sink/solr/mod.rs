@@ -1,9 +1,10 @@
-//! [`Solr`]: a collection. It is sent batches of whole documents.
+//! [`Solr`]: sends documents to a collection of Solr, in batches.
 //!
-//! A batch is streamed while it is made, and kept until the collection has taken it. Up to [`BATCHES_UNDER_WAY_MAX`]
-//! batches wait for their answers. Each document has a key. So a batch that is sent twice puts each document once. A
-//! batch that is not taken is sent again with growing pauses ([`attempts`]). A refused batch is cut in
-//! halves until the guilty document is found. That document is returned as rejected.
+//! A batch is streamed while it is filled, and kept until the collection has accepted it. Up to
+//! [`BATCHES_UNDER_WAY_MAX`] batches wait for their answers. Each document has a key, so a batch that is sent twice
+//! puts each document once. A batch that is not accepted is sent again with growing pauses ([`attempts`]). A batch that
+//! is refused because of its documents is halved until the refused document is found. That document is returned as
+//! rejected.
 
 mod attempts;
 mod request;
@@ -24,7 +25,7 @@ pub const BATCH_BYTES_MAX: usize = 1 << 20;
 pub const BATCH_DOCUMENTS_MAX: usize = 1000;
 /// Maximum number of batches whose responses are awaited, besides the batch that is being filled.
 pub const BATCHES_UNDER_WAY_MAX: usize = 2;
-/// Bytes that are gathered before the connection gets them as one chunk.
+/// Bytes that are buffered before they are sent as one chunk.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// A put or a delete in a batch.
@@ -32,8 +33,8 @@ const CHUNK_BYTES: usize = 16 << 10;
 struct Step {
     kind: Kind,
     bytes: Range<usize>,
-    /// For a put: the position in the container, and whether it is an addition.
-    about: Option<(usize, bool)>,
+    /// For a put: the document's position in the container, and whether the document is new. `None` for a delete.
+    put: Option<(usize, bool)>,
     id: String,
 }
 
@@ -45,11 +46,11 @@ struct Batch {
 }
 
 impl Batch {
-    /// The steps as one message.
+    /// The message with these steps of the batch.
     fn message(&self, steps: Range<usize>, mut envelope: Envelope) -> Vec<u8> {
         let mut message = Vec::with_capacity(self.bytes.len() / 2);
         for step in &self.steps[steps] {
-            envelope.step(step.kind, &mut message);
+            envelope.begin_change(step.kind, &mut message);
             message.extend_from_slice(&self.bytes[step.bytes.clone()]);
         }
         envelope.end(&mut message);
@@ -58,23 +59,23 @@ impl Batch {
 }
 
 /// The batch that is being filled. Its first chunks are sent already.
-struct Making {
+struct OpenBatch {
     batch: Batch,
     envelope: Envelope,
     pending: Pending,
     chunk: Vec<u8>,
 }
 
-/// A collection.
+/// A collection of Solr.
 pub(super) struct Solr {
     client: Client,
     target: SolrTarget,
     dataset: String,
     notices: Notices,
-    making: Option<Making>,
-    under_way: VecDeque<(Batch, Pending)>,
-    /// Keys of all documents whose changes are not accepted yet. A document is changed again only after its last change
-    /// was accepted.
+    open_batch: Option<OpenBatch>,
+    in_flight: VecDeque<(Batch, Pending)>,
+    /// Keys of all documents with a change that is not accepted yet. A further change of such a document waits until
+    /// its last change is accepted, because batches may be accepted in another order.
     ids: HashSet<String>,
     rejected: Vec<Rejected>,
 }
@@ -88,8 +89,8 @@ impl Solr {
             target: target.clone(),
             dataset: dataset.to_owned(),
             notices,
-            making: None,
-            under_way: VecDeque::new(),
+            open_batch: None,
+            in_flight: VecDeque::new(),
             ids: HashSet::new(),
             rejected: Vec::new(),
         })
@@ -99,61 +100,69 @@ impl Solr {
         Envelope::new(Some(self.target.commit_within))
     }
 
-    /// Adds a step. `write` writes its element.
+    /// Adds a step to the open batch. `write` appends the step's element.
     fn step(
         &mut self,
         kind: Kind,
         id: String,
-        about: Option<(usize, bool)>,
+        put: Option<(usize, bool)>,
         write: impl FnOnce(&mut Vec<u8>, &str),
     ) -> Result<(), ImportError> {
         if self.ids.contains(&id) {
             self.settle_all()?;
         }
-        if self.making.is_none() {
-            while self.under_way.len() >= BATCHES_UNDER_WAY_MAX {
+        if self.open_batch.is_none() {
+            while self.in_flight.len() >= BATCHES_UNDER_WAY_MAX {
                 self.settle_oldest()?;
             }
             let (envelope, pending) = (self.envelope(), self.client.begin());
-            self.making = Some(Making { batch: Batch::default(), envelope, pending, chunk: Vec::new() });
+            self.open_batch =
+                Some(OpenBatch { batch: Batch::default(), envelope, pending, chunk: Vec::new() });
         }
-        let making = self.making.as_mut().expect("just begun");
-        making.envelope.step(kind, &mut making.chunk);
-        let from = making.batch.bytes.len();
-        write(&mut making.batch.bytes, &id);
-        making.chunk.extend_from_slice(&making.batch.bytes[from..]);
-        making.batch.steps.push(Step { kind, bytes: from..making.batch.bytes.len(), about, id: id.clone() });
+        let open_batch = self.open_batch.as_mut().expect("just begun");
+        open_batch.envelope.begin_change(kind, &mut open_batch.chunk);
+        let from = open_batch.batch.bytes.len();
+        write(&mut open_batch.batch.bytes, &id);
+        open_batch.chunk.extend_from_slice(&open_batch.batch.bytes[from..]);
+        open_batch.batch.steps.push(Step {
+            kind,
+            bytes: from..open_batch.batch.bytes.len(),
+            put,
+            id: id.clone(),
+        });
         self.ids.insert(id);
-        if making.chunk.len() >= CHUNK_BYTES {
-            making.pending.push(std::mem::take(&mut making.chunk));
+        if open_batch.chunk.len() >= CHUNK_BYTES {
+            open_batch.pending.push(std::mem::take(&mut open_batch.chunk));
         }
-        if making.batch.bytes.len() >= BATCH_BYTES_MAX || making.batch.steps.len() >= BATCH_DOCUMENTS_MAX {
+        if open_batch.batch.bytes.len() >= BATCH_BYTES_MAX
+            || open_batch.batch.steps.len() >= BATCH_DOCUMENTS_MAX
+        {
             self.close();
         }
         Ok(())
     }
 
-    /// Ends the batch that is being filled.
+    /// Ends the open batch.
     fn close(&mut self) {
-        if let Some(mut making) = self.making.take() {
-            making.envelope.end(&mut making.chunk);
-            making.pending.push(making.chunk);
-            making.pending.end();
-            self.under_way.push_back((making.batch, making.pending));
+        if let Some(mut open_batch) = self.open_batch.take() {
+            open_batch.envelope.end(&mut open_batch.chunk);
+            open_batch.pending.push(open_batch.chunk);
+            open_batch.pending.end();
+            self.in_flight.push_back((open_batch.batch, open_batch.pending));
         }
     }
 
     fn settle_all(&mut self) -> Result<(), ImportError> {
         self.close();
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.settle_oldest()?;
         }
         Ok(())
     }
 
-    /// Waits for the oldest batch, until all of its steps are accepted or refused.
+    /// Waits until all steps of the oldest batch are accepted or refused.
     fn settle_oldest(&mut self) -> Result<(), ImportError> {
-        let Some((batch, pending)) = self.under_way.pop_front() else { return Ok(()) };
+        let Some((batch, pending)) = self.in_flight.pop_front() else { return Ok(()) };
         let answer = pending.answer();
         self.deliver(&batch, answer)?;
         batch.steps.iter().for_each(|step| {

@@ -1,9 +1,9 @@
-//! Update requests. Bodies are streamed while they are made, over connections that are kept.
+//! Update requests to Solr. The body of a request is sent while it is made, over persistent connections.
 //!
-//! The libraries run on a thread of their own. The importer pushes chunks, and waits for answers. The length of a body is
-//! not known in advance, so it is sent in HTTP/1.1's chunks.
+//! The HTTP client runs on a thread of its own. The importer's thread pushes chunks, and waits for answers. The length
+//! of a body is not known in advance, so the body has the chunked transfer coding of HTTP/1.1.
 
-use crate::requests::Begun;
+use crate::requests::SentRequest;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use reqwest::Url;
@@ -16,20 +16,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// How long to wait for a connection.
+/// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for a response after the message is sent. Sending fails if the server accepts no bytes for this
-/// time.
+/// Maximum time from the end of the request to the response. It is also the maximum time for which the server may
+/// accept no bytes of the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// A connection without traffic is tested after this time, and then at these intervals.
+/// TCP keepalive: a connection without traffic is probed after this time, and then at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long an unused connection is kept. Solr's own limit is longer.
+/// Maximum time for which an unused connection is kept. Solr keeps it longer.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// Chunks of a body that wait for the connection.
+/// Maximum number of chunks of a body that wait to be sent.
 const CHUNKS_WAITING_MAX: usize = 8;
-/// Maximum number of bytes of a response that are read, and maximum number of characters of it that are reported.
+/// Maximum number of bytes of a response that are kept.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-const TOLD_CHARS_MAX: usize = 500;
+/// Maximum number of characters of a response that are reported.
+const REPORTED_CHARS_MAX: usize = 500;
 
 /// The HTTP status and the text of a response, or the reason why there is no response.
 pub(super) type Answer = Result<(u16, String), NoAnswer>;
@@ -40,9 +41,9 @@ pub(super) enum NoAnswer {
     /// The library's error with its causes, without the URL.
     #[error("{0}")]
     Http(String),
-    /// The thread of the client ended.
-    #[error("the request was given up")]
-    GivenUp,
+    /// The client's thread ended before the response arrived.
+    #[error("the HTTP client stopped before the server answered")]
+    Stopped,
 }
 
 /// Sends requests to the servers of a collection.
@@ -109,7 +110,7 @@ impl Client {
     /// Begins a request whose body follows in chunks.
     pub(super) fn begin(&self) -> Pending {
         let (body, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
-        let (tell, answer) = oneshot::channel();
+        let (answer_sender, answer) = oneshot::channel();
         let mut url = self.servers[self.server].clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.push("update");
@@ -118,9 +119,9 @@ impl Client {
         let request = self.client.post(url).header("Content-Type", "text/xml; charset=utf-8");
         let sent_bytes = Arc::new(AtomicU64::new(0));
         let request = request.body(reqwest::Body::wrap(Chunks { chunks, sent_bytes: sent_bytes.clone() }));
-        let begun = Begun::new("POST", &self.host(), 0);
+        let sent_request = SentRequest::new("POST", &self.host(), 0);
         self.handle.spawn(async move {
-            let _ = tell.send(ask(request, begun, &sent_bytes).await);
+            let _ = answer_sender.send(send_request(request, sent_request, &sent_bytes).await);
         });
         Pending { body: Some(body), answer }
     }
@@ -135,8 +136,8 @@ impl Client {
 }
 
 impl Pending {
-    /// Adds a chunk to the body. If the request is over already, the chunk is dropped, and the response tells the
-    /// reason.
+    /// Adds a chunk to the body. If the request has failed already, the chunk is dropped: [`Pending::answer`] returns
+    /// the reason.
     pub(super) fn push(&mut self, chunk: Vec<u8>) {
         if let Some(body) = &self.body
             && body.blocking_send(chunk.into()).is_err()
@@ -153,18 +154,22 @@ impl Pending {
     /// Waits for the response.
     pub(super) fn answer(mut self) -> Answer {
         self.end();
-        self.answer.blocking_recv().unwrap_or(Err(NoAnswer::GivenUp))
+        self.answer.blocking_recv().unwrap_or(Err(NoAnswer::Stopped))
     }
 }
 
-async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &AtomicU64) -> Answer {
+async fn send_request(
+    request: reqwest::RequestBuilder,
+    mut sent_request: SentRequest,
+    sent_bytes: &AtomicU64,
+) -> Answer {
     let answered = request.send().await;
-    begun.sends(sent_bytes.load(Relaxed));
+    sent_request.add_sent_bytes(sent_bytes.load(Relaxed));
     let mut response = answered.map_err(failed)?;
     let status = response.status().as_u16();
-    begun.answered(status, response.content_length());
+    sent_request.answered(status, response.content_length());
     let mut text = Vec::new();
-    // The response is read to its end, so that the connection can be used again.
+    // Read the response to its end, so that the connection can be used again.
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         let room = ANSWER_BYTES_MAX.saturating_sub(text.len());
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -172,15 +177,15 @@ async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &At
     Ok((status, message(&text)))
 }
 
-/// Solr's error message in a response, or as much of the response as fits a line.
+/// Solr's error message in a response, or the beginning of a response without such a message, as one line.
 fn message(text: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(text).ok();
-    let said = parsed.as_ref().and_then(|answer| answer.get("error")?.get("msg")?.as_str());
-    let said = said.map_or_else(|| String::from_utf8_lossy(text), Into::into);
-    said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD_CHARS_MAX).collect()
+    let message = parsed.as_ref().and_then(|answer| answer.get("error")?.get("msg")?.as_str());
+    let message = message.map_or_else(|| String::from_utf8_lossy(text), Into::into);
+    message.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REPORTED_CHARS_MAX).collect()
 }
 
-/// The library's error and its causes as a text. The URL is left out, because it may have a password in it.
+/// The text of the library's error and of its causes, without the URL, which may have a password in it.
 fn failed(error: reqwest::Error) -> NoAnswer {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -194,7 +199,7 @@ fn failed(error: reqwest::Error) -> NoAnswer {
     NoAnswer::Http(text)
 }
 
-/// A body that comes piece by piece.
+/// A body whose chunks arrive over a channel.
 struct Chunks {
     chunks: mpsc::Receiver<Bytes>,
     /// Bytes that were given to the connection.
@@ -221,10 +226,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_in_solrs_words() {
+    fn errors_include_solrs_message() {
         let answer = br#"{"responseHeader":{"status":400},"error":{"msg":"ERROR: [doc=x]\n unknown field","code":400}}"#;
         assert_eq!(message(answer), "ERROR: [doc=x] unknown field");
         assert_eq!(message(b"<html>\n no </html>"), "<html> no </html>");
-        assert_eq!(message(&[b'x'; 9000]).len(), TOLD_CHARS_MAX);
+        assert_eq!(message(&[b'x'; 9000]).len(), REPORTED_CHARS_MAX);
     }
 }

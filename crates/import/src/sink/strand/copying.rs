@@ -1,7 +1,8 @@
-//! Copies of documents within a server: [`Copying`], and the keys aside.
+//! Copies of documents within a server: [`Copying`], and the keys of the stash.
 //!
-//! A document that has moved is copied by COPY, and gets the fields of its new place by HSET and HDEL. A document that
-//! loses its place before it is copied is laid aside first, under a key that no reader of the dataset finds.
+//! COPY copies a document that has moved. HSET and HDEL then set the fields that depend on the document's path. A
+//! document that is changed before it is copied is stashed first: COPY copies it to a key that no reader of the dataset
+//! finds.
 
 use super::{Awaited, Strand};
 use crate::ImportError;
@@ -13,13 +14,13 @@ pub(super) struct Copying {
     pub(super) index: usize,
     /// True when the copy replaces a document.
     pub(super) held: bool,
-    /// The fields that only the copy has. With an empty value: the copy does not have this field.
+    /// The fields in which the copy differs from the original. An empty value: the copy does not have the field.
     pub(super) pairs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) key: Vec<u8>,
 }
 
 impl Copying {
-    /// The HSET of the fields that only the copy has.
+    /// The HSET of the fields in which the copy differs.
     pub(super) fn set_fields(&self) -> Vec<Vec<u8>> {
         let mut args = vec![b"HSET".to_vec(), self.key.clone()];
         let set = self.pairs.iter().filter(|(_, value)| !value.is_empty());
@@ -29,10 +30,10 @@ impl Copying {
 }
 
 impl Strand {
-    /// `Sink::copy` for a transaction, whose replies come at the end. So the key's type is asked for first.
-    pub(super) fn copy_at_the_end(&mut self, from: &[u8], copy: Copying) -> Result<(), ImportError> {
-        if !self.may_be_ours(&copy.key)? {
-            self.rejected.push(Rejected::no_hash(copy.index, !copy.held));
+    /// `Sink::copy` in a transaction. The replies arrive only at EXEC, so the key's type is checked before.
+    pub(super) fn copy_in_transaction(&mut self, from: &[u8], copy: Copying) -> Result<(), ImportError> {
+        if !self.is_free_or_hash(&copy.key)? {
+            self.rejected.push(Rejected::not_a_hash(copy.index, !copy.held));
             return Ok(());
         }
         if let Some(transaction) = &mut self.transaction {
@@ -48,14 +49,19 @@ impl Strand {
         self.send(&args, Awaited::Copied(copy))
     }
 
-    /// Handles the reply to COPY: the copy gets its own fields.
+    /// Handles the reply to COPY: sets the fields in which the copy differs.
     pub(super) fn place_copy(&mut self, copy: &Copying, is_copied: bool) -> Result<(), ImportError> {
         let (index, held) = (copy.index, copy.held);
         if !is_copied {
             // The copy failed, so the next run reads the document.
             let reason =
                 "its copy at the server failed: a key of this name exists, or the document was deleted there";
-            self.rejected.push(Rejected { index, reason: reason.to_owned(), was_added: !held, stays: held });
+            self.rejected.push(Rejected {
+                index,
+                reason: reason.to_owned(),
+                was_added: !held,
+                old_document_remains: held,
+            });
             return Ok(());
         }
         self.send(&copy.set_fields(), Awaited::Changed { index, held })?;
@@ -70,13 +76,13 @@ impl Strand {
     pub(super) fn place_key(&self, place: &Place) -> Vec<u8> {
         match place {
             Place::Document(path) => self.key(path),
-            Place::Aside(number) => self.aside_key(*number),
+            Place::Stash(number) => self.stash_key(*number),
         }
     }
 
-    /// The key of a document that is laid aside. It does not begin like the dataset's keys, so no index follows it. It
-    /// is no key of another dataset, because the name of a dataset has no control characters.
-    pub(super) fn aside_key(&self, number: u32) -> Vec<u8> {
+    /// The key with this number in the stash. It does not have the prefix of the dataset's keys, so no index follows
+    /// it. It cannot be a key of another dataset, because the name of a dataset has no control characters.
+    pub(super) fn stash_key(&self, number: u32) -> Vec<u8> {
         [&self.dataset[..], format!("\x01aside:{number}").as_bytes()].concat()
     }
 }

@@ -1,8 +1,8 @@
-//! The bytes of archives: windows on objects, and unpacked streams.
+//! The bytes of archives: ranges of objects, and unpacked streams.
 //!
-//! A [`Window`] is a range of an open object. A reader of a window, and a window in a window, cost nothing. An
-//! [`Unpacking`] is a compressed stream as an object. It is unpacked as far as it is read, into memory first, and then into
-//! a temporary file without a name.
+//! A [`Window`] is a range of an open object. A reader of a window, and a window in a window, copy no bytes. An
+//! [`Unpacking`] is a compressed stream as an object. It unpacks only as far as it is read: first into memory, then
+//! into a temporary file.
 
 use super::budget::Budget;
 use super::limits::RATIO_FREE_BYTES;
@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Maximum number of unpacked bytes that are held in memory. The rest goes to a temporary file.
+/// Maximum number of unpacked bytes in memory. A longer stream is unpacked into a temporary file.
 const MEMORY_BYTES: usize = 4 << 20;
 /// Bytes that are read and unpacked at a time.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -28,7 +28,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// All of the object, with its length now.
+    /// The whole object, with its present length.
     pub(crate) fn whole(object: Rc<dyn Object>) -> io::Result<Window> {
         let len = object.stat()?.size;
         Ok(Window { object, at: 0, len })
@@ -40,10 +40,15 @@ impl Window {
     pub(super) fn part(&self, at: u64, len: u64) -> io::Result<Window> {
         match at.checked_add(len) {
             Some(end) if end <= self.len => Ok(Window { object: self.object.clone(), at: self.at + at, len }),
-            _ => Err(refused("an entry lies beyond its end".to_owned())),
+            _ => {
+                let size = self.len;
+                Err(archive_error(format!(
+                    "an entry has {len} bytes at byte {at}, the archive has only {size} bytes"
+                )))
+            }
         }
     }
-    /// The `len` bytes at `at`, in memory. The caller bounds `len`.
+    /// Reads the `len` bytes at `at` into memory. The caller must bound `len`.
     pub(super) fn bytes(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.part(at, len as u64)?.reader().read_to_end(&mut bytes)?;
@@ -87,9 +92,9 @@ pub(super) struct Unpacking {
     state: RefCell<State>,
     budget: Rc<Budget>,
     packed_bytes: u64,
-    /// The number and the checksum of the unpacked bytes, as the archive says.
+    /// The number and the checksum of the unpacked bytes according to the archive.
     claimed: Option<(u64, u32)>,
-    /// The memory of the spool.
+    /// The memory for the spool.
     _loan: Loan,
 }
 
@@ -107,7 +112,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Makes a decoder that holds `bytes`, after the run may hold them.
+    /// Waits until the run may hold `bytes` of memory, and then makes a decoder that needs them.
     pub(super) fn new<R: Read + 'static>(
         budget: &Budget,
         bytes: u64,
@@ -160,8 +165,12 @@ impl Unpacking {
             if got == 0 {
                 state.reader = None;
                 let found = (state.spool.len(), state.crc.sum());
-                if self.claimed.is_some_and(|claimed| claimed != found) {
-                    return Err(refused("its bytes are not those that the archive says".to_owned()));
+                if let Some(claimed) = self.claimed.filter(|claimed| *claimed != found) {
+                    return Err(archive_error(format!(
+                        "its bytes are not those that the archive says: {} bytes with checksum {:08x}, expected {} \
+                         bytes with checksum {:08x}",
+                        found.0, found.1, claimed.0, claimed.1
+                    )));
                 }
                 break;
             }
@@ -171,7 +180,7 @@ impl Unpacking {
             let ratio = self.budget.ratio();
             let allowed = self.packed_bytes.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
             if state.spool.len() > allowed {
-                return Err(refused(format!("it unpacks to more than {ratio} times its size")));
+                return Err(archive_error(format!("it unpacks to more than {ratio} times its size")));
             }
         }
         Ok(())
@@ -233,7 +242,7 @@ impl Spool {
     }
 }
 
-/// The error for a damaged archive, in words for a person.
-pub(super) fn refused(text: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+/// The error for a damaged or refused archive, with this text.
+pub(super) fn archive_error(text: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }

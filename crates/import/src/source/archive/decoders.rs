@@ -1,16 +1,16 @@
-//! [`Codec`]: the decoders of compressed streams, and the memory that each of them takes.
+//! [`Codec`]: the decoders of compressed streams, and the memory that each decoder needs.
 //!
-//! The headers of an xz or zstd stream say how much memory its decoder takes. A run asks for that much. A stream may need
-//! more behind its first header. [`Codec::decoder`] then fails at that place, and the caller asks for the maximum.
+//! The first header of an xz or zstd stream says how much memory the decoder needs. The run borrows this much. A later
+//! header of the stream may need more. Then the decoder fails, and the caller tries again with the maximum.
 
 use super::budget::Budget;
-use super::bytes::{Decoder, refused};
+use super::bytes::{Decoder, archive_error};
 use super::limits::{XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
 use std::io::{self, ErrorKind, Read};
 
-/// Leading bytes of a stream that [`Codec::stated_bytes`] looks at.
+/// Number of bytes at the beginning of a stream that [`Codec::stated_bytes`] needs.
 pub(super) const HEADER_BYTES: usize = 64;
-/// Memory of a decoder besides its window: tables, and a block of its input. 65,592 bytes for xz (`xz -lvv`).
+/// Memory of a decoder in addition to its window: tables, and a block of input. xz needs 65,592 bytes (`xz -lvv`).
 const TABLES_BYTES: u64 = 256 << 10;
 
 /// The method by which a stream is compressed.
@@ -32,7 +32,7 @@ impl Codec {
         }
     }
 
-    /// The memory in bytes that the decoder takes, by what the stream's first bytes say.
+    /// The memory in bytes that the decoder needs according to the beginning of the stream.
     pub(super) fn stated_bytes(self, beginning: &[u8]) -> u64 {
         let window = match self {
             Codec::Deflate | Codec::Gzip => Some(0),
@@ -55,7 +55,7 @@ impl Codec {
             Codec::Xz => Decoder::new(budget, bytes, || {
                 let flags = liblzma::stream::CONCATENATED;
                 let stream = liblzma::stream::Stream::new_stream_decoder(bytes, flags);
-                let stream = stream.map_err(|error| refused(error.to_string()))?;
+                let stream = stream.map_err(|error| archive_error(error.to_string()))?;
                 Ok(liblzma::read::XzDecoder::new_stream(packed, stream))
             }),
             Codec::Zstd => Decoder::new(budget, bytes, || {
@@ -67,14 +67,14 @@ impl Codec {
         }
     }
 
-    /// True for the error of a decoder that needs more memory than it may take.
+    /// True when `error` means that the decoder needs more memory than it may use.
     pub(super) fn needs_more(error: &io::Error) -> bool {
         error.kind() == ErrorKind::Other && error.to_string().contains("memory")
     }
 }
 
-/// The bytes of the dictionary that the first block of an xz stream names. `None` when the header says something else.
-/// Source: <https://tukaani.org/xz/xz-file-format.txt>, sections 3.1 and 5.3.1.
+/// The size in bytes of the dictionary, from the header of an xz stream's first block. `None` when the header has
+/// another form. Source: <https://tukaani.org/xz/xz-file-format.txt>, sections 3.1 and 5.3.1.
 fn xz_dictionary_bytes(stream: &[u8]) -> Option<u64> {
     const STREAM_HEADER_BYTES: usize = 12;
     const LZMA2: u8 = 0x21;
@@ -96,23 +96,24 @@ fn xz_dictionary_bytes(stream: &[u8]) -> Option<u64> {
             skip_number()?;
         }
     }
-    // A filter is a number, the length of its properties, and the properties. LZMA2 is the last one.
+    // A filter is an id, the length of its properties, and the properties. LZMA2 is the last filter.
     for _ in 0..=flags & 3 {
-        let (&id, behind) = rest.split_first()?;
-        let (&len, behind) = behind.split_first()?;
-        let properties = behind.get(..usize::from(len))?;
+        let (&id, after_id) = rest.split_first()?;
+        let (&len, after_len) = after_id.split_first()?;
+        let properties = after_len.get(..usize::from(len))?;
         if id == LZMA2 {
             return match *properties.first()? {
                 bits @ 0..40 => Some((2 | u64::from(bits) & 1) << (bits / 2 + 11)),
                 _ => None,
             };
         }
-        rest = behind.get(usize::from(len)..)?;
+        rest = after_len.get(usize::from(len)..)?;
     }
     None
 }
 
-/// The bytes of the window that the first frame of a zstd stream names. `None` when the header says something else.
+/// The size in bytes of the window, from the header of a zstd stream's first frame. `None` when the header has another
+/// form.
 /// Source: RFC 8878, section 3.1.1.1.
 fn zstd_window_bytes(stream: &[u8]) -> Option<u64> {
     let header = stream.strip_prefix(b"\x28\xb5\x2f\xfd")?;
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_what_their_decoders_take() {
+    fn the_memory_of_a_decoder_follows_from_the_header() {
         for (level, mebibytes) in [(0, 1 << 18), (6, 8 << 20), (9, 64 << 20)] {
             assert_eq!(Codec::Xz.stated_bytes(&xz(level)), mebibytes + TABLES_BYTES, "xz -{level}");
         }
@@ -163,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_needs_more_than_its_first_header_says_is_told_apart() {
-        let budget = Budget::of(1 << 30);
+    fn a_stream_that_needs_more_than_its_first_header_says_has_its_own_error() {
+        let budget = Budget::for_bytes(1 << 30);
         let both = [xz(0), xz(9)].concat();
         let long: Vec<u8> =
             (0..3u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

@@ -1,25 +1,26 @@
-//! [`ArchiveLimits`]: the bounds on archives. They hold whatever an archive claims about itself.
+//! [`ArchiveLimits`]: the bounds on archives. They are checked against the actual bytes, not against what an archive
+//! says.
 
 use crate::filter::{ByteSize, SizeError};
 use std::str::FromStr;
 
 /// Maximum depth of archives in archives, by default.
 pub const DEPTH_MAX: usize = 16;
-/// Maximum number of entries that an archive and all in it may list together, by default.
+/// Maximum number of entries of an archive and all archives in it together, by default.
 pub const ENTRIES_MAX: u64 = 100_000;
-/// Largest ratio of an entry's unpacked bytes to its packed bytes, by default. Holds beyond [`RATIO_FREE_BYTES`].
+/// Maximum ratio of an entry's unpacked bytes to its packed bytes, by default. It applies beyond [`RATIO_FREE_BYTES`].
 pub const RATIO_MAX: u64 = 100;
-/// Maximum number of bytes that an archive and all in it may unpack to together, by default.
+/// Maximum number of unpacked bytes of an archive and all archives in it together, by default.
 pub const BYTES_MAX: u64 = 16 << 30;
-/// Maximum depth that a user can choose. Each level takes stack and memory.
+/// Maximum depth that a user can choose. Each level needs stack and memory.
 pub const DEPTH_CHOSEN_MAX: usize = 32;
-/// Unpacked bytes of an entry that are allowed at any ratio.
+/// Number of unpacked bytes of an entry that are allowed at any ratio.
 pub const RATIO_FREE_BYTES: u64 = 1 << 20;
 /// Largest directory of a zip in bytes.
 pub const ZIP_DIRECTORY_BYTES_MAX: u64 = 64 << 20;
 /// Largest extended header of a tar in bytes.
 pub const TAR_HEADER_BYTES_MAX: u64 = 1 << 20;
-/// Memory that unpacking an xz stream may take in bytes. The output of `xz -9` takes 67,174,456 (`xz -lvv`).
+/// Maximum memory in bytes to unpack an xz stream. The output of `xz -9` needs 67,174,456 (`xz -lvv`).
 pub const XZ_MEMORY_BYTES_MAX: u64 = 66 << 20;
 /// Largest window of a zstd stream, as a power of two.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
@@ -30,11 +31,11 @@ pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 pub struct ArchiveLimits {
     /// Maximum depth of archives in archives.
     pub depth: usize,
-    /// Maximum number of entries that an archive and all in it may list together.
+    /// Maximum number of entries of an archive and all archives in it together.
     pub entries: u64,
-    /// Largest ratio of an entry's unpacked bytes to its packed bytes.
+    /// Maximum ratio of an entry's unpacked bytes to its packed bytes, beyond [`RATIO_FREE_BYTES`].
     pub ratio: u64,
-    /// Maximum number of bytes that an archive and all in it may unpack to together.
+    /// Maximum number of unpacked bytes of an archive and all archives in it together.
     pub bytes: u64,
 }
 
@@ -44,7 +45,7 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// Why a text is no [`ArchiveLimits`].
+/// Why a text is not an [`ArchiveLimits`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveLimitsError {
@@ -54,7 +55,7 @@ pub enum ArchiveLimitsError {
     /// No bound has this name.
     #[error("{0:?}: expected depth, entries, ratio or bytes")]
     Name(String),
-    /// The value of a bound is no number.
+    /// The value of a bound is not a number.
     #[error("{name}: expected a number, not {value:?}")]
     Number {
         /// The name of the bound.
@@ -62,10 +63,10 @@ pub enum ArchiveLimitsError {
         /// The value.
         value: String,
     },
-    /// A user cannot choose this depth.
+    /// The depth is larger than [`DEPTH_CHOSEN_MAX`].
     #[error("depth: expected a number up to {DEPTH_CHOSEN_MAX}, not {0}")]
     Depth(u64),
-    /// The value of `bytes` is no size.
+    /// The value of `bytes` is not a size.
     #[error("bytes: {0}")]
     Bytes(SizeError),
 }

@@ -1,19 +1,19 @@
 //! The attachments of a mail, as members of an archive.
 
-use super::bytes::refused;
+use super::bytes::archive_error;
 use crate::mail::{MESSAGE_BYTES_MAX, cost};
 use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
-/// The types of signatures. Nobody reads them as attachments.
+/// MIME subtypes of signatures. They are not imported as attachments.
 const SIGNATURES: [&str; 3] = ["pgp-signature", "pkcs7-signature", "x-pkcs7-signature"];
 
-/// Name and bytes of each attachment.
+/// The name and the bytes of each attachment of a message.
 pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     if message.len() as u64 > MESSAGE_BYTES_MAX {
-        return Err(refused(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")));
+        return Err(archive_error(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")));
     }
-    cost::check(message).map_err(refused)?;
+    cost::check(message).map_err(archive_error)?;
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {
         let Some(parsed) = crate::mail::PARSER.parse(message) else { return };
@@ -26,7 +26,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
                 PartType::Message(nested) => (".eml", nested.raw_message().to_vec()),
                 _ => ("", part.contents().to_vec()),
             };
-            // Slashes in a name are replaced, so a mail makes no folders.
+            // Replace slashes, so that a name makes no folders.
             let name = part.attachment_name().map(|name| name.replace(['/', '\0'], "_")).unwrap_or_default();
             let name = match name.trim() {
                 "" | "." | ".." => format!("part-{}{extension}", number + 1),
@@ -35,6 +35,6 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
             found.push((name.into_bytes(), bytes));
         }
     })
-    .map_err(refused)?;
+    .map_err(archive_error)?;
     Ok(found)
 }

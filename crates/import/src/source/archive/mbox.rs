@@ -1,39 +1,41 @@
-//! Mailboxes: a sequence of messages, each behind a `From ` line.
+//! Mailboxes: a sequence of messages, each after a `From ` line.
 //!
-//! [`messages`] returns the place of each message, the digest of its bytes, and the digest of its Message-ID. The mailbox
-//! is read once, and never held in memory. A separator is a line that begins with `From ` and has a time in it. It is the
-//! first line, or it follows a blank line. [`Prefix`] tells whether a mailbox only grew.
+//! [`messages`] returns the offset of each message, the digest of its bytes, and the digest of its Message-ID. It reads
+//! the mailbox once, and does not hold it in memory. A separator is a line that begins with `From ` and has a time in
+//! it. It is the first line, or it follows a blank line. [`Prefix`] shows whether a mailbox only grew.
 
 use super::budget::Budget;
 use super::bytes::Window;
 use crate::container::{Digest, digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 
-/// Number of leading bytes of a line that decide whether the line is a separator.
+/// Number of bytes at the beginning of a line that decide whether the line is a separator.
 const LINE_BYTES_MAX: usize = 512;
 /// Maximum number of bytes of a line that are read at a time.
 const PIECE_BYTES: u64 = 4096;
 /// Bytes of the mailbox that are read at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// A header's name, in lower case.
+/// The name of the header field with the Message-ID, in lower case.
 const MESSAGE_ID: &[u8] = b"message-id:";
 
 /// A message with its `From ` line.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
-    pub(super) at: u64,
+    /// Offset of the `From ` line in the mailbox.
+    pub(super) offset: u64,
     pub(super) len: u64,
+    /// The digest of the bytes.
     pub(super) digest: Digest,
-    /// The digest of the Message-ID. `None` when the header has none.
+    /// The digest of the Message-ID. `None` when the message has no Message-ID.
     pub(super) id: Option<Digest>,
 }
 
 /// The state of a mailbox at an earlier time: its length, and a digest of samples of its bytes.
 ///
-/// A mailbox of which these bytes are as they were, and which is longer now, has only grown: a mail program that removes
-/// a message, or changes the length of one, moves all bytes behind it, and the last sample ends with the prefix. A change
-/// of a message in place, of an equal length and between the samples, is not seen.
+/// If the samples are equal and the mailbox is longer now, it has only grown: a mail program that removes a message, or
+/// changes a message's length, moves all later bytes, and the last sample is the end of the prefix. A change between
+/// the samples that keeps the length of a message is not noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) len: u64,
@@ -43,16 +45,17 @@ pub(crate) struct Prefix {
 impl Prefix {
     /// Length of [`Prefix::to_bytes`].
     pub(crate) const BYTES: usize = 8 + size_of::<Digest>();
-    /// Shorter mailboxes are read whole. Reading one takes about as long as the samples of a remote one.
+    /// Minimum length of a mailbox with a prefix. Reading a shorter mailbox takes about as long as reading the samples
+    /// from a remote source.
     const LEN_MIN: u64 = 16 << 20;
-    /// The first sample begins the prefix, and the last one ends it.
+    /// Number of samples. The first sample is the beginning of the prefix, and the last sample is its end.
     const SAMPLES: u64 = 16;
     const SAMPLE_BYTES: u64 = 64 * 1024;
 
-    /// The first `len` bytes of the mailbox. `None` when the mailbox is too short for samples to be worthwhile.
+    /// The prefix of the first `len` bytes of the mailbox. `None` when `len` is less than [`Prefix::LEN_MIN`].
     ///
     /// # Errors
-    /// The mailbox cannot be read, or has fewer bytes.
+    /// When the mailbox cannot be read, or has fewer bytes.
     pub(crate) fn of(mailbox: &Window, len: u64) -> io::Result<Option<Prefix>> {
         if len < Prefix::LEN_MIN {
             return Ok(None);
@@ -74,13 +77,13 @@ impl Prefix {
         bytes[8..].copy_from_slice(&self.samples);
         bytes
     }
-    /// Reads what [`Prefix::to_bytes`] wrote. `None` for another length.
+    /// Reads what [`Prefix::to_bytes`] wrote. `None` when `bytes` has another length.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Prefix> {
         let (len, samples) = bytes.split_first_chunk()?;
         Some(Prefix { len: u64::from_le_bytes(*len), samples: samples.try_into().ok()? })
     }
 
-    /// The messages that follow this prefix. `None` when the mailbox did anything else than grow by whole messages.
+    /// The messages after this prefix. `None` when the mailbox did not only grow by whole messages.
     pub(super) fn appended(&self, mailbox: &Window, budget: &Budget) -> io::Result<Option<Vec<Message>>> {
         if mailbox.len() <= self.len || Prefix::of(mailbox, self.len)? != Some(*self) {
             return Ok(None);
@@ -95,18 +98,18 @@ impl Prefix {
     }
 }
 
-/// True when a mailbox may have this beginning.
+/// True when the first line is a separator.
 pub(crate) fn is_mailbox(beginning: &[u8]) -> bool {
     is_separator(beginning.split(|b| *b == b'\n').next().unwrap_or_default())
 }
 
-/// True for a line that begins a message of a mailbox.
+/// True when the line is a separator.
 pub(crate) fn is_separator(line: &[u8]) -> bool {
     let time = |w: &[u8]| w[0].is_ascii_digit() && w[1] == b':' && w[2].is_ascii_digit();
     line.starts_with(b"From ") && line[..line.len().min(LINE_BYTES_MAX)].windows(3).any(time)
 }
 
-/// The messages from the offset `from` on, in their order. Bytes before the first separator belong to no message.
+/// The messages from the offset `from` on, in order. Bytes before the first separator belong to no message.
 pub(super) fn messages(mailbox: &Window, from: u64, budget: &Budget) -> io::Result<Vec<Message>> {
     let part = mailbox.part(from, mailbox.len() - from)?;
     let mut reader = BufReader::with_capacity(BLOCK_BYTES, part.reader());
@@ -116,14 +119,14 @@ pub(super) fn messages(mailbox: &Window, from: u64, budget: &Budget) -> io::Resu
     let (mut piece, mut at_line) = (Vec::new(), true);
     let mut id = IdReader::default();
     loop {
-        // A line, or a piece of a long one.
+        // A line, or a piece of a long line.
         piece.clear();
         let len = io::Read::take(&mut reader, PIECE_BYTES).read_until(b'\n', &mut piece)? as u64;
         let begins = at_line && after_blank && is_separator(&piece);
         if len == 0 || begins {
             if let Some(from) = begun {
                 let id = std::mem::take(&mut id).found;
-                messages.push(Message { at: from, len: at - from, digest: digest_of(&hasher), id });
+                messages.push(Message { offset: from, len: at - from, digest: digest_of(&hasher), id });
             }
             if len == 0 {
                 return Ok(messages);
@@ -145,9 +148,9 @@ pub(super) fn messages(mailbox: &Window, from: u64, budget: &Budget) -> io::Resu
 #[derive(Default)]
 struct IdReader {
     found: Option<Digest>,
-    /// True after a header's name alone: the value stands in the next line.
+    /// True when the last line was only the field's name: the value is in the next line.
     is_folded: bool,
-    /// True behind the header, and behind the Message-ID.
+    /// True after the end of the message's header, and after the Message-ID.
     is_over: bool,
 }
 

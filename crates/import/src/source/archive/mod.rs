@@ -1,10 +1,10 @@
 //! Archives: a document that holds documents, as a source.
 //!
-//! [`Format::of`] decides by a document's beginning whether it is an archive. [`Archive::open`] lists all of the archive
-//! once. The archive then is a [`Source`] as a folder is: the folders in a zip or tar are containers, and a mailbox's
-//! messages and a mail's attachments are documents. A compressed file holds one document. A member of a zip is unpacked
-//! when it is read. A compressed stream is unpacked when it is listed. [`limits`] bounds what a hostile archive may
-//! cost.
+//! [`Format::of`] decides by a document's name and beginning whether it is an archive. [`Archive::open`] lists the
+//! whole archive once. The archive is then a [`Source`], like a folder: folders in a zip or tar are containers, and
+//! messages of a mailbox and attachments of a mail are documents. A compressed file holds one document. A member of a
+//! zip is unpacked when it is read. A compressed stream is unpacked when it is listed. [`limits`] bounds the cost of a
+//! hostile archive.
 
 mod budget;
 mod bytes;
@@ -33,8 +33,8 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Endings of names that an archive may have. The bytes decide whether it is one. Documents without a dot in their names
-/// are looked at too, because mail programs name their mailboxes so.
+/// Endings of the names of archives. A document with another ending is never an archive. A document without a dot in
+/// its name may be an archive too, because mail programs give such names to mailboxes. The bytes then decide.
 const SUFFIXES: [&str; 13] =
     ["zip", "jar", "tar", "tgz", "gz", "txz", "xz", "tzst", "zst", "mbox", "mbx", "ova", "apk"];
 
@@ -50,13 +50,13 @@ pub(crate) enum Format {
     Xz,
     Zstd,
     Mailbox,
-    /// A mail, for its attachments.
+    /// A mail with attachments.
     Mail,
 }
 
 impl Format {
     /// True when a document of this name may be an archive.
-    pub(crate) fn may_be(name: &[u8]) -> bool {
+    pub(crate) fn is_archive_name(name: &[u8]) -> bool {
         match name.iter().rposition(|b| *b == b'.') {
             Some(dot) => SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes())),
             None => true,
@@ -65,7 +65,7 @@ impl Format {
 
     /// The kind of the archive with this name and this beginning. `None` when the document is not an archive.
     pub(crate) fn of(name: &[u8], beginning: &[u8]) -> Option<Format> {
-        if !Format::may_be(name) {
+        if !Format::is_archive_name(name) {
             return None;
         }
         let magics: [(&[u8], Format); 5] = [
@@ -88,7 +88,7 @@ impl Format {
 }
 
 impl Format {
-    /// The field `kind` of the archive's document. `None` for a mail, which stays a mail.
+    /// The value of the field `kind` of the archive's document. `None` for a mail, whose document has the kind `mail`.
     pub(crate) fn kind(self) -> Option<&'static str> {
         match self {
             Format::Mail => None,
@@ -98,29 +98,28 @@ impl Format {
     }
 }
 
-/// The place of a member's bytes.
+/// Where the bytes of a member are.
 enum Bytes {
-    /// The bytes lie in the archive as they are.
-    Range {
-        at: u64,
-        len: u64,
-    },
+    /// In the archive, not compressed.
+    Range { at: u64, len: u64 },
+    /// In a zip.
     Zipped(zip::Member),
-    /// The bytes of a member that is unpacked already.
+    /// In a stream that was unpacked when it was listed.
     Unpacked(Window),
+    /// In memory.
     Held(Rc<Vec<u8>>),
-    /// A message that an earlier run found. Its place is looked for when it is read.
-    Earlier,
+    /// A message that an earlier run recorded. Its offset is searched when the message is read.
+    NotLocated,
 }
 
 struct Member {
-    /// The version token. Empty when nothing is known of the bytes.
+    /// The version token. Empty when nothing is known about the bytes.
     token: Vec<u8>,
     size: u64,
     bytes: Bytes,
 }
 
-/// An archive that is open.
+/// An open archive.
 pub(crate) struct Archive {
     /// The archive as the user gave it, for messages.
     shown: PathBuf,
@@ -134,10 +133,10 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Lists the archive `name` whole.
+    /// Opens and lists the whole archive `name`.
     ///
     /// # Errors
-    /// The reason why the archive is damaged or refused.
+    /// When the archive is damaged, or exceeds a limit.
     pub(crate) fn open(
         name: &[u8],
         format: Format,
@@ -165,15 +164,15 @@ impl Archive {
                 }
             }
         }
-        archive.place(found);
+        archive.add_members(found);
         Ok(archive)
     }
 
-    /// Opens a mailbox that has grown since it was `before`. `recorded` are the messages that it had then; only the bytes
-    /// behind them are read. `None` when the mailbox did not just grow, or when the record does not say all of it.
+    /// Opens a mailbox that has grown since its state `before`. `recorded` has the messages of that state, so only the
+    /// bytes after them are read. `None` when the mailbox did not only grow, or when the record is incomplete.
     ///
     /// # Errors
-    /// The reason why the mailbox cannot be read.
+    /// When the mailbox cannot be read, or exceeds a limit.
     pub(crate) fn open_appended(
         name: &[u8],
         window: Window,
@@ -188,20 +187,20 @@ impl Archive {
         let Some(messages) = before.appended(&window, &budget)? else { return Ok(None) };
         recorded.iter().try_for_each(|_| budget.list())?;
         let mut archive = Archive::of(name, window, budget);
-        let earlier = |entry: Entry<'_>| {
+        let recorded_member = |entry: Entry<'_>| {
             (
                 entry.name.to_vec(),
-                Member { token: entry.token.to_vec(), size: entry.size, bytes: Bytes::Earlier },
+                Member { token: entry.token.to_vec(), size: entry.size, bytes: Bytes::NotLocated },
             )
         };
-        archive.folders.insert(Vec::new(), recorded.iter().map(earlier).collect());
+        archive.folders.insert(Vec::new(), recorded.iter().map(recorded_member).collect());
         let found = archive.name_messages(messages);
-        archive.place(found);
+        archive.add_members(found);
         Ok(Some(archive))
     }
 
-    /// True when the document `name` counts as one mail, not as an archive: a mail without attachments, or a single message
-    /// in a file whose name is not a mailbox's.
+    /// True when the document `name` is imported as one mail and not as an archive: a mail without attachments, or a
+    /// mailbox of one message whose name has no dot.
     pub(crate) fn is_one_mail(&self, name: &[u8], format: Format) -> bool {
         let documents: usize = self.folders.values().map(BTreeMap::len).sum();
         match format {
@@ -211,8 +210,8 @@ impl Archive {
         }
     }
 
-    /// The identity of a document in an archive. A zip's directory has only a checksum of 32 bits and the size, so the
-    /// bytes must decide. Everywhere else the token is a digest of the bytes.
+    /// The identity of a document in an archive. A zip's directory has only a checksum of 32 bits and the size, so
+    /// equal identities are not certain to mean equal bytes. In other archives the token is a digest of the bytes.
     pub(crate) fn identity_of(entry: &Entry<'_>) -> Option<Identity> {
         let (bytes, is_certain) = match entry.token.len() {
             DIGEST_BYTES => (entry.token, true),
@@ -249,32 +248,33 @@ impl Archive {
         let members = tar::members(&self.window, &self.budget)?;
         self.skipped.links += members.links;
         self.skipped.special += members.special;
-        // If a name comes twice, the file was replaced. The last member counts, as it does for tar itself.
+        // If a name occurs twice, the file was replaced. The last member counts, as it does for tar.
         let mut last = BTreeMap::new();
         members.files.into_iter().for_each(|file| drop(last.insert(file.name.clone(), file)));
         for (name, file) in last {
             let mut hasher = blake3::Hasher::new();
-            io::copy(&mut self.window.part(file.at, file.size)?.reader(), &mut hasher)?;
-            let (token, bytes) = (digest_of(&hasher).to_vec(), Bytes::Range { at: file.at, len: file.size });
+            io::copy(&mut self.window.part(file.offset, file.size)?.reader(), &mut hasher)?;
+            let (token, bytes) =
+                (digest_of(&hasher).to_vec(), Bytes::Range { at: file.offset, len: file.size });
             found.push((name, Member { token, size: file.size, bytes }));
         }
         Ok(())
     }
 
-    /// Names a mailbox's messages. The name is made of the Message-ID, so a message of which a part changes keeps its
-    /// name, and so do its attachments. A message without one, or with the Message-ID of a message before it, is named by
-    /// its bytes. The names of the other messages stay as they are when a message is removed.
+    /// Names the messages of a mailbox. A name is made of the Message-ID, so a message keeps its name when a part of it
+    /// changes. A message without a Message-ID, or with the Message-ID of an earlier message, gets a name from its
+    /// bytes. No name depends on other messages' positions, so names stay when a message is removed.
     fn name_messages(&self, messages: Vec<mbox::Message>) -> Vec<(Vec<u8>, Member)> {
         let name_of = |digest: &Digest| {
             let name: String = digest[..10].iter().map(|b| format!("{b:02x}")).collect();
             format!("{name}.eml").into_bytes()
         };
-        let earlier = &self.folders[&[][..]];
+        let existing = &self.folders[&[][..]];
         let mut taken = BTreeSet::new();
         let named = messages.into_iter().map(|message| {
             let by_id = message.id.as_ref().map(name_of);
-            let name = by_id.filter(|name| !earlier.contains_key(name) && taken.insert(name.clone()));
-            let bytes = Bytes::Range { at: message.at, len: message.len };
+            let name = by_id.filter(|name| !existing.contains_key(name) && taken.insert(name.clone()));
+            let bytes = Bytes::Range { at: message.offset, len: message.len };
             let member = Member { token: message.digest.to_vec(), size: message.len, bytes };
             (name.unwrap_or_else(|| name_of(&message.digest)), member)
         });
@@ -285,15 +285,15 @@ impl Archive {
         self.folders.get(folder)?.get(name)
     }
 
-    /// Finds the places of the messages that an earlier run found. A message that is not there any more leaves the archive,
-    /// so the mailbox is read for this once.
+    /// Reads the mailbox to find the offsets of the messages that an earlier run recorded. A message that does not
+    /// exist any more is removed from the archive, so the mailbox is read only once for this.
     fn locate(&mut self) -> io::Result<()> {
         let messages = mbox::messages(&self.window, 0, &self.budget.renewed())?;
         let places: BTreeMap<Digest, (u64, u64)> =
-            messages.into_iter().map(|message| (message.digest, (message.at, message.len))).collect();
+            messages.into_iter().map(|message| (message.digest, (message.offset, message.len))).collect();
         for files in self.folders.values_mut() {
             files.retain(|_, member| {
-                if matches!(member.bytes, Bytes::Earlier) {
+                if matches!(member.bytes, Bytes::NotLocated) {
                     let Some((at, len)) = places.get(&member.token[..]) else { return false };
                     member.bytes = Bytes::Range { at: *at, len: *len };
                 }
@@ -303,7 +303,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Lists a compressed stream. A tar in it is listed in its place. Everything else is one document.
+    /// Lists a compressed stream: the members of a tar in the stream, or the stream's content as one document.
     fn stream(&mut self, name: &[u8], format: Format, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
         let codec = match format {
             Format::Gzip => Codec::Gzip,
@@ -333,8 +333,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Puts the members into the folders that their names say.
-    fn place(&mut self, found: Vec<(Vec<u8>, Member)>) {
+    /// Adds the members to the folders in their names.
+    fn add_members(&mut self, found: Vec<(Vec<u8>, Member)>) {
         let mut files = Vec::new();
         let mut folders = BTreeSet::new();
         for (name, member) in found {
@@ -361,7 +361,7 @@ impl Archive {
             };
             let files = self.folders.entry(folder.to_vec()).or_default();
             let mut free = name.to_vec();
-            // A name that a file or a folder has already gets a number.
+            // If a file or a folder has the name already, append a number.
             let mut number = 2;
             while taken(&free, files) {
                 free = [name, format!("~{number}").as_bytes()].concat();
@@ -389,7 +389,7 @@ impl Source for Archive {
             builder.push(Kind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
         }
         let blob = builder.finish().map_err(failed)?;
-        // The listing of the root reports everything that was left out of the archive.
+        // The listing of the root counts everything in the archive that is not listed.
         let skipped = if path.is_empty() { self.skipped } else { Skipped::default() };
         let refused = self.refused.get(path).cloned().unwrap_or_default();
         Ok(Listing { blob, skipped, racy_for_ns: 0, refused })
@@ -400,8 +400,8 @@ impl Source for Archive {
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        let is_earlier = |member: &Member| matches!(member.bytes, Bytes::Earlier);
-        if self.member(path, entry.name).is_some_and(is_earlier) {
+        let needs_offset = |member: &Member| matches!(member.bytes, Bytes::NotLocated);
+        if self.member(path, entry.name).is_some_and(needs_offset) {
             self.locate().map_err(ReadError::Io)?;
         }
         let member = self.member(path, entry.name).ok_or(ReadError::Vanished)?;
@@ -410,14 +410,14 @@ impl Source for Archive {
             Bytes::Zipped(zipped) => zip::open(&self.window, zipped, &self.budget).map_err(ReadError::Io)?,
             Bytes::Unpacked(window) => Box::new(window.clone()),
             Bytes::Held(bytes) => Box::new(InMemory(bytes.clone())),
-            // Such a message was located above, or has left the archive.
-            Bytes::Earlier => return Err(ReadError::Vanished),
+            // `locate` sets the offset of such a message, or removes the message.
+            Bytes::NotLocated => return Err(ReadError::Vanished),
         };
         Ok(Box::new(Tokened { object, token: member.token.clone() }))
     }
 }
 
-/// An object with the token that the listing has.
+/// An object with the token of its entry in the listing.
 struct Tokened {
     object: Box<dyn Object>,
     token: Vec<u8>,
@@ -456,11 +456,11 @@ enum PathError {
     Depth,
     #[error("the entry's name leads out of the archive")]
     Outside,
-    #[error("the entry's name is too long, or has a zero in it; a name may have {NAME_BYTES_MAX} bytes")]
+    #[error("the entry's name has a zero in it, or a part of more than {NAME_BYTES_MAX} bytes")]
     Name,
 }
 
-/// A member's path without a slash in front, without `.`, and without doubled slashes.
+/// Checks a member's path. Removes a leading slash, `.`, and doubled slashes.
 fn checked_path(name: &[u8]) -> Result<Vec<u8>, PathError> {
     let names: Vec<&[u8]> = name.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
     if names.is_empty() {
@@ -480,7 +480,7 @@ fn checked_path(name: &[u8]) -> Result<Vec<u8>, PathError> {
     Ok(names.join(&b'/'))
 }
 
-/// Folder and name.
+/// Divides a path into folder and name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -488,7 +488,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The name of a compressed file's content.
+/// The name of a compressed file's content: the file's name without its ending.
 fn unpacked_name(name: &[u8]) -> Vec<u8> {
     let name = split(name).1;
     match name.iter().rposition(|b| *b == b'.') {

@@ -14,13 +14,13 @@ pub(crate) struct Parts {
     members: BTreeMap<String, zip::Member>,
 }
 
-/// The parts of the zip `bytes`, which may unpack to `bytes_max` together.
+/// Lists the zip `bytes`. All parts together may unpack to at most `bytes_max` bytes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the zip is damaged, or exceeds a limit.
 pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> io::Result<Parts> {
     let window = Window::whole(Rc::new(InMemory(Rc::new(bytes.to_vec()))))?;
-    let budget = Rc::new(Budget::of(bytes_max));
+    let budget = Rc::new(Budget::for_bytes(bytes_max));
     let members = zip::members(&window, &budget)?;
     let named = members.into_iter().map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m));
     Ok(Parts { members: named.collect(), window, budget })
@@ -31,10 +31,10 @@ impl Parts {
     pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
         self.members.keys().cloned()
     }
-    /// Reads the part with this name. `None` when there is none.
+    /// Opens the part with this name. `None` when there is no such part.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the part is damaged, or exceeds a limit.
     pub(crate) fn open(&mut self, name: &str) -> io::Result<Option<impl Read + use<>>> {
         let Some(member) = self.members.get(name) else { return Ok(None) };
         let object = zip::open(&self.window, member, &self.budget)?;

@@ -1,26 +1,28 @@
-//! Tar archives: headers one after the other, each with its bytes behind it.
+//! Tar archives: a sequence of headers. The bytes of each file follow its header.
 //!
-//! [`members`] walks over the headers (ustar, pax, GNU's long names) and returns the place of each file's bytes. The bytes
-//! are read for their digest, and not kept. Links, devices and sparse files are counted and left out.
+//! [`members`] reads the headers (ustar, pax, GNU's long names) and returns where each file's bytes are. Links, devices
+//! and sparse files are counted, and not imported.
 
 use super::budget::Budget;
-use super::bytes::{Window, refused};
+use super::bytes::{Window, archive_error};
 use super::limits::TAR_HEADER_BYTES_MAX;
 use std::io;
 
 const BLOCK_BYTES: u64 = 512;
-/// Where the header of a sparse file says that a block of its map follows (1), and where that block says so for the next
-/// (GNU tar's old format: `struct oldgnu_header` and `struct sparse_header`).
-const SPARSE_GOES_ON: usize = 482;
-const SPARSE_BLOCK_GOES_ON: usize = 504;
-/// Maximum number of blocks of a sparse file's map: 21 parts of the file each.
+/// Offset of the byte `isextended` in the header of a sparse file (GNU tar's old format, `struct oldgnu_header`). 1: a
+/// block of the sparse map follows the header.
+const SPARSE_HEADER_EXTENDED: usize = 482;
+/// Offset of the byte `isextended` in a block of the sparse map (`struct sparse_header`). 1: another block follows.
+const SPARSE_BLOCK_EXTENDED: usize = 504;
+/// Maximum number of blocks of a sparse map. Each block describes 21 parts of the file.
 const SPARSE_BLOCKS_MAX: usize = 1 << 16;
 
 /// A file in the archive.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
-    pub(super) at: u64,
+    /// Offset of the file's first byte in the archive.
+    pub(super) offset: u64,
     pub(super) size: u64,
 }
 
@@ -32,12 +34,12 @@ pub(super) struct Members {
     pub(super) special: u64,
 }
 
-/// True when the bytes begin with a header.
+/// True when the bytes begin with a tar header.
 pub(super) fn is_tar(beginning: &[u8]) -> bool {
     beginning.get(257..262) == Some(b"ustar") && beginning.get(..512).is_some_and(checksum_fits)
 }
 
-/// The files, in their order.
+/// The files of the archive, in the order of their headers.
 pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
     let mut members = Members::default();
     let (mut at, mut long_name, mut long_size, mut is_sparse) = (0u64, None, None, false);
@@ -49,31 +51,43 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
             break;
         }
         if !checksum_fits(&header) {
-            return Err(refused("the tar is damaged: a header's checksum differs".to_owned()));
+            let header_at = at - BLOCK_BYTES;
+            return Err(archive_error(format!(
+                "the tar is damaged: byte {header_at}: a header's checksum is wrong"
+            )));
         }
         let kind = header[156];
         let is_extended = matches!(kind, b'x' | b'g' | b'L' | b'K');
-        let size = number(&header[124..136])
-            .ok_or_else(|| refused("the tar is damaged: a size is no number".to_owned()))?;
+        let size = number(&header[124..136]).ok_or_else(|| {
+            let header_at = at - BLOCK_BYTES;
+            archive_error(format!(
+                "the tar is damaged: byte {header_at}: the size in a header is not a number"
+            ))
+        })?;
         let size = match kind {
             _ if is_extended => size,
-            // No data follows links, devices and folders, whatever size they name (POSIX, ustar).
+            // No data follows the header of a link, device or folder, even if the header has a size (POSIX, ustar).
             b'1'..=b'6' => {
                 long_size = None;
                 0
             }
             _ => long_size.take().unwrap_or(size),
         };
-        if kind == b'S' && header[SPARSE_GOES_ON] == 1 {
+        if kind == b'S' && header[SPARSE_HEADER_EXTENDED] == 1 {
             at = after_sparse_map(tar, at)?;
         }
-        let behind = size.checked_next_multiple_of(BLOCK_BYTES).and_then(|bytes| at.checked_add(bytes));
-        let behind = behind.filter(|_| at + size <= tar.len());
-        let behind = behind.ok_or_else(|| refused("the tar ends within an entry".to_owned()))?;
+        let next_header_at =
+            size.checked_next_multiple_of(BLOCK_BYTES).and_then(|bytes| at.checked_add(bytes));
+        let next_header_at = next_header_at.filter(|_| at + size <= tar.len()).ok_or_else(|| {
+            let len = tar.len();
+            archive_error(format!(
+                "the tar ends at byte {len}, within the {size} bytes of the entry at byte {at}"
+            ))
+        })?;
         if is_extended {
             if size > TAR_HEADER_BYTES_MAX {
-                return Err(refused(format!(
-                    "a header of the tar has more than {TAR_HEADER_BYTES_MAX} bytes"
+                return Err(archive_error(format!(
+                    "byte {at}: a header of the tar has {size} bytes, at most {TAR_HEADER_BYTES_MAX} are allowed"
                 )));
             }
             let text = tar.bytes(at, size as usize)?;
@@ -92,7 +106,7 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
                 }
                 _ => {}
             }
-            at = behind;
+            at = next_header_at;
             continue;
         }
         let name = long_name.take().unwrap_or_else(|| short_name(&header));
@@ -100,40 +114,45 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
             _ if std::mem::take(&mut is_sparse) => members.special += 1,
             0 | b'0' | b'7' if !name.ends_with(b"/") => {
                 budget.list()?;
-                members.files.push(Member { name, at, size });
+                members.files.push(Member { name, offset: at, size });
             }
             b'1' | b'2' => members.links += 1,
             b'5' | 0 | b'0' => {}
             _ => members.special += 1,
         }
-        at = behind;
+        at = next_header_at;
     }
     Ok(members)
 }
 
-/// The place after the further blocks of a sparse file's map, the first of which is at `at` (GNU tar's old format).
+/// The offset after the sparse map whose first block is at `at` (GNU tar's old format).
 fn after_sparse_map(tar: &Window, mut at: u64) -> io::Result<u64> {
     for _ in 0..SPARSE_BLOCKS_MAX {
         if at + BLOCK_BYTES > tar.len() {
-            return Err(refused("the tar ends within the map of a sparse file".to_owned()));
+            let len = tar.len();
+            return Err(archive_error(format!(
+                "the tar ends at byte {len}, within the map of a sparse file"
+            )));
         }
         let block = tar.bytes(at, BLOCK_BYTES as usize)?;
         at += BLOCK_BYTES;
-        if block[SPARSE_BLOCK_GOES_ON] != 1 {
+        if block[SPARSE_BLOCK_EXTENDED] != 1 {
             return Ok(at);
         }
     }
-    Err(refused(format!("the map of a sparse file in the tar has more than {SPARSE_BLOCKS_MAX} blocks")))
+    Err(archive_error(format!(
+        "the map of a sparse file in the tar has more than {SPARSE_BLOCKS_MAX} blocks"
+    )))
 }
 
-/// True when the header's checksum is the sum of its bytes, with blanks in place of the checksum.
+/// True when the checksum in the header is right: the sum of the header's bytes, with blanks in place of the checksum.
 fn checksum_fits(header: &[u8]) -> bool {
     let sum: u64 = header.iter().map(|b| u64::from(*b)).sum();
     let own: u64 = header[148..156].iter().map(|b| u64::from(*b)).sum();
     number(&header[148..156]) == Some(sum - own + 8 * u64::from(b' '))
 }
 
-/// A number in octal digits, or with the first bit set in base 256.
+/// Reads a number: octal digits, or base 256 if the first bit of the field is set. `None` if the field is neither.
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         let mut bytes = field.iter();
@@ -147,15 +166,16 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
+/// The name in the header itself, which a long name in a header before it replaces.
 fn short_name(header: &[u8]) -> Vec<u8> {
     let until_nul = |field: &[u8]| field.split(|b| *b == 0).next().unwrap_or_default().to_vec();
     let name = until_nul(&header[..100]);
-    // GNU's own headers have times in the place of ustar's first part of the name.
+    // Only ustar has the first part of a long name here. GNU's headers have times here.
     let prefix = if &header[257..263] == b"ustar\0" { until_nul(&header[345..500]) } else { Vec::new() };
     if prefix.is_empty() { name } else { [&prefix[..], b"/", &name].concat() }
 }
 
-/// Reads lines `length key=value\n`. Ends at the first malformed one.
+/// Reads the pax records `length key=value\n`. Ends at the first malformed record.
 fn pax_records(mut text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let blank = memchr::memchr(b' ', text)?;

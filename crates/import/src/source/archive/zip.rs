@@ -1,10 +1,10 @@
 //! Zip archives: the central directory, and one entry at a time.
 //!
-//! [`members`] reads the directory at the end of the archive, also that of zip64, and nothing else. Entries that overlap
-//! are refused, because bombs are made of them. [`open`] opens one entry. If a name is there twice, both are members.
+//! [`members`] reads only the directory at the end of the archive, of zip or zip64. Overlapping entries are refused,
+//! because zip bombs have them. [`open`] opens one entry. If a name occurs twice, both entries are members.
 
 use super::budget::Budget;
-use super::bytes::{Decoder, Unpacking, Window, refused};
+use super::bytes::{Decoder, Unpacking, Window, archive_error};
 use super::decoders::Codec;
 use super::limits::ZIP_DIRECTORY_BYTES_MAX;
 use crate::source::Object;
@@ -17,19 +17,19 @@ const HEADER_BYTES: usize = 46;
 const LOCAL_HEADER_BYTES: usize = 30;
 /// Bytes of a member's token.
 pub(super) const TOKEN_BYTES: usize = 26;
-/// The part of a member's token that stays when the member is renamed: its checksum and its size.
+/// The range of a member's token that stays equal when the member is renamed: its checksum and its size.
 pub(super) const IDENTITY: std::ops::Range<usize> = 6..18;
-/// The value which means that the number is in the zip64 extension.
-const ELSEWHERE: u64 = u32::MAX as u64;
+/// The value of a field whose actual value is in the zip64 extension.
+const IN_ZIP64: u64 = u32::MAX as u64;
 
 /// An entry of the directory.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// The name as it is written. A folder's name ends in a slash.
+    /// The name in the directory. A folder's name ends in a slash.
     pub(super) name: Vec<u8>,
-    /// The number of unpacked bytes, as the directory says.
+    /// The number of unpacked bytes according to the directory.
     pub(super) size: u64,
-    /// The facts about the bytes in the directory: method, time, checksum, sizes.
+    /// The facts about the bytes in the directory: method, time, checksum and sizes.
     pub(super) token: Vec<u8>,
     pub(super) is_link: bool,
     method: u16,
@@ -39,7 +39,7 @@ pub(super) struct Member {
     is_encrypted: bool,
 }
 
-/// The directory's entries, in its order.
+/// The entries, in the order of the directory.
 pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> {
     let end = End::find(zip)?;
     budget.hold(end.directory_bytes);
@@ -64,15 +64,15 @@ pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> 
     let apart =
         |pair: &[(u64, u64)]| pair[0].0.checked_add(LOCAL_HEADER_BYTES as u64 + pair[0].1) <= Some(pair[1].0);
     if !places.windows(2).all(apart) {
-        return Err(refused("entries of the zip overlap".to_owned()));
+        return Err(archive_error("entries of the zip overlap".to_owned()));
     }
     Ok(members)
 }
 
-/// The bytes of one entry.
+/// Opens one entry for reading its unpacked bytes.
 pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Result<Box<dyn Object>> {
     if member.is_encrypted {
-        return Err(refused("the entry is encrypted".to_owned()));
+        return Err(archive_error("the entry is encrypted".to_owned()));
     }
     let header = zip.bytes(member.header_at, LOCAL_HEADER_BYTES)?;
     if !header.starts_with(b"PK\x03\x04") {
@@ -86,9 +86,11 @@ pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Re
         8 => unpacked(Codec::Deflate),
         93 => unpacked(Codec::Zstd),
         95 => unpacked(Codec::Xz),
-        other => Err(refused(format!("the entry is packed by method {other}, which is not known"))),
+        other => Err(archive_error(format!(
+            "the entry is compressed by the method {other}, expected 0 (none), 8 (deflate), 93 (zstd) or 95 (xz)"
+        ))),
     };
-    // One byte more than claimed is enough to find a wrong claim.
+    // Unpack at most one byte more than the directory says: that byte shows that the size is wrong.
     let decoder = decoder?.take(member.size.saturating_add(1));
     let claimed = Some((member.size, member.crc));
     Ok(Box::new(Unpacking::new(decoder, member.packed, claimed, budget.clone())))
@@ -118,13 +120,13 @@ impl Member {
     }
 }
 
-/// Size, packed size and place. Those that do not fit come from the zip64 extension.
+/// Replaces the numbers (size, packed size, offset) that do not fit into 32 bits by those of the zip64 extension.
 fn widen(mut numbers: [u64; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
-    while numbers.contains(&ELSEWHERE) {
+    while numbers.contains(&IN_ZIP64) {
         let (header, rest) = extra.split_at_checked(4)?;
         let (mut field, rest) = rest.split_at_checked(usize::from(u16_at(header, 2)))?;
         if u16_at(header, 0) == 1 {
-            for number in numbers.iter_mut().filter(|n| **n == ELSEWHERE) {
+            for number in numbers.iter_mut().filter(|n| **n == IN_ZIP64) {
                 let (wide, rest) = field.split_at_checked(8)?;
                 *number = u64_at(wide, 0);
                 field = rest;
@@ -136,12 +138,12 @@ fn widen(mut numbers: [u64; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
     Some(numbers)
 }
 
-/// The record at the end.
+/// The record at the end of the archive.
 struct End {
     directory_at: u64,
     directory_bytes: u64,
     count: u64,
-    /// Number of bytes before the archive's first byte. In a self-extracting archive they are a program.
+    /// Number of bytes before the archive's first byte: the program of a self-extracting archive.
     shift: u64,
 }
 
@@ -160,22 +162,23 @@ impl End {
         let mut count = u64::from(u16_at(end, 10));
         let mut bytes = u64::from(u32_at(end, 12));
         let mut from = u64::from(u32_at(end, 16));
-        let mut behind = end_at;
-        if bytes == ELSEWHERE || from == ELSEWHERE || count == u64::from(u16::MAX) {
+        let mut directory_end = end_at;
+        if bytes == IN_ZIP64 || from == IN_ZIP64 || count == u64::from(u16::MAX) {
             let locator = end_at.checked_sub(20).map(|at| zip.bytes(at, 20)).transpose()?.unwrap_or_default();
             if locator.starts_with(b"PK\x06\x07") {
-                behind = u64_at(&locator, 8);
-                let wide = zip.bytes(behind, 56)?;
+                directory_end = u64_at(&locator, 8);
+                let wide = zip.bytes(directory_end, 56)?;
                 if !wide.starts_with(b"PK\x06\x06") {
                     return Err(damaged());
                 }
                 (count, bytes, from) = (u64_at(&wide, 32), u64_at(&wide, 40), u64_at(&wide, 48));
             }
         }
-        let shift = behind.checked_sub(bytes).and_then(|at| at.checked_sub(from)).ok_or_else(damaged)?;
+        let directory_at = directory_end.checked_sub(bytes);
+        let shift = directory_at.and_then(|at| at.checked_sub(from)).ok_or_else(damaged)?;
         if bytes > ZIP_DIRECTORY_BYTES_MAX {
-            return Err(refused(format!(
-                "the zip's directory has more than {ZIP_DIRECTORY_BYTES_MAX} bytes"
+            return Err(archive_error(format!(
+                "the zip's directory has {bytes} bytes, at most {ZIP_DIRECTORY_BYTES_MAX} are allowed"
             )));
         }
         Ok(End { directory_at: from + shift, directory_bytes: bytes, count, shift })
@@ -183,7 +186,7 @@ impl End {
 }
 
 fn damaged() -> io::Error {
-    refused("the zip is damaged".to_owned())
+    archive_error("the zip is damaged".to_owned())
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -1,15 +1,14 @@
 //! A folder on a mounted file system: each regular file is a document, each folder a container.
 //!
-//! Everything is opened beneath the root ([`super::beneath`]). Symbolic links are not followed, and special files are not
-//! opened. Both are counted. Names are bytes, and need not be UTF-8. A folder that is a Maildir is listed as one
-//! ([`maildir`]).
+//! Files are opened only beneath the root ([`super::beneath`]). Symbolic links and special files are counted, and not
+//! opened. Names are bytes, and need not be UTF-8. A Maildir is listed by [`maildir`].
 
 pub mod maildir;
 
 use super::parts::{self, Parted, Spill};
 use super::stamp::{self, Stamp};
 use super::{
-    AT_NOTE, FLAGS_KEY, Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens,
+    FLAGS_KEY, Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens,
     beneath,
 };
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
@@ -35,13 +34,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder `root`, which may be a symbolic link. Folders with more documents than `list_cutoff` are listed in
-    /// parts.
+    /// Opens the folder `root`, which may be a symbolic link. Folders with more documents than `list_cutoff` are listed
+    /// in parts.
     ///
     /// # Errors
     /// When it does not exist, cannot be read, or is not a folder.
     pub fn open(root: &Path, list_cutoff: Option<usize>) -> io::Result<Folder> {
-        // The call does not wait for a pipe, because it opens folders only.
+        // Check the type first: opening a pipe would wait.
         if !std::fs::metadata(root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -91,11 +90,11 @@ impl Source for Folder {
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        let at = entry.get(AT_NOTE).unwrap_or(entry.name);
+        let at = entry.get(LOCATION_NOTE).unwrap_or(entry.name);
         let path = crate::job::join(path, at);
         let file = File::from(beneath::open(self.folder.as_fd(), &path)?);
         let opened = fstat(&file).map_err(io::Error::from)?;
-        // The call does not wait. A pipe may have taken the file's place.
+        // The file may have been replaced by a pipe. `beneath::open` does not wait for a pipe.
         if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(ReadError::Replaced);
         }
@@ -107,10 +106,10 @@ impl Source for Folder {
         stamp::identity(entry.token).map(|bytes| Identity { bytes, is_certain: true })
     }
 
-    /// A document of a folder has a name in the cache too, because the folder may lie on another machine.
+    /// Documents of a folder are cached too, because the folder may be on another machine (NFS, for instance).
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
         let root = self.root.canonicalize().ok()?;
-        let at = crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name));
+        let at = crate::job::join(path, entry.get(LOCATION_NOTE).unwrap_or(entry.name));
         Some([b"file\0", root.as_os_str().as_bytes(), b"\0", &at].concat())
     }
 }
@@ -119,7 +118,7 @@ impl Source for Folder {
 #[derive(Debug)]
 struct LocalFile {
     file: File,
-    /// The stamp of the moment at which the file was opened.
+    /// The stamp when the file was opened. [`Object::stat`] returns it once.
     opened: Cell<Option<Stamp>>,
     in_maildir: bool,
 }
@@ -133,7 +132,7 @@ impl Object for LocalFile {
         let token = stamp.token(self.in_maildir).to_vec();
         Ok(Stat { size: stamp.size, token, is_young: stamp.racy_for_ns(now_ns()) > 0 })
     }
-    /// Always true: a file that grows meanwhile has another stamp after the reading.
+    /// Always true: a file that grows during the read has another stamp afterwards.
     fn is_exact(&self) -> bool {
         true
     }
@@ -151,7 +150,7 @@ fn list_plain(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError>
             continue;
         }
         match FoundAs::look(dir, name).map_err(|e| lister.io_error(name, e))? {
-            // The file vanished since the folder was read, so it is not listed.
+            // The file was removed after the folder was read, so it is not listed.
             FoundAs::Nothing => {}
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::Folder => lister.folder(name)?,
@@ -172,7 +171,7 @@ enum FoundAs {
 }
 
 impl FoundAs {
-    /// Asks the system, without following a link.
+    /// Looks up an entry of the folder `dir`, without following a link.
     fn look(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<FoundAs> {
         let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(FoundAs::Nothing),
@@ -187,12 +186,12 @@ impl FoundAs {
     }
 }
 
-/// A container while a folder is listed into it.
+/// Builds the container of a folder while the folder is listed.
 struct Lister {
     /// The folder as the user gave it, for messages.
     shown: PathBuf,
     builder: Builder,
-    /// Maximum number of documents in the builder. If there are more, all of them go to the disk.
+    /// Maximum number of documents in the builder. If there are more, all documents go to the spill.
     listed_max: usize,
     listed: usize,
     spill: Option<Spill>,
@@ -223,7 +222,7 @@ impl Lister {
             distrust,
         }
     }
-    /// Adds a document. `maildir` is its place below the folder, and its flags.
+    /// Adds a document. `maildir`: for a message of a Maildir, its path within the folder, and its flags.
     fn document(
         &mut self,
         name: &[u8],
@@ -234,7 +233,7 @@ impl Lister {
         self.racy_for_ns = self.racy_for_ns.max(racy_for_ns);
         let token = stamp.token(maildir.is_some());
         let token = if self.distrust && racy_for_ns > 0 { &[][..] } else { &token[..] };
-        let pairs = maildir.map(|(at, flags)| [(FLAGS_KEY, flags), (AT_NOTE, at)]);
+        let pairs = maildir.map(|(at, flags)| [(FLAGS_KEY, flags), (LOCATION_NOTE, at)]);
         let pairs = pairs.into_iter().flatten();
         self.listed += 1;
         if self.listed > self.listed_max && self.spill.is_none() {
@@ -246,7 +245,7 @@ impl Lister {
         let pushed = self.builder.push(Kind::Document, name, stamp.size, token, pairs);
         pushed.map_err(|error| self.container_error(error))
     }
-    /// Moves the documents to the disk, and returns their place there.
+    /// Moves the documents from the builder to a new spill.
     fn spilled(&mut self) -> io::Result<Spill> {
         let mut spill = Spill::new()?;
         let listed = std::mem::replace(&mut self.builder, Builder::new(0)).finish();
@@ -259,7 +258,7 @@ impl Lister {
         }
         Ok(spill)
     }
-    /// Adds a folder. It has no token, because a file system's facts about a folder do not show a change below it.
+    /// Adds a folder, without a token: a file system's facts about a folder do not show a change below the folder.
     fn folder(&mut self, name: &[u8]) -> Result<(), ListError> {
         if parts::number(name).is_some() {
             self.refused.push((name.to_vec(), parts::RESERVED.to_owned()));
@@ -273,7 +272,7 @@ impl Lister {
         pushed.map_err(|error| self.container_error(error))
     }
     fn finish(mut self, at: &[u8], parted: &mut Parted) -> Result<Listing, ListError> {
-        // A container that was recorded in parts stays in parts, even when it is empty now.
+        // A container that was recorded in parts stays in parts, even if it has no documents now.
         if self.spill.is_none() && self.listed_max == 0 {
             self.spill = Some(self.spilled().map_err(|error| self.io_error(b"", error))?);
         }
@@ -285,7 +284,7 @@ impl Lister {
         debug_assert!(Container::parse(&blob).is_ok());
         Ok(Listing { blob, skipped, racy_for_ns, refused })
     }
-    /// The error for the entry at `below`. Empty: for the folder itself.
+    /// The error for the entry at the path `below` in the folder. Empty: for the folder itself.
     fn io_error(&self, below: &[u8], error: io::Error) -> ListError {
         io_error(&self.shown.join(OsStr::from_bytes(below)), error)
     }
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_a_files_place_is_not_waited_for() {
+    fn a_pipe_in_the_place_of_a_file_does_not_block() {
         let dir = TempDir::new("replaced");
         dir.write("f", b"file");
         let mut folder = Folder::open(dir.path(), None).unwrap();

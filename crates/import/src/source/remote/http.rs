@@ -1,13 +1,13 @@
 //! One object of a web server: a dataset of one document, which may be an archive that holds many.
 //!
-//! [`Http`] asks for ranges. A server that does not know ranges sends everything, which goes to a temporary file. The
-//! document's token is its entity tag, its time of change and its size. Where the server tells neither tag nor time, the
-//! document has no token and is read at each run.
+//! [`Http`] requests ranges. If the server does not support ranges, it sends the whole object, which is stored in a
+//! temporary file. The document's token is made of its entity tag, its time of change and its size. If the server sends
+//! neither a tag nor a time, the document has no token, and each run reads it.
 
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, vanished};
 use crate::container::{Builder, Entry, Kind, NAME_BYTES_MAX, digest};
-use crate::requests::Begun;
+use crate::requests::SentRequest;
 use crate::source::{ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
 use reqwest::header::{self, HeaderMap};
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
@@ -20,8 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The beginnings of the names of sources on a web server.
 pub const SCHEMES: [&str; 2] = ["http://", "https://"];
-/// Maximum number of bytes of a response to a request for one range. A server may send more bytes than it was asked
-/// for.
+/// Maximum number of bytes that are read of a response to one range. A server may send more bytes than were requested.
 const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
 
 /// Maximum number of attempts to connect.
@@ -33,18 +32,18 @@ pub struct Http {
     name: Vec<u8>,
     /// The URL without user and password.
     shown: PathBuf,
-    /// True when size and token of the object are asked for without its bytes, because a cache may have the bytes.
-    asks_first: bool,
-    /// True when the token is certain: other bytes have another token.
+    /// True when HEAD gets the size and the token first, because a cache may have the bytes.
+    uses_head: bool,
+    /// True when the server's entity tag is strong: different bytes have different tokens.
     is_strong: bool,
 }
 
 impl Http {
-    /// Opens `url`. Nothing is asked of the server yet. `asks_first`: size and token are asked for before the bytes.
+    /// Opens `url`. Sends no request yet. `uses_head`: HEAD gets the size and the token before the bytes are requested.
     ///
     /// # Errors
-    /// The reason why the URL is wrong.
-    pub fn open(url: &str, asks_first: bool) -> io::Result<Http> {
+    /// When the URL is not valid.
+    pub fn open(url: &str, uses_head: bool) -> io::Result<Http> {
         let url = Url::parse(url).map_err(io::Error::other)?;
         let mut shown = url.clone();
         let _ = shown.set_username("");
@@ -56,12 +55,12 @@ impl Http {
             .read_timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("strand/", env!("CARGO_PKG_VERSION")))
             .build();
-        let client = client.map_err(said)?;
+        let client = client.map_err(http_error)?;
         let name = name_of(&url);
         let shown = PathBuf::from(shown.to_string());
         let fetch = HttpFetch { client, runtime, url, whole: RefCell::new(None) };
         let object = Rc::new(RemoteObject::new(fetch));
-        Ok(Http { object, name, shown, asks_first, is_strong: false })
+        Ok(Http { object, name, shown, uses_head, is_strong: false })
     }
 }
 
@@ -79,9 +78,9 @@ impl Source for Http {
         if !path.is_empty() {
             return Err(failed(vanished()));
         }
-        let told = if self.asks_first { self.object.fetch.ask_first() } else { None };
-        self.is_strong = told.is_some();
-        let (size, token) = told.map_or_else(|| self.object.pinned(), Ok).map_err(failed)?;
+        let head = if self.uses_head { self.object.fetch.head() } else { None };
+        self.is_strong = head.is_some();
+        let (size, token) = head.map_or_else(|| self.object.pinned(), Ok).map_err(failed)?;
         let mut builder = Builder::new(0);
         let pushed = builder.push(Kind::Document, &self.name, size, &token, []);
         let built = pushed.and_then(|()| builder.finish());
@@ -98,12 +97,12 @@ impl Source for Http {
     }
 }
 
-/// The length of a response's body, where the HTTP head tells the length.
+/// The value of `Content-Length`, if the response has this header.
 pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The document's name: the last part of the URL's path, else the host.
+/// The document's name: the last part of the URL's path, or the host if the path is empty.
 fn name_of(url: &Url) -> Vec<u8> {
     let last = url.path_segments().and_then(|mut parts| parts.rfind(|part| !part.is_empty()));
     let mut name: Vec<u8> = percent_encoding::percent_decode_str(last.unwrap_or_default()).collect();
@@ -120,14 +119,14 @@ struct HttpFetch {
     client: reqwest::Client,
     runtime: Runtime,
     url: Url,
-    /// All of the object, from a server that knows no ranges.
+    /// The whole object, if the server does not support ranges.
     whole: RefCell<Option<Whole>>,
 }
 
 impl Fetch for HttpFetch {
     fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece> {
         if self.whole.borrow().is_none() {
-            let answered = self.runtime.block_on(self.ask(range.clone(), token))?;
+            let answered = self.runtime.block_on(self.fetch_range(range.clone(), token))?;
             if let Some(piece) = answered {
                 return Ok(piece);
             }
@@ -137,12 +136,12 @@ impl Fetch for HttpFetch {
 }
 
 impl HttpFetch {
-    /// Asks for size and token of the object without its bytes. `None` where the server does not tell them without the
-    /// bytes, or where its entity tag may be the same for other bytes.
-    fn ask_first(&self) -> Option<(u64, Vec<u8>)> {
+    /// Gets the size and the token of the object by HEAD. `None` when the server does not send them, or when its entity
+    /// tag is weak: then different bytes may have equal tags.
+    fn head(&self) -> Option<(u64, Vec<u8>)> {
         let request = self.client.head(self.url.clone()).header(header::ACCEPT_ENCODING, "identity");
         let sent =
-            async { tokio::time::timeout(ANSWER_TIMEOUT, self.noted("HEAD", request)).await.ok()?.ok() };
+            async { tokio::time::timeout(ANSWER_TIMEOUT, self.send_noted("HEAD", request)).await.ok()?.ok() };
         let response = self.runtime.block_on(sent).filter(|response| response.status() == StatusCode::OK)?;
         let headers = response.headers();
         let is_strong = headers.get(header::ETAG).is_some_and(|tag| !tag.as_bytes().starts_with(b"W/"));
@@ -150,32 +149,34 @@ impl HttpFetch {
         is_strong.then(|| (size, token(headers, size)))
     }
 
-    /// Sends a request, and notes the request in the sums of requests.
-    async fn noted(&self, method: &str, request: RequestBuilder) -> reqwest::Result<Response> {
+    /// Sends a request, and notes it ([`crate::requests`]).
+    async fn send_noted(&self, method: &str, request: RequestBuilder) -> reqwest::Result<Response> {
         let host = self.url.host_str().unwrap_or_default();
         let host = self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        let begun = Begun::new(method, &host, 0);
+        let sent_request = SentRequest::new(method, &host, 0);
         let response = request.send().await?;
-        begun.answered(response.status().as_u16(), length(response.headers()));
+        sent_request.answered(response.status().as_u16(), length(response.headers()));
         Ok(response)
     }
 
-    /// Asks for a range. `None`: all of the object came instead, and is kept.
-    async fn ask(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
+    /// Requests a range. `None`: the server sent the whole object, which is in `whole` now.
+    async fn fetch_range(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
         let mut response = self.send(&range).await?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {
-                let (first, size) = content_range(response.headers()).ok_or_else(|| odd("Content-Range"))?;
+                let no_range = || bad_answer("no valid header Content-Range".to_owned());
+                let (first, size) = content_range(response.headers()).ok_or_else(no_range)?;
                 if first != Some(range.start) {
-                    return Err(odd("Content-Range"));
+                    let expected = range.start;
+                    return Err(bad_answer(format!("a range from {first:?}, expected byte {expected}")));
                 }
                 let token = token(response.headers(), size);
                 let wanted = range.end.min(size).saturating_sub(range.start);
                 let mut bytes = Vec::new();
-                while let Some(chunk) = response.chunk().await.map_err(said)? {
+                while let Some(chunk) = response.chunk().await.map_err(http_error)? {
                     bytes.extend_from_slice(&chunk);
                     if bytes.len() as u64 > ANSWER_BYTES_MAX.max(wanted) {
-                        return Err(odd("body, longer than the range,"));
+                        return Err(bad_answer(format!("more than the {wanted} bytes of the range")));
                     }
                 }
                 bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
@@ -186,13 +187,13 @@ impl HttpFetch {
                 Some((None, size)) if size == 0 || size <= range.start => {
                     Ok(Some(Piece { bytes: Vec::new(), size, token: token(response.headers(), size) }))
                 }
-                _ => Err(odd("416 without a size")),
+                _ => Err(bad_answer("the status 416 and no valid size".to_owned())),
             },
             // The server supported ranges before. So this is another version of the object, or another server.
             _ if expected.is_some() => Err(changed()),
             _ => {
                 let mut whole = Whole::new()?;
-                while let Some(chunk) = response.chunk().await.map_err(said)? {
+                while let Some(chunk) = response.chunk().await.map_err(http_error)? {
                     whole.append(&chunk)?;
                 }
                 whole.token = token(response.headers(), whole.size);
@@ -202,7 +203,7 @@ impl HttpFetch {
         }
     }
 
-    /// Sends the request. Sends it again after a pause where that may help.
+    /// Sends the request. If the server is busy or the request was lost, sends it again after a pause.
     async fn send(&self, range: &Range<u64>) -> io::Result<Response> {
         let started = Instant::now();
         let mut pause = BACKOFF_FIRST;
@@ -212,19 +213,19 @@ impl HttpFetch {
                 .get(self.url.clone())
                 .header(header::ACCEPT_ENCODING, "identity")
                 .header(header::RANGE, format!("bytes={}-{}", range.start, range.end - 1));
-            let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.noted("GET", request)).await;
+            let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send_noted("GET", request)).await;
             let retries_max = match &sent {
                 Ok(Err(error)) if error.is_connect() => CONNECT_RETRIES_MAX,
                 _ => RETRIES_MAX,
             };
             let is_last = attempt >= retries_max || started.elapsed() > RETRY_TIMEOUT;
-            let after = match sent {
+            let retry_after = match sent {
                 Err(_) if is_last => {
                     return Err(io::Error::other(format!("no answer for {} s", ANSWER_TIMEOUT.as_secs())));
                 }
                 Err(_) => None,
                 Ok(Err(error)) if is_last || error.is_builder() || error.is_redirect() => {
-                    return Err(said(error));
+                    return Err(http_error(error));
                 }
                 Ok(Err(_)) => None,
                 Ok(Ok(response)) => match response.status() {
@@ -233,21 +234,23 @@ impl HttpFetch {
                     }
                     StatusCode::NOT_FOUND | StatusCode::GONE => return Err(vanished()),
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT if !is_last => {
-                        Some(retry_after(response.headers()))
+                        Some(self::retry_after(response.headers()))
                     }
-                    status if status.is_server_error() && !is_last => Some(retry_after(response.headers())),
+                    status if status.is_server_error() && !is_last => {
+                        Some(self::retry_after(response.headers()))
+                    }
                     status => return Err(io::Error::other(format!("the server answers {status}"))),
                 },
             };
-            let told = after.flatten().unwrap_or(Duration::ZERO);
-            tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75).max(told)).await;
+            let requested = retry_after.flatten().unwrap_or(Duration::ZERO);
+            tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75).max(requested)).await;
             pause = (pause * 2).min(BACKOFF_MAX);
         }
         unreachable!("the last attempt returns")
     }
 }
 
-/// The wait that the server asks for, up to [`BACKOFF_MAX`].
+/// The pause in `Retry-After`, up to [`BACKOFF_MAX`].
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(BACKOFF_MAX))
@@ -276,12 +279,12 @@ fn token(headers: &HeaderMap, size: u64) -> Vec<u8> {
     }
 }
 
-fn odd(what: &str) -> io::Error {
-    io::Error::other(format!("the server's answer to a range has an odd {what}"))
+fn bad_answer(found: String) -> io::Error {
+    io::Error::other(format!("the server's answer to the request of a range has {found}"))
 }
 
-/// The text of the library's error and of its causes. The URL is left out, because it may have a password in it.
-fn said(error: reqwest::Error) -> io::Error {
+/// The text of the library's error and of its causes, without the URL, which may have a password in it.
+fn http_error(error: reqwest::Error) -> io::Error {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_called_as_urls_end() {
+    fn the_name_of_a_document_is_the_end_of_its_url() {
         let name = |url: &str| String::from_utf8(name_of(&Url::parse(url).unwrap())).unwrap();
         assert_eq!(name("http://h/a/b.zip?x=1#y"), "b.zip");
         assert_eq!(name("http://h/a/b%20c.zip/"), "b c.zip");
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_answers_are_read() {
+    fn content_ranges_are_parsed() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_RANGE, text.parse().unwrap());

@@ -1,9 +1,9 @@
-//! Sources behind a network: an S3-compatible bucket ([`s3`]) and one object of a web server ([`http`]).
+//! Sources on other machines: an S3-compatible bucket ([`s3`]) and one object of a web server ([`http`]).
 //!
-//! The importer reads at offsets and waits. The libraries fetch ranges asynchronously. [`RemoteObject`] joins the two.
-//! It fetches an object in blocks, and keeps a few of them. Every block must be of the version of the first block. So
-//! an object is read whole as it is at one moment, or not at all. No request is sent only for facts that the answer
-//! with the bytes has too.
+//! The importer reads at offsets and blocks. The network libraries are asynchronous. [`RemoteObject`] connects them. It
+//! fetches an object in blocks, and keeps a few blocks in memory. All blocks must have the version of the first block,
+//! so an object is read in one version or the read fails. The first block's response also has the size and the token,
+//! so no other request is needed for them.
 
 pub mod http;
 mod profile;
@@ -23,25 +23,25 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes of the first block of an object. They decide whether the rest of the object is wanted.
+/// Bytes of the first block of an object. They decide whether the rest of the object is read.
 const FIRST_BLOCK_BYTES: u64 = super::read::BEGINNING_BYTES;
 /// Bytes of each further block of an object.
 const BLOCK_BYTES: u64 = 1 << 20;
 /// Maximum number of blocks of an object that are kept in memory.
 const BLOCKS_KEPT: usize = 4;
-/// Largest object in bytes that is taken from a server that does not know ranges.
+/// Maximum number of bytes of an object on a server that does not support ranges.
 pub const WHOLE_BYTES_MAX: u64 = 16 << 30;
-/// How long to wait for a connection.
+/// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for one response, its body included.
+/// Maximum time for one response, including its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a request is sent again if the server was too busy, or if the request was lost.
+/// Maximum number of times that a request is sent again if the server is busy or the request was lost.
 pub const RETRIES_MAX: usize = 6;
-/// How long one request may take, all its retries included.
+/// Maximum time for one request with all its retries.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
-/// The wait before the first retry. It doubles with each retry, up to [`BACKOFF_MAX`].
+/// The pause before the first retry. It doubles with each retry, up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-/// The longest wait before a retry.
+/// Maximum pause before a retry.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
 /// Options of remote sources. More settings come from the environment.
@@ -55,14 +55,14 @@ pub struct RemoteOptions {
     pub profile: Option<String>,
     /// True: send requests without credentials.
     pub anonymous: bool,
-    /// The moment at which the bucket is looked at, in seconds since 1970. The bucket must keep versions.
+    /// Import the bucket's content at this time, in seconds since 1970. The bucket must keep versions. `None`: now.
     pub as_of: Option<i64>,
     /// The file with the password of a restic repository. `None`: `RESTIC_PASSWORD_FILE` or `RESTIC_PASSWORD` has it.
     pub password_file: Option<PathBuf>,
-    /// Maximum number of documents of one container that are held in memory while it is listed. More documents go to
-    /// the disk. Folders have this bound too.
+    /// Maximum number of documents of one container in memory while the container is listed. A larger container is
+    /// listed through a temporary file. The bound applies to folders too. `None`: the default bound.
     pub list_cutoff: Option<usize>,
-    /// The cache of what was read. Folders can have one too.
+    /// The disk cache. Folders can have a cache too. `None`: no cache.
     pub cache: Option<CacheOptions>,
 }
 
@@ -70,12 +70,12 @@ pub struct RemoteOptions {
 type Runtime = Rc<tokio::runtime::Runtime>;
 
 fn runtime() -> io::Result<Runtime> {
-    // Fails if the process has a provider already. Then that provider is used.
+    // The call fails if the process has a provider already. Then that provider is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(Rc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
 }
 
-/// Bytes of an object, and the version they are of.
+/// A range of an object's bytes, and the object's version.
 struct Piece {
     bytes: Vec<u8>,
     /// The whole object's size.
@@ -89,7 +89,7 @@ trait Fetch {
     fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece>;
 }
 
-/// An object behind a network.
+/// An object on another machine.
 struct RemoteObject<F> {
     fetch: F,
     state: RefCell<Fetched>,
@@ -97,7 +97,8 @@ struct RemoteObject<F> {
 
 #[derive(Default)]
 struct Fetched {
-    /// Size and token of the object. They are known after the first response.
+    /// Size and token of the object's version, known after the first response. All further blocks must be of this
+    /// version.
     pinned: Option<(u64, Vec<u8>)>,
     /// Blocks by their numbers. The block that was used last is at the end.
     blocks: VecDeque<(u64, Rc<Vec<u8>>)>,
@@ -108,7 +109,7 @@ impl<F: Fetch> RemoteObject<F> {
         RemoteObject { fetch, state: RefCell::new(Fetched::default()) }
     }
 
-    /// An object with its first block, which was asked for before the object was opened.
+    /// An object with its first block, which was prefetched.
     fn with_first(fetch: F, first: Piece) -> RemoteObject<F> {
         let object = RemoteObject::new(fetch);
         {
@@ -189,7 +190,7 @@ pub(super) fn block_range(number: u64) -> Range<u64> {
     }
 }
 
-/// All of an object in a temporary file. It comes from a server that does not know ranges.
+/// A whole object in a temporary file, from a server that does not support ranges.
 struct Whole {
     file: File,
     size: u64,
@@ -204,7 +205,8 @@ impl Whole {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.size += bytes.len() as u64;
         if self.size > WHOLE_BYTES_MAX {
-            let text = format!("the server knows no ranges and sends more than {WHOLE_BYTES_MAX} bytes");
+            let text =
+                format!("the server does not support ranges and sends more than {WHOLE_BYTES_MAX} bytes");
             return Err(io::Error::other(text));
         }
         self.file.write_all(bytes)
@@ -221,7 +223,7 @@ pub(super) fn changed() -> io::Error {
     io::Error::other("the object changed while it was read")
 }
 
-/// The error for an object that does not exist any more. The caller recognizes the error by its number.
+/// The error for an object that does not exist any more. [`super::ReadError`] recognizes it by its error number.
 fn vanished() -> io::Error {
     rustix::io::Errno::NOENT.into()
 }

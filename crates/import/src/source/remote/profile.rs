@@ -1,7 +1,7 @@
-//! The files in which the AWS SDKs keep credentials and settings: `~/.aws/credentials` and `~/.aws/config`.
+//! Reads the files of the AWS SDKs with credentials and settings: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Both are read where the environment names no key. `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` and `AWS_PROFILE`
-//! are obeyed. Only a profile's own settings count. Roles and single sign-on are not followed.
+//! The credentials in them are used if the environment has none. `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` and
+//! `AWS_PROFILE` are obeyed. Only settings of the profile itself count: roles and single sign-on are not supported.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 /// Largest file in bytes that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The settings of one profile, by their names in small letters.
+/// The settings of one profile, by their names in lower case.
 pub(super) type Profile = BTreeMap<String, String>;
 
-/// The settings of the profile `name` in both files. Those of the credentials' file go before those of the other file.
+/// The settings of the profile `name` in both files. A setting in the credentials file overrides the other file.
 pub(super) fn load(name: &str) -> Profile {
     let file = |variable: &str, below: &str| {
         let named = std::env::var_os(variable).map(PathBuf::from);

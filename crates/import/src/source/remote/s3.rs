@@ -1,20 +1,22 @@
 //! A bucket of an S3-compatible server: each prefix is a container, each object a document.
 //!
-//! [`S3`] lists by delimiter, page by page, through the `object_store` library. The library signs requests. If the server
-//! is too busy for a request (503 SlowDown, 429, 500), the library sends it again, with growing pauses. A document's
-//! token is its entity tag, size and time of change. Its ranges are asked for on the condition that the tag is unchanged.
+//! [`S3`] lists with a delimiter, page by page, through the `object_store` library. The library signs requests. If the
+//! server is busy (503 SlowDown, 429, 500), the library sends the request again, with growing pauses. A document's
+//! token is made of its entity tag, size and time of change. If it changes between two ranges, the read fails.
 //!
 //! Credentials come from the places where the AWS SDKs look: the environment, the profile in `~/.aws`, then the role of
 //! the container or the machine.
 
 use super::profile;
-use super::throttle::{Throttle, UNDER_WAY_MAX};
+use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
 use crate::container::{Builder, ContainerError, Digest, Entry, Kind, digest};
 use crate::source::parts::{self, Parted, Spill};
-use crate::source::{AT_NOTE, Identity, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
+use crate::source::{
+    Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens,
+};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path as Key;
@@ -32,21 +34,21 @@ use std::rc::Rc;
 pub const SCHEME: &str = "s3://";
 /// Maximum number of pages of one prefix. A page has up to 1,000 keys.
 pub const PAGES_MAX: usize = 100_000;
-/// The error for a server whose pages lead in a circle.
-pub(super) const SAME_PAGE: &str = "the server leads to the same page again";
-/// The library's error text for a server that did not respond with a range (some respond 200 instead of 206).
+/// The error for a server whose pages form a cycle.
+pub(super) const PAGE_CYCLE: &str = "the server's listing does not end: its next page is an earlier page";
+/// A part of the library's error text when the server does not support ranges: it responds with 200 instead of 206.
 const NO_RANGES: &str = "non-partial response";
 /// The region of a bucket by default.
 const REGION: &str = "us-east-1";
 
-/// A first block that is on its way.
-struct Ahead {
+/// The first block of an object that was requested before the object is opened.
+struct Prefetch {
     key: String,
     token: Vec<u8>,
     task: tokio::task::JoinHandle<Option<Piece>>,
 }
 
-impl Drop for Ahead {
+impl Drop for Prefetch {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -60,25 +62,26 @@ pub struct S3 {
     prefix: String,
     /// The source as the user gave it, for messages.
     shown: PathBuf,
-    /// Server and bucket, as a part of the names in a cache.
+    /// Server and bucket, as a part of the cache's names.
     place: String,
-    /// True when the server has listed an object without an entity tag. Time and size alone are not enough for a cache.
+    /// True when the server has listed an object without an entity tag. Then no object is cached: time and size do not
+    /// identify bytes.
     is_untagged: bool,
     throttle: Throttle,
     parted: Parted,
-    /// Lists the versions of a moment. `None`: lists the current content of the bucket.
+    /// Lists the bucket's content at an earlier time. `None`: the present content is listed.
     versions: Option<Versions>,
-    /// First blocks that were requested ahead, in the order in which they will be wanted.
-    ahead: VecDeque<Ahead>,
-    /// The object that was opened last. It is kept because an archive is opened twice: to be looked at, and to be read.
+    /// Prefetched first blocks, in the order in which they will be read.
+    prefetches: VecDeque<Prefetch>,
+    /// The object that was opened last. An archive is opened twice: once for its beginning, and once to list it.
     last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
 }
 
 impl S3 {
-    /// Opens `location`: what follows [`SCHEME`], `bucket/prefix`. Nothing is asked of the server yet.
+    /// Opens `location`, the text after [`SCHEME`]: `bucket/prefix`. Sends no request yet.
     ///
     /// # Errors
-    /// The reason why the name or an option is wrong.
+    /// When the location or an option is not valid.
     pub fn open(location: &str, options: &RemoteOptions) -> io::Result<S3> {
         let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         if bucket.is_empty() {
@@ -109,7 +112,7 @@ impl S3 {
         };
         let shown = PathBuf::from(format!("{SCHEME}{location}"));
         let store = Rc::new(store);
-        let ahead = VecDeque::new();
+        let prefetches = VecDeque::new();
         Ok(S3 {
             store,
             runtime,
@@ -120,7 +123,7 @@ impl S3 {
             throttle,
             parted: Parted::new(options.list_cutoff),
             versions,
-            ahead,
+            prefetches,
             last: None,
         })
     }
@@ -130,12 +133,12 @@ impl S3 {
         Ok(format!("{}{path}", self.prefix))
     }
 
-    /// Returns the first block of a key, if the block was requested ahead.
-    fn take_ahead(&mut self, key: &str, entry: &Entry<'_>) -> Option<Piece> {
-        let is_it = |ahead: &Ahead| ahead.key == key && ahead.token == entry.token;
-        let at = self.ahead.iter().position(is_it)?;
-        let mut ahead = self.ahead.remove(at)?;
-        self.runtime.block_on(&mut ahead.task).ok()?
+    /// Returns the first block of a key, if the block was prefetched.
+    fn take_prefetched(&mut self, key: &str, entry: &Entry<'_>) -> Option<Piece> {
+        let matches = |prefetch: &Prefetch| prefetch.key == key && prefetch.token == entry.token;
+        let at = self.prefetches.iter().position(matches)?;
+        let mut prefetch = self.prefetches.remove(at)?;
+        self.runtime.block_on(&mut prefetch.task).ok()?
     }
 
     /// Adds the keys and prefixes one level below `prefix` to `builder`.
@@ -147,9 +150,9 @@ impl S3 {
             return self.runtime.block_on(versions.list(prefix, PAGES_MAX, &mut document, &mut folder));
         }
         let mut page_token = None;
-        // If a page's token comes again, the pages lead in a circle. `held` is one earlier token, replaced after ever
-        // more pages, so a circle of any length is found (Brent's algorithm).
-        let mut held = None;
+        // If a page token occurs twice, the pages form a cycle. Compare each token with one earlier token, which is
+        // replaced at pages 1, 2, 4, 8 and so on: this finds a cycle of any length (Brent's algorithm).
+        let mut earlier_token = None;
         for number in 1..=PAGES_MAX {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
@@ -157,7 +160,7 @@ impl S3 {
                 ..PaginatedListOptions::default()
             };
             let asked = self.store.list_paginated((!prefix.is_empty()).then_some(prefix), options);
-            let page = self.runtime.block_on(asked).map_err(|error| told(&error))?;
+            let page = self.runtime.block_on(asked).map_err(|error| server_error(&error))?;
             for below in &page.result.common_prefixes {
                 lister.folder(below.as_ref(), prefix)?;
             }
@@ -168,11 +171,11 @@ impl S3 {
             if page_token.is_none() {
                 return Ok(());
             }
-            if page_token == held {
-                return Err(io::Error::other(SAME_PAGE));
+            if page_token == earlier_token {
+                return Err(io::Error::other(PAGE_CYCLE));
             }
             if number.is_power_of_two() {
-                held.clone_from(&page_token);
+                earlier_token.clone_from(&page_token);
             }
         }
         Err(io::Error::other(format!("more than {PAGES_MAX} pages of keys")))
@@ -257,7 +260,7 @@ impl Source for S3 {
         if lister.spill.is_none() && listed_max > 0 {
             return lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error });
         }
-        // A container that was recorded in parts stays in parts, even when it is empty now.
+        // A container that was recorded in parts stays in parts, even if it has no documents now.
         lister.spill().map_err(failed)?;
         let (spill, folders) = (lister.spill.take().expect("just made"), &lister.folders);
         let blob = self.parted.finish(path, spill, folders).map_err(failed)?;
@@ -272,14 +275,14 @@ impl Source for S3 {
         self.parted.keep(path);
     }
 
-    /// Entity tag and size. A tag is a weak digest of the bytes (MD5), or none at all, so the bytes must decide.
+    /// The entity tag and the size. A tag is a weak digest (MD5) or no digest of the bytes, so it is not certain.
     fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
-        let bytes = entry.token.get(..TAGGED_BYTES)?.to_vec();
-        (entry.token.len() > TAGGED_BYTES).then_some(Identity { bytes, is_certain: false })
+        let bytes = entry.token.get(..TAG_DIGEST_BYTES)?.to_vec();
+        (entry.token.len() > TAG_DIGEST_BYTES).then_some(Identity { bytes, is_certain: false })
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name)))?;
+        let key = self.key(&crate::job::join(path, entry.get(LOCATION_NOTE).unwrap_or(entry.name)))?;
         if let Some((last, token, object)) = &self.last
             && *last == key
             && *token == entry.token
@@ -296,7 +299,7 @@ impl Source for S3 {
             listed_size: entry.size,
             whole: RefCell::default(),
         };
-        let object = Rc::new(match self.take_ahead(&key, entry) {
+        let object = Rc::new(match self.take_prefetched(&key, entry) {
             Some(first) => RemoteObject::with_first(fetch, first),
             None => RemoteObject::new(fetch),
         });
@@ -304,12 +307,12 @@ impl Source for S3 {
         Ok(Box::new(object))
     }
 
-    fn ahead(&self) -> usize {
-        self.throttle.under_way()
+    fn prefetch_max(&self) -> usize {
+        self.throttle.in_flight_max()
     }
 
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
-        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name)));
+        let key = self.key(&crate::job::join(path, entry.get(LOCATION_NOTE).unwrap_or(entry.name)));
         let Some((key, location)) = key.ok().and_then(|key| Some((key.clone(), Key::parse(&key).ok()?)))
         else {
             return;
@@ -318,8 +321,8 @@ impl Source for S3 {
         let task = self.runtime.spawn(async move {
             let first = super::FIRST_BLOCK_BYTES;
             let range = (listed_size > first).then_some(GetRange::Bounded(0..first));
-            // An error here is ignored, because the block is requested again when it is wanted. That request reports
-            // the error.
+            // Ignore errors: the block is requested again when the object is opened, and that request reports the
+            // error.
             let options = GetOptions { range, version, ..GetOptions::default() };
             let got = store.get_opts(&location, options).await.ok()?;
             if got.meta.size != listed_size {
@@ -328,14 +331,14 @@ impl Source for S3 {
             let (size, token) = (got.meta.size, token(&got.meta));
             Some(Piece { bytes: got.bytes().await.ok()?.into(), size, token })
         });
-        if self.ahead.len() >= 2 * UNDER_WAY_MAX {
-            self.ahead.pop_front();
+        if self.prefetches.len() >= 2 * REQUESTS_IN_FLIGHT_MAX {
+            self.prefetches.pop_front();
         }
-        self.ahead.push_back(Ahead { key, token: entry.token.to_vec(), task });
+        self.prefetches.push_back(Prefetch { key, token: entry.token.to_vec(), task });
     }
 
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
-        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name))).ok()?;
+        let key = self.key(&crate::job::join(path, entry.get(LOCATION_NOTE).unwrap_or(entry.name))).ok()?;
         (!self.is_untagged).then(|| format!("{}{key}", self.place).into_bytes())
     }
 }
@@ -345,7 +348,7 @@ struct Listed {
     name: Vec<u8>,
     size: u64,
     token: Vec<u8>,
-    /// The version, if it is not the newest one.
+    /// The id of the version, if the bucket's content at an earlier time is listed.
     version: Option<String>,
 }
 
@@ -356,14 +359,14 @@ impl Listed {
     }
 }
 
-/// A container while a prefix is listed into it.
+/// Builds the container of a prefix while the prefix is listed.
 #[derive(Default)]
 struct Lister {
     documents: Vec<Listed>,
     folders: BTreeSet<Vec<u8>>,
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
-    /// Maximum number of documents in `documents`. If there are more, all of them go to the disk.
+    /// Maximum number of documents in `documents`. If there are more, all documents go to the spill.
     listed_max: usize,
     spill: Option<Spill>,
 }
@@ -372,14 +375,15 @@ impl Lister {
     fn folder(&mut self, below: &str, prefix: &str) -> io::Result<()> {
         match name_below(below, prefix) {
             Some("") => {
-                let reason = "keys with a slash in front are not imported".to_owned();
+                let reason =
+                    "a key that begins with a slash, or has two slashes in a row, is not imported".to_owned();
                 self.refused.push((b"/".to_vec(), reason));
             }
             Some(name) if parts::number(name.as_bytes()).is_some() => {
                 self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
             }
             Some(name) => drop(self.folders.insert(name.as_bytes().to_vec())),
-            None => return Err(strange(below, prefix)),
+            None => return Err(unexpected_key(below, prefix)),
         }
         Ok(())
     }
@@ -416,12 +420,12 @@ impl Lister {
                     self.spill()?;
                 }
             }
-            None => return Err(strange(key, prefix)),
+            None => return Err(unexpected_key(key, prefix)),
         }
         Ok(())
     }
 
-    /// Moves the documents to the disk. All further documents go there too.
+    /// Moves the documents to a new spill. All further documents go there too.
     fn spill(&mut self) -> io::Result<()> {
         if self.spill.is_none() {
             let mut spill = Spill::new()?;
@@ -447,10 +451,11 @@ impl Lister {
                 builder.push(Kind::Document, name, *size, token, version)?;
                 continue;
             }
-            // The key is a prefix of other keys too. The document gets a number, and a note of its key.
+            // A folder has the key's name, because other keys begin with it and a slash. The document gets a name with
+            // a number, and a note with its key.
             let numbers = (2..).map(|n: u64| [name, format!("~{n}").as_bytes()].concat());
             let free = numbers.into_iter().find(|free| !taken.contains(free)).expect("numbers do not end");
-            let pairs = [(AT_NOTE, &name[..])].into_iter().chain(version);
+            let pairs = [(LOCATION_NOTE, &name[..])].into_iter().chain(version);
             builder.push(Kind::Document, &free, *size, token, pairs)?;
             taken.insert(free);
         }
@@ -459,7 +464,7 @@ impl Lister {
     }
 }
 
-/// The name directly below `prefix`. Empty for the prefix itself. `None` for a key that was not asked for.
+/// The name of `key` directly below `prefix`. Empty for the prefix itself. `None` when the key is not directly below.
 fn name_below<'a>(key: &'a str, prefix: &str) -> Option<&'a str> {
     if key == prefix.trim_end_matches('/') {
         return Some("");
@@ -467,14 +472,15 @@ fn name_below<'a>(key: &'a str, prefix: &str) -> Option<&'a str> {
     key.strip_prefix(prefix).filter(|name| !name.contains('/'))
 }
 
-fn strange(key: &str, prefix: &str) -> io::Error {
-    other(format!("the server lists the key {key:?} below {prefix:?}"))
+fn unexpected_key(key: &str, prefix: &str) -> io::Error {
+    other(format!("the server lists the key {key:?}, expected a key directly below {prefix:?}"))
 }
 
-/// Bytes of the digest of entity tag and size at the beginning of a token.
-const TAGGED_BYTES: usize = size_of::<Digest>();
+/// Number of bytes at the beginning of a token that are the digest of entity tag and size.
+const TAG_DIGEST_BYTES: usize = size_of::<Digest>();
 
-/// The token: entity tag, size, and time of change in whole seconds, because a response's header has no fractions.
+/// The token: entity tag, size and time of change. The time is in whole seconds, because an HTTP header has no
+/// fractions.
 fn token(meta: &ObjectMeta) -> Vec<u8> {
     token_of(meta.e_tag.as_deref().unwrap_or_default(), meta.size, meta.last_modified.timestamp())
 }
@@ -495,11 +501,11 @@ struct S3Fetch {
     store: Rc<AmazonS3>,
     runtime: Runtime,
     location: Key,
-    /// The version. `None`: the newest one.
+    /// The id of the version. `None`: the newest version.
     version: Option<String>,
-    /// A block is at most as long as the object was when it was listed.
+    /// The size in the listing. No range goes beyond it.
     listed_size: u64,
-    /// All of the object, from a server that answers ranges with everything.
+    /// The whole object, if the server does not support ranges.
     whole: RefCell<Option<Whole>>,
 }
 
@@ -509,14 +515,14 @@ impl Fetch for S3Fetch {
             return whole.piece(range);
         }
         let wanted = range.start..range.end.min(self.listed_size);
-        // An empty object has no range. So a whole object is requested without a range.
+        // An empty object has no range, so a whole object is requested without a range.
         let is_whole = wanted.start == 0 && wanted.end >= self.listed_size;
         let bounded = (!is_whole).then_some(GetRange::Bounded(wanted));
         self.runtime.block_on(async {
             match self.get(bounded).await {
                 Ok(got) => {
                     let (size, token) = (got.meta.size, token(&got.meta));
-                    let bytes = got.bytes().await.map_err(|error| told(&error))?;
+                    let bytes = got.bytes().await.map_err(|error| server_error(&error))?;
                     Ok(Piece { bytes: bytes.into(), size, token })
                 }
                 Err(error) if !is_whole && error.to_string().contains(NO_RANGES) => {
@@ -534,34 +540,34 @@ impl Fetch for S3Fetch {
 impl S3Fetch {
     async fn get(&self, range: Option<GetRange>) -> io::Result<GetResult> {
         let options = GetOptions { range, version: self.version.clone(), ..GetOptions::default() };
-        let got = self.store.get_opts(&self.location, options).await.map_err(|error| told(&error))?;
+        let got = self.store.get_opts(&self.location, options).await.map_err(|error| server_error(&error))?;
         if got.meta.size == self.listed_size { Ok(got) } else { Err(changed()) }
     }
 
-    /// All of the object, from a server that answers ranges with everything.
+    /// Gets the whole object from a server that does not support ranges.
     async fn get_whole(&self) -> io::Result<Whole> {
         let got = self.get(None).await?;
         let mut whole = Whole::new()?;
         whole.token = token(&got.meta);
         let mut stream = got.into_stream();
         while let Some(chunk) = std::future::poll_fn(|task| stream.as_mut().poll_next(task)).await {
-            whole.append(&chunk.map_err(|error| told(&error))?)?;
+            whole.append(&chunk.map_err(|error| server_error(&error))?)?;
         }
         if whole.size == self.listed_size { Ok(whole) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 
-/// The server's error text, without the text that the library adds.
-fn told(error: &object_store::Error) -> io::Error {
+/// Converts an error of the library: to the server's own error text if there is one, else to the library's text.
+fn server_error(error: &object_store::Error) -> io::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return vanished();
     }
     let text = error.to_string();
-    said(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
+    xml_error(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
 }
 
-/// The error in an XML response.
-pub(super) fn said(text: &str) -> Option<io::Error> {
+/// The error in `text`, an XML response of an S3 server. `None` when `text` has no error code.
+pub(super) fn xml_error(text: &str) -> Option<io::Error> {
     let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
     match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {
         (Some(code), Some(message)) => {

@@ -1,10 +1,9 @@
-//! The versions of a bucket's objects, for the content of the bucket at a moment.
+//! Lists the content of a bucket at an earlier time, from the versions of its objects.
 //!
-//! The library lists no versions. So [`Versions`] asks by itself (`ListObjectVersions`), and the library's signer
-//! signs. Of each key, the newest version that is not younger than the moment counts. A delete marker means that the
-//! key was not there.
+//! The library cannot list versions. So [`Versions`] sends `ListObjectVersions` itself, signed by the library's signer.
+//! For each key the newest version at or before the time counts. If it is a delete marker, the key did not exist then.
 
-use super::s3::{SAME_PAGE, other};
+use super::s3::{PAGE_CYCLE, other};
 use super::throttle::Throttle;
 use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
 use crate::extract::push_characters;
@@ -15,12 +14,12 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io;
 
-/// The note that names the version of the key from which a document was read.
+/// The note with the id of the version from which a document was read.
 pub(super) const VERSION_NOTE: &[u8] = b"~version";
 /// The characters that are not escaped in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Lists the versions of keys as of one moment.
+/// Lists a bucket's content at one time.
 pub(super) struct Versions {
     pub(super) client: HttpClient,
     /// The URL of the server and the bucket.
@@ -28,7 +27,7 @@ pub(super) struct Versions {
     pub(super) region: String,
     /// The credentials. `None`: send requests without credentials.
     pub(super) credentials: Option<AwsCredentialProvider>,
-    /// The moment that is listed, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub(super) as_of: i64,
 }
 
@@ -49,27 +48,27 @@ pub(super) struct Version {
 struct Page {
     versions: Vec<Version>,
     prefixes: Vec<String>,
-    /// The key and the version after which the next page begins.
+    /// The key and the version id after which the next page begins. `None`: this is the last page.
     next: Option<(String, String)>,
 }
 
-/// The error for a text that is not a moment.
+/// The error for a text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no moment like 2026-11-22T20:00:00Z")]
-pub struct NoMoment(String);
+#[error("{0:?}: expected a time like 2026-11-22T20:00:00Z, or seconds since 1970")]
+pub struct TimeError(String);
 
-/// Reads a moment in the form of RFC 3339, or in seconds since 1970.
+/// Reads a time in the form of RFC 3339, or in seconds since 1970. Returns seconds since 1970.
 ///
 /// # Errors
-/// The text is not a moment.
-pub fn parse_moment(text: &str) -> Result<i64, NoMoment> {
+/// When the text has another form.
+pub fn parse_moment(text: &str) -> Result<i64, TimeError> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
     }
-    seconds(text).ok_or_else(|| NoMoment(text.into()))
+    seconds(text).ok_or_else(|| TimeError(text.into()))
 }
 
-/// The whole seconds of a moment.
+/// Reads a time in the form of RFC 3339. Returns whole seconds since 1970.
 fn seconds(text: &str) -> Option<i64> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -85,8 +84,8 @@ impl Versions {
         throttle.connect(options).map_err(other)
     }
 
-    /// Calls `document` with the version of each key one level below `prefix` that was the newest at the moment, and
-    /// `folder` with each prefix one level below.
+    /// Calls `document` with the version that was the newest at the time, for each key one level below `prefix`. Calls
+    /// `folder` with each prefix one level below `prefix`.
     pub(super) async fn list(
         &self,
         prefix: &str,
@@ -94,24 +93,24 @@ impl Versions {
         document: &mut dyn FnMut(&Version) -> io::Result<()>,
         folder: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (mut next, mut held): (_, Option<Version>) = (None, None);
-        // As in the listing without versions, a circle of pages of any length is found.
-        let mut marked = None;
+        let (mut next, mut newest): (_, Option<Version>) = (None, None);
+        // Finds a cycle of pages, like the listing without versions.
+        let mut earlier_page = None;
         for number in 1..=pages_max {
             let page = self.page(prefix, next.as_ref()).await?;
             for below in &page.prefixes {
                 folder(below)?;
             }
-            // The server lists all versions of a key one after the other, also across pages.
+            // The server lists all versions of a key in a row, also across pages.
             for version in page.versions.into_iter().filter(|version| version.seconds <= self.as_of) {
-                match &mut held {
-                    Some(held) if held.key == version.key => {
-                        if version.seconds > held.seconds {
-                            *held = version;
+                match &mut newest {
+                    Some(newest) if newest.key == version.key => {
+                        if version.seconds > newest.seconds {
+                            *newest = version;
                         }
                     }
-                    held => {
-                        if let Some(done) = held.replace(version).filter(|done| !done.is_marker) {
+                    newest => {
+                        if let Some(done) = newest.replace(version).filter(|done| !done.is_marker) {
                             document(&done)?;
                         }
                     }
@@ -119,13 +118,13 @@ impl Versions {
             }
             next = page.next;
             if next.is_none() {
-                return held.filter(|done| !done.is_marker).map_or(Ok(()), |done| document(&done));
+                return newest.filter(|done| !done.is_marker).map_or(Ok(()), |done| document(&done));
             }
-            if next == marked {
-                return Err(other(SAME_PAGE));
+            if next == earlier_page {
+                return Err(other(PAGE_CYCLE));
             }
             if number.is_power_of_two() {
-                marked.clone_from(&next);
+                earlier_page.clone_from(&next);
             }
         }
         Err(other(format!("more than {pages_max} pages of versions")))
@@ -158,7 +157,7 @@ impl Versions {
                     if status.is_success() {
                         return parse(&text).map_err(other);
                     }
-                    let failed = super::s3::said(&text)
+                    let failed = super::s3::xml_error(&text)
                         .unwrap_or_else(|| other(format!("the server answers {status}")));
                     if !(status.is_server_error() || status == reqwest::StatusCode::TOO_MANY_REQUESTS) {
                         return Err(failed);
@@ -184,11 +183,11 @@ enum PageError {
     Xml { offset: u64, error: quick_xml::Error },
     #[error("the listing has the size {value:?} for {key:?}: expected a number of bytes")]
     Size { key: String, value: String },
-    #[error("the listing has the time {value:?} for {key:?}: expected a moment like 2026-11-22T20:00:00Z")]
+    #[error("the listing has the time {value:?} for {key:?}: expected a time like 2026-11-22T20:00:00Z")]
     Time { key: String, value: String },
     #[error("the server does not list versions")]
     NoVersions,
-    #[error("the listing of versions says that it goes on, and not where")]
+    #[error("the listing of versions is truncated, and has no NextKeyMarker")]
     NoNext,
 }
 
@@ -196,7 +195,7 @@ enum PageError {
 fn parse(text: &str) -> Result<Page, PageError> {
     let mut xml = Reader::from_str(text);
     let (mut page, mut value) = (Page::default(), String::new());
-    let (mut version, mut in_prefixes, mut is_cut) = (None::<Version>, false, false);
+    let (mut version, mut in_prefixes, mut is_truncated) = (None::<Version>, false, false);
     let (mut next_key, mut next_id, mut is_listing) = (String::new(), String::new(), false);
     loop {
         let event = xml.read_event();
@@ -214,37 +213,37 @@ fn parse(text: &str) -> Result<Page, PageError> {
             }
             Event::End(e) => {
                 let name = e.local_name();
-                let taken = std::mem::take(&mut value);
+                let text = std::mem::take(&mut value);
                 match (name.as_ref(), &mut version) {
                     ("Version" | "DeleteMarker", version) => page.versions.extend(version.take()),
-                    ("Key", Some(version)) => version.key = taken,
-                    ("VersionId", Some(version)) => version.id = taken,
-                    ("ETag", Some(version)) => version.tag = taken,
+                    ("Key", Some(version)) => version.key = text,
+                    ("VersionId", Some(version)) => version.id = text,
+                    ("ETag", Some(version)) => version.tag = text,
                     ("Size", Some(version)) => {
                         let key = &version.key;
-                        let odd = |_| PageError::Size { key: key.clone(), value: taken.clone() };
-                        version.size = taken.trim().parse().map_err(odd)?;
+                        let invalid = |_| PageError::Size { key: key.clone(), value: text.clone() };
+                        version.size = text.trim().parse().map_err(invalid)?;
                     }
                     ("LastModified", Some(version)) => {
-                        let odd = || PageError::Time { key: version.key.clone(), value: taken.clone() };
-                        version.seconds = seconds(taken.trim()).ok_or_else(odd)?;
+                        let invalid = || PageError::Time { key: version.key.clone(), value: text.clone() };
+                        version.seconds = seconds(text.trim()).ok_or_else(invalid)?;
                     }
                     ("CommonPrefixes", _) => in_prefixes = false,
-                    ("Prefix", None) if in_prefixes => page.prefixes.push(taken),
-                    ("IsTruncated", None) => is_cut = taken.trim() == "true",
-                    ("NextKeyMarker", None) => next_key = taken,
-                    ("NextVersionIdMarker", None) => next_id = taken,
+                    ("Prefix", None) if in_prefixes => page.prefixes.push(text),
+                    ("IsTruncated", None) => is_truncated = text.trim() == "true",
+                    ("NextKeyMarker", None) => next_key = text,
+                    ("NextVersionIdMarker", None) => next_id = text,
                     _ => {}
                 }
             }
             event => push_characters(&event, &mut |more| value.push_str(more)),
         }
     }
-    match (is_listing, is_cut && next_key.is_empty()) {
+    match (is_listing, is_truncated && next_key.is_empty()) {
         (false, _) => Err(PageError::NoVersions),
         (_, true) => Err(PageError::NoNext),
         _ => {
-            page.next = is_cut.then_some((next_key, next_id));
+            page.next = is_truncated.then_some((next_key, next_id));
             Ok(page)
         }
     }
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_seconds_or_rfc_3339() {
+    fn times_are_seconds_or_rfc_3339() {
         assert_eq!((parse_moment("60"), parse_moment("1970-01-01T01:01:00.9+01:00")), (Ok(60), Ok(60)));
         assert!(parse_moment("yesterday").is_err() && parse_moment("").is_err());
     }

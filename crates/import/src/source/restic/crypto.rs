@@ -1,7 +1,7 @@
-//! restic's sealing of bytes: AES-256 in counter mode, and Poly1305 with a nonce that AES-128 makes.
+//! restic's authenticated encryption ("sealing"): AES-256 in counter mode, and Poly1305 with a nonce made by AES-128.
 //!
-//! A sealed piece is 16 bytes of initialization vector, the ciphertext, and 16 bytes that authenticate it. The repository's
-//! key is sealed in a file of the folder `keys`. scrypt makes the key for that file from a password.
+//! A sealed piece has 16 bytes of initialization vector, the ciphertext, and 16 bytes of authentication tag. The
+//! repository's key is sealed in a file of the folder `keys`. scrypt derives the key for that file from a password.
 
 use aes::cipher::{Block, BlockEncrypt, KeyInit, KeyIvInit, StreamCipher};
 use base64::Engine;
@@ -10,7 +10,7 @@ use poly1305::Poly1305;
 use serde::Deserialize;
 use std::io;
 
-/// The bytes that sealing adds.
+/// Number of bytes that sealing adds.
 pub(super) const SEAL_BYTES: usize = IV_BYTES + TAG_BYTES;
 const IV_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
@@ -19,7 +19,7 @@ const KDF_BYTES_MAX: u64 = 1 << 30;
 /// Maximum work for the key derivation of one password, in passes over its memory.
 const KDF_PASSES_MAX: u32 = 64;
 
-/// A key for sealed pieces.
+/// A key of the repository: encrypts with AES-256 and authenticates with Poly1305-AES.
 #[derive(Clone)]
 pub(super) struct Key {
     encrypt: [u8; 32],
@@ -53,33 +53,40 @@ struct Mac {
 }
 
 impl Key {
-    /// The repository's key from a key file. `None` when the password does not open this file.
+    /// Decrypts the repository's key in a key file. `None` when the password is not the password of this file.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// When the file is damaged, or its key derivation needs too much memory or work.
     pub(super) fn unlock(file: &[u8], password: &[u8]) -> io::Result<Option<Key>> {
-        let file: KeyFile = serde_json::from_slice(file).map_err(odd)?;
+        let file: KeyFile = serde_json::from_slice(file).map_err(invalid_key_file)?;
         if file.kdf != "scrypt" {
-            return Err(odd(format!("its password is kept by {:?}, only scrypt is known", file.kdf)));
+            return Err(invalid_key_file(format!(
+                "its key derivation is {:?}, expected \"scrypt\"",
+                file.kdf
+            )));
         }
         let memory = u128::from(file.n) * u128::from(file.r) * 128;
         if !file.n.is_power_of_two() || memory > u128::from(KDF_BYTES_MAX) || file.p > KDF_PASSES_MAX {
-            return Err(odd("it asks for more memory than a password is worth"));
+            let (n, p) = (file.n, file.p);
+            return Err(invalid_key_file(format!(
+                "its scrypt parameters N={n} and p={p} need {memory} bytes of memory: expected N to be a power of two, \
+                 at most {KDF_BYTES_MAX} bytes, and p to be at most {KDF_PASSES_MAX}"
+            )));
         }
         let log_n = u8::try_from(file.n.trailing_zeros()).unwrap_or(u8::MAX);
-        let params = scrypt::Params::new(log_n, file.r, file.p, 64).map_err(odd)?;
-        let salt = STANDARD.decode(&file.salt).map_err(odd)?;
-        let mut made = [0; 64];
-        scrypt::scrypt(password, &salt, &params, &mut made).map_err(odd)?;
-        let of_password =
-            Key::of(&made[..32], &made[32..48], &made[48..]).expect("its parts have their lengths");
-        let Some(bytes) = of_password.open(&STANDARD.decode(&file.data).map_err(odd)?) else {
+        let params = scrypt::Params::new(log_n, file.r, file.p, 64).map_err(invalid_key_file)?;
+        let salt = STANDARD.decode(&file.salt).map_err(invalid_key_file)?;
+        let mut derived = [0; 64];
+        scrypt::scrypt(password, &salt, &params, &mut derived).map_err(invalid_key_file)?;
+        let password_key =
+            Key::of(&derived[..32], &derived[32..48], &derived[48..]).expect("32, 16 and 16 bytes");
+        let Some(bytes) = password_key.open(&STANDARD.decode(&file.data).map_err(invalid_key_file)?) else {
             return Ok(None);
         };
-        let sealed: Sealed = serde_json::from_slice(&bytes).map_err(odd)?;
-        let part = |text: &str| STANDARD.decode(text).map_err(odd);
+        let sealed: Sealed = serde_json::from_slice(&bytes).map_err(invalid_key_file)?;
+        let part = |text: &str| STANDARD.decode(text).map_err(invalid_key_file);
         let key = Key::of(&part(&sealed.encrypt)?, &part(&sealed.mac.k)?, &part(&sealed.mac.r)?);
-        key.map(Some).ok_or_else(|| odd("its parts have odd lengths"))
+        key.map(Some).ok_or_else(|| invalid_key_file("its parts do not have 32, 16 and 16 bytes"))
     }
 
     fn of(encrypt: &[u8], mac_k: &[u8], mac_r: &[u8]) -> Option<Key> {
@@ -90,7 +97,7 @@ impl Key {
         })
     }
 
-    /// The bytes of a sealed piece. `None` when the piece was not sealed with this key, or was changed.
+    /// Decrypts a sealed piece. `None` when the piece was not sealed with this key, or was changed.
     pub(super) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (iv, rest) = sealed.split_first_chunk::<IV_BYTES>()?;
         let (ciphertext, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
@@ -113,7 +120,7 @@ impl Key {
     }
 }
 
-fn odd(error: impl std::fmt::Display) -> io::Error {
+fn invalid_key_file(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a key of the repository cannot be read: {error}"))
 }
 
@@ -122,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vector_of_poly1305_aes() {
-        // From the paper that describes Poly1305-AES (appendix B, first example).
+    fn poly1305_aes_matches_its_published_vector() {
+        // The first example in appendix B of the paper that describes Poly1305-AES.
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
         };
@@ -135,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sealed_is_not_opened() {
+    fn unauthenticated_bytes_are_refused() {
         let key = Key { encrypt: [1; 32], mac_k: [2; 16], mac_r: [3; 16] };
         for len in [0, 1, 31, 32, 100] {
             assert!(key.open(&vec![0; len]).is_none(), "{len}");

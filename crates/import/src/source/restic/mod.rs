@@ -1,9 +1,9 @@
 //! A snapshot of a restic repository: each tree is a container, each file in it a document.
 //!
-//! [`Restic`] reads a repository in a local folder, of formats 1 and 2. It never writes there, not even a lock. A tree's id
-//! is its container's token, and the ids of a file's parts make the file's token. Equal tokens mean equal bytes and equal
-//! subtrees. So a tree that the last import saw is skipped, or read again by its id. Symbolic links and special files
-//! are counted.
+//! [`Restic`] reads a repository of format 1 or 2 in a local folder. It never writes there, not even a lock. A tree's
+//! id is the token of its container. A file's token is made of the ids of its blobs. Equal tokens mean equal bytes and
+//! equal subtrees. So a tree with an unchanged id is skipped, and an old tree can be listed by its id. Symbolic links
+//! and special files are counted, and not imported.
 
 mod crypto;
 mod repository;
@@ -21,7 +21,7 @@ use tree::{NodeKind, Trees};
 
 /// The beginning of the name of a snapshot as a source.
 pub const SCHEME: &str = "restic:";
-/// The snapshot when none is named.
+/// The name of the newest snapshot, which is the default.
 const LATEST: &str = "latest";
 
 /// A snapshot of a repository as a source.
@@ -35,8 +35,8 @@ pub struct Restic {
 }
 
 impl Restic {
-    /// Opens `location`: what follows [`SCHEME`], `/path/of/repository@snapshot`, or `...@snapshot:/folder/in/it`. Without a
-    /// snapshot it is the latest one.
+    /// Opens `location`, the text after [`SCHEME`]: `/path/of/repository@snapshot` or
+    /// `/path/of/repository@snapshot:/folder`. The default snapshot is the newest snapshot.
     ///
     /// # Errors
     /// When there is no repository, no password for it, or no such snapshot or folder.
@@ -66,20 +66,20 @@ impl Restic {
     }
 }
 
-/// The password of the repository: from the named file, else from the places where restic looks.
+/// The password of the repository: from the file in the options, or from restic's environment variables.
 fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let file = options.password_file.clone().or_else(|| set("RESTIC_PASSWORD_FILE").map(PathBuf::from));
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let file = options.password_file.clone().or_else(|| variable("RESTIC_PASSWORD_FILE").map(PathBuf::from));
     if let Some(file) = file {
         let bytes = std::fs::read(&file);
         let bytes = bytes.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", file.display())))?;
         return Ok(bytes.trim_ascii().to_vec());
     }
-    let set = set("RESTIC_PASSWORD").map(|value| value.into_encoded_bytes());
-    set.ok_or_else(|| other("the repository needs a password: --password-file, or RESTIC_PASSWORD"))
+    let password = variable("RESTIC_PASSWORD").map(|value| value.into_encoded_bytes());
+    password.ok_or_else(|| other("the repository needs a password: --password-file, or RESTIC_PASSWORD"))
 }
 
-/// Lists a tree. With `as_held` it is listed as a container of which the server holds every document.
+/// Lists a tree. `as_held`: marks every document as held by the server.
 fn list_tree(tree: &tree::Tree, shown: PathBuf, producer: u16, as_held: bool) -> Result<Listing, ListError> {
     let mut builder = Builder::new(producer);
     let mut skipped = Skipped::default();
@@ -153,7 +153,7 @@ impl Source for Restic {
 /// A file of a snapshot.
 struct Parts {
     repository: Rc<Repository>,
-    /// For each part its offset in the file, and its place in the repository.
+    /// For each part its offset in the file, and its blob.
     parts: Vec<(u64, Blob)>,
     size: u64,
     token: Vec<u8>,
@@ -180,7 +180,7 @@ impl Object for Parts {
         let rest = bytes.get((offset - start) as usize..).unwrap_or_default();
         if rest.is_empty() {
             return Err(other(format!(
-                "the blobs of the file have not the {} bytes that the index says",
+                "the file has fewer than the {} bytes that the repository's index says",
                 self.size
             )));
         }

@@ -1,7 +1,8 @@
 //! [`Repository`]: the files of a restic repository in a local folder, opened with a password.
 //!
-//! Snapshots and index files are sealed JSON. Sealed blobs lie in packs, and the index says where. Blobs and files may
-//! be compressed by zstd (format 2). A blob's id is the SHA-256 of its bytes. Each read checks the id.
+//! Snapshots and index files are sealed JSON ([`super::crypto`]). Sealed blobs are in pack files, at offsets that the
+//! index has. In format 2, blobs and files may be compressed by zstd. A blob's id is the SHA-256 of its bytes. Each
+//! read checks the id.
 
 use super::crypto::{Key, SEAL_BYTES};
 use serde::Deserialize;
@@ -16,13 +17,13 @@ use std::path::{Path, PathBuf};
 /// The id of a blob, a pack or a file.
 pub(super) type Id = [u8; 32];
 
-/// Largest blob in bytes. restic's blobs of data have up to 8 MiB. A blob of a tree is as large as its folder.
+/// Maximum number of bytes of a blob. restic's data blobs have up to 8 MiB. A tree blob grows with its folder.
 pub(super) const BLOB_BYTES_MAX: u32 = 256 << 20;
-/// Largest file of snapshots, keys and the index in bytes, before and after unpacking.
+/// Maximum number of bytes of a snapshot, key or index file, packed or unpacked.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 /// Maximum number of files of one folder of the repository.
 const FILES_MAX: usize = 1_000_000;
-/// Maximum number of keys that a password is tried with. Each try takes half a second.
+/// Maximum number of key files for which the password is tried. Each try takes half a second.
 const KEYS_MAX: usize = 20;
 /// The versions of the repository format that can be read.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
@@ -33,14 +34,15 @@ const COMPRESSED: u8 = 2;
 pub(super) struct Repository {
     folder: PathBuf,
     key: Key,
-    /// The places of the blobs, in the order of their ids.
+    /// All blobs, in the order of their ids.
     blobs: Vec<Blob>,
+    /// The ids of the packs, by [`Blob::pack`].
     packs: Vec<Id>,
-    /// The pack that was read last.
+    /// The pack file that was read last.
     open: RefCell<Option<(u32, File)>>,
 }
 
-/// The place of a blob.
+/// Where a blob is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blob {
     id: Id,
@@ -66,7 +68,7 @@ struct Config {
     version: u32,
 }
 
-/// The needed parts of a snapshot.
+/// The fields of a snapshot file that are used.
 #[derive(Deserialize)]
 pub(super) struct Snapshot {
     time: String,
@@ -98,7 +100,7 @@ impl Repository {
     /// Opens the repository in `folder`.
     ///
     /// # Errors
-    /// When there is no repository, when the password opens none of its keys, or when something in it is damaged.
+    /// When there is no repository, when the password is wrong, or when a file of the repository is damaged.
     pub(super) fn open(folder: &Path, password: &[u8]) -> io::Result<Repository> {
         let config = read_file(&folder.join("config")).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => other("there is no restic repository"),
@@ -116,7 +118,7 @@ impl Repository {
         let config: Config = serde_json::from_slice(&bytes).map_err(other)?;
         if !FORMATS.contains(&config.version) {
             let known = format!("{} to {}", FORMATS.start(), FORMATS.end());
-            return Err(other(format!("the repository has format {}, known are {known}", config.version)));
+            return Err(other(format!("the repository has format {}, expected {known}", config.version)));
         }
         let (blobs, packs, open) = (Vec::new(), Vec::new(), RefCell::new(None));
         let mut repository = Repository { folder: folder.to_path_buf(), key, blobs, packs, open };
@@ -136,24 +138,24 @@ impl Repository {
                 }
             }
         }
-        // A blob may lie in several packs. One place is enough.
+        // A blob may be in several packs. Keep one of them.
         self.blobs.sort_unstable_by_key(|blob| blob.id);
         self.blobs.dedup_by_key(|blob| blob.id);
         self.blobs.shrink_to_fit();
         Ok(())
     }
 
-    /// The tree of a snapshot: `latest`, or the beginning of its id.
+    /// The id of a snapshot's tree. `wanted` is `latest`, or the beginning of the snapshot's id.
     ///
     /// # Errors
-    /// When there is no such snapshot, or when the ids of several snapshots begin so.
+    /// When no snapshot matches, or when several ids begin with `wanted`.
     pub(super) fn snapshot(&self, wanted: &str) -> io::Result<Id> {
         let names = names(&self.folder.join("snapshots"))?;
         let mut found: Option<((i64, String), String)> = None;
         let mut matching = 0;
         for name in names.iter().filter(|name| wanted == "latest" || name.starts_with(wanted)) {
             let snapshot: Snapshot = self.json("snapshots", name)?;
-            let time = moment(&snapshot.time);
+            let time = time_key(&snapshot.time);
             matching += 1;
             if found.as_ref().is_none_or(|(newest, _)| *newest < time) {
                 found = Some((time, snapshot.tree));
@@ -168,16 +170,16 @@ impl Repository {
         }
     }
 
-    /// The place of the blob.
+    /// Looks up a blob in the index.
     pub(super) fn find(&self, id: &Id) -> Option<Blob> {
         let at = self.blobs.binary_search_by_key(id, |blob| blob.id).ok()?;
         Some(self.blobs[at])
     }
 
-    /// The bytes of a blob.
+    /// Reads the bytes of a blob.
     ///
     /// # Errors
-    /// When the blob is damaged, or its pack is gone.
+    /// When the blob is damaged, or its pack cannot be read.
     pub(super) fn read(&self, blob: Blob) -> io::Result<Vec<u8>> {
         let damaged = || other(format!("the blob {} is damaged", hex(&blob.id)));
         if blob.length > BLOB_BYTES_MAX || blob.raw_length > BLOB_BYTES_MAX {
@@ -206,13 +208,13 @@ impl Repository {
     fn open_pack(&self, number: u32) -> io::Result<File> {
         let name = hex(&self.packs[number as usize]);
         let folder = self.folder.join("data");
-        // Old repositories have no subfolders named after the first byte of an id.
+        // In old repositories, packs are not in subfolders named by the first byte of the id.
         File::open(folder.join(&name[..2]).join(&name))
             .or_else(|_| File::open(folder.join(&name)))
             .map_err(|error| io::Error::new(error.kind(), format!("the pack {name}: {error}")))
     }
 
-    /// A sealed file of JSON.
+    /// Reads a sealed JSON file.
     fn json<T: DeserializeOwned>(&self, folder: &str, name: &str) -> io::Result<T> {
         let damaged = || other(format!("the file {folder}/{name} is damaged"));
         let mut bytes =
@@ -234,7 +236,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names of a folder's files that are ids, in their order.
+/// The names of a folder's files that are ids, sorted.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let list = std::fs::read_dir(folder);
     let list = list.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", folder.display())))?;
@@ -246,7 +248,7 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// An id from its 64 hexadecimal digits.
+/// Reads an id of 64 hexadecimal digits.
 pub(super) fn id(text: &str) -> io::Result<Id> {
     let mut id = Id::default();
     let digits = text.as_bytes();
@@ -255,7 +257,7 @@ pub(super) fn id(text: &str) -> io::Result<Id> {
         let pair = std::str::from_utf8(pair).expect("two digits");
         *byte = u8::from_str_radix(pair, 16).expect("two digits");
     }
-    if is_hex { Ok(id) } else { Err(other(format!("{text:?} is no id"))) }
+    if is_hex { Ok(id) } else { Err(other(format!("{text:?}: expected an id of 64 hexadecimal digits"))) }
 }
 
 /// The hexadecimal digits of an id.
@@ -263,8 +265,8 @@ pub(super) fn hex(id: &[u8]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Seconds since 1970, and the digits of the fraction. An earlier moment gives a smaller pair.
-fn moment(time: &str) -> (i64, String) {
+/// A time as a pair for comparisons: seconds since 1970, and the digits of the fraction.
+fn time_key(time: &str) -> (i64, String) {
     let (whole, rest) = time.split_once('.').unwrap_or((time, ""));
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (fraction, zone) = rest.split_at(digits);
@@ -281,15 +283,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_compare_across_zones_and_fractions() {
+    fn times_compare_across_zones_and_fractions() {
         let times = [
             "2026-11-22T20:00:00+01:00",
             "2026-11-22T19:00:00.5Z",
             "2026-11-22T19:00:00.56789-00:00",
             "2026-11-22T17:00:01.000000001-02:00",
         ];
-        assert!(times.windows(2).all(|pair| moment(pair[0]) < moment(pair[1])));
-        assert_eq!(moment("never").0, i64::MIN);
+        assert!(times.windows(2).all(|pair| time_key(pair[0]) < time_key(pair[1])));
+        assert_eq!(time_key("never").0, i64::MIN);
     }
 
     #[test]

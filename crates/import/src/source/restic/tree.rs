@@ -1,4 +1,4 @@
-//! Trees of a restic repository: folders, as JSON.
+//! Trees of a restic repository: the JSON of folders.
 
 use super::repository::{Id, Repository, hex, id, other};
 use serde::Deserialize;
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-/// Maximum number of trees that are kept: those on the way to the current folder, and some more.
+/// Maximum number of trees in memory: the trees from the root to the current folder, and some more.
 const TREES_KEPT: usize = 64;
-/// Maximum number of nodes of all kept trees together. One tree is kept whatever its size.
+/// Maximum number of nodes of all trees in memory. A single tree may have more nodes.
 const NODES_KEPT: usize = 200_000;
 
 /// The kind of a node.
@@ -20,7 +20,7 @@ pub(super) enum NodeKind {
     Folder(Id),
     /// A symbolic link.
     Link,
-    /// A device, a pipe, a socket.
+    /// A device, pipe or socket.
     Special,
 }
 
@@ -36,7 +36,8 @@ impl Node {
     pub(super) fn subtree(&self) -> Option<Id> {
         if let NodeKind::Folder(tree) = self.kind { Some(tree) } else { None }
     }
-    /// The token of a file's bytes.
+    /// The version token of a file: the id of its only blob, or the SHA-256 of the ids of its blobs. `None` when the
+    /// node is not a file.
     pub(super) fn token(&self) -> Option<Id> {
         let NodeKind::File(content) = &self.kind else { return None };
         Some(match &content[..] {
@@ -85,7 +86,8 @@ impl Tree {
                 "symlink" => NodeKind::Link,
                 _ => NodeKind::Special,
             };
-            let name = unquote(&node.name).ok_or_else(|| other(format!("{:?} is no name", node.name)))?;
+            let name = unquote(&node.name)
+                .ok_or_else(|| other(format!("the name {:?} has an invalid escape", node.name)))?;
             nodes.push(Node { name, kind, size: node.size });
         }
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -101,8 +103,8 @@ impl Tree {
     }
 }
 
-/// The bytes of a name. restic writes names as Go writes strings in quotes: unprintable characters, and bytes that are no
-/// UTF-8, are escapes.
+/// The bytes of a name. restic escapes names like quoted strings in Go: unprintable characters, and bytes that are not
+/// UTF-8, are escape sequences. `None` when an escape sequence is not valid.
 fn unquote(name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -147,14 +149,14 @@ fn unquote(name: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Trees that were read. Those that were used last are kept.
+/// A cache of the trees that were used last.
 #[derive(Default)]
 pub(super) struct Trees {
     kept: VecDeque<(Id, Rc<Tree>)>,
 }
 
 impl Trees {
-    /// The tree `id`.
+    /// Returns the tree `id`, from the cache or the repository.
     ///
     /// # Errors
     /// When the tree is missing or damaged.
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_go_put_in_quotes() {
+    fn names_are_unquoted_as_go_quotes_them() {
         for (quoted, name) in [
             ("plain name", &b"plain name"[..]),
             ("caf\u{e9}", "caf\u{e9}".as_bytes()),
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_read_and_what_is_none_refused() {
+    fn a_tree_is_parsed_and_invalid_trees_are_refused() {
         let a = "aa".repeat(32);
         let json = format!(
             r#"{{"nodes":[{{"name":"z","type":"dir","subtree":"{a}","mode":1}},

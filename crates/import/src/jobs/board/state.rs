@@ -1,18 +1,18 @@
-//! What the board reports of its jobs: to clients that ask, and to the service that runs after this one.
+//! The board's state as JSON: for clients that ask for it, and for a service that restores it after a restart.
 
 use super::{Board, Definition, JOB_BYTES, JobError, Totals, Work, schedule};
 use crate::filter::ByteSize;
 use serde_json::{Value, json};
 
 impl Board {
-    /// Failures of the job's last run: path and reason.
+    /// The failed documents of the job's last run as JSON: path and reason.
     ///
     /// # Errors
     /// When there is no such job.
     pub fn errors(&self, name: &str) -> Result<Value, JobError> {
         let job = self.jobs.get(name).ok_or_else(|| JobError::NoJob(name.into()))?;
-        let letters = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
-        Ok(json!({"name": name, "last": job.last, "failed": letters.collect::<Vec<_>>()}))
+        let failed = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
+        Ok(json!({"name": name, "last": job.last, "failed": failed.collect::<Vec<_>>()}))
     }
 
     /// The budget of memory, its use, and the state of all jobs, as JSON.
@@ -25,10 +25,10 @@ impl Board {
     /// The state of one job, as JSON.
     pub fn show(&self, name: &str) -> Option<Value> {
         let job = self.jobs.get(name)?;
-        let state = match (&job.running, &job.wanted) {
+        let state = match (&job.running, &job.queued) {
             (Some(running), _) if running.ending.is_some() => "ending",
             (Some(_), _) if job.is_paused => "paused",
-            (Some(running), _) if running.asking.is_some() => "waiting for memory",
+            (Some(running), _) if running.memory_request.is_some() => "waiting for memory",
             (Some(_), _) => "running",
             _ if job.is_paused => "paused",
             (None, Some(_)) => "waiting",
@@ -36,7 +36,7 @@ impl Board {
         };
         let mut shown = json!({
             "name": name, "state": state, "source": job.definition.source, "into": job.definition.into, "priority": job.definition.priority,
-            "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.of(name), "last": job.last,
+            "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.held_by(name), "last": job.last,
         });
         if let Some(due) = job.due_ms {
             shown["due_ms"] = due.into();
@@ -44,16 +44,16 @@ impl Board {
         if job.definition.watch.is_some() {
             shown["watch"] = job.unwatched.as_deref().unwrap_or("watched").into();
         }
-        let needs = match (&job.running, &job.wanted) {
-            (Some(running), _) => running.asking.map(|(bytes, _)| bytes),
+        let needs = match (&job.running, &job.queued) {
+            (Some(running), _) => running.memory_request.map(|(bytes, _)| bytes),
             (None, Some(_)) if !job.is_paused => Some(JOB_BYTES),
             _ => None,
         };
         if let Some(needs) = needs {
-            let lacks = ByteSize(needs.saturating_sub(self.ledger.free()));
-            shown["waits"] = match lacks.0 {
+            let missing = ByteSize(needs.saturating_sub(self.ledger.free()));
+            shown["waits"] = match missing.0 {
                 0 => "waiting for its turn".into(),
-                _ => format!("would need {}, waiting for {lacks}", ByteSize(needs)).into(),
+                _ => format!("would need {}, waiting for {missing}", ByteSize(needs)).into(),
             };
         }
         if let Some(running) = &job.running {
@@ -69,19 +69,19 @@ impl Board {
         Some(shown)
     }
 
-    /// The state that the next service restores.
+    /// The state as JSON, for [`Board::restore`].
     pub fn save(&self) -> Value {
         let jobs = self.jobs.values().map(|job| {
             json!({
                 "definition": job.definition.given, "paused": job.is_paused, "last": job.last, "last_start_ms": job.last_start_ms,
-                "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.wanted.is_some(),
+                "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.queued.is_some(),
             })
         });
         json!({"jobs": jobs.collect::<Vec<_>>()})
     }
 
-    /// Restores what [`Board::save`] returned. A job that was running then runs again, from the container it was in.
-    /// `keep`: whether a job that is not on the board yet is wanted.
+    /// Restores what [`Board::save`] returned. A job that was running or queued is queued again. `keep` decides whether
+    /// a saved job that is not on the board is added.
     pub fn restore(&mut self, saved: &Value, keep: impl Fn(&Definition) -> bool, now_ms: u64) {
         for one in saved["jobs"].as_array().into_iter().flatten() {
             let Some(given) = one["definition"].as_object() else { continue };
@@ -91,7 +91,7 @@ impl Board {
             {
                 continue;
             }
-            let turn = self.turn();
+            let ticket = self.next_ticket();
             let jitter = self.jobs[&name].definition.jitter;
             let jitter = self.jitter_ms(jitter);
             let job = self.jobs.get_mut(&name).expect("just put");
@@ -100,7 +100,7 @@ impl Board {
             job.last_start_ms = one["last_start_ms"].as_u64();
             job.totals = Totals::restore(&one["totals"]);
             job.runs = one["runs"].as_u64().unwrap_or(0);
-            job.wanted = (one["unfinished"] == true).then_some((Work::Import, turn));
+            job.queued = (one["unfinished"] == true).then_some((Work::Import, ticket));
             job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
         }
     }
