@@ -28,7 +28,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     check_arity(call, 5)?;
     search.drain(call.now_ms);
     let name = call.args.at(1);
-    let entry = search.sound_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(lossy(name)))?;
+    let entry = search.healthy_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(lossy(name)))?;
     let options = Options::parse_difference(call.args, &entry.index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(&entry.index, call.args.at(2), &options, &meter)?;
@@ -45,7 +45,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
         meter.end_at(deadline);
     }
-    meter.look()?;
+    meter.check_now()?;
     let scan = Scan::of_keys(search, &entry.index, call, &meter);
     let before = matches_only_in(&scan, &*query, &old, &new)?;
     let after = matches_only_in(&scan, &*query, &new, &old)?;
@@ -114,16 +114,21 @@ fn matches_only_in(
     scan.meter.check()?;
     let weight = weight?;
     for reader in searcher.segment_readers() {
-        let twin = other.segment_readers().iter().find(|twin| twin.segment_id() == reader.segment_id());
+        let other_segment = other
+            .segment_readers()
+            .iter()
+            .find(|other_segment| other_segment.segment_id() == reader.segment_id());
         // A deleted document stays deleted in its segment. So if `other` has at most as many deleted documents in
         // this segment, it has every document that is live here.
-        if twin.is_some_and(|twin| twin.num_deleted_docs() <= reader.num_deleted_docs()) {
+        if other_segment
+            .is_some_and(|other_segment| other_segment.num_deleted_docs() <= reader.num_deleted_docs())
+        {
             continue;
         }
         let Some(keys) = reader.fast_fields().bytes(crate::index::KEY)? else { continue };
         let numbers = reader.fast_fields().u64(NUMBER)?;
         scan.walk(reader, &*weight, &keys, &mut |doc, _| {
-            if twin.is_some_and(|twin| !twin.is_deleted(doc)) {
+            if other_segment.is_some_and(|other_segment| !other_segment.is_deleted(doc)) {
                 return Ok(());
             }
             if let (Some(key), Some(number)) = (key_of(&keys, doc)?, numbers.first(doc)) {

@@ -107,7 +107,7 @@ pub enum SearchError {
     },
     /// The command must run on another thread. Nothing is written yet, and no client reads this error.
     #[error("ERR it runs elsewhere")]
-    Elsewhere(ServiceOutcome),
+    MoveTo(ServiceOutcome),
     /// Any other refusal. The text is the whole error reply.
     #[error("{0}")]
     Refused(String),
@@ -118,7 +118,7 @@ pub enum SearchError {
 
 impl SearchError {
     /// The error for an option without its argument, or with an argument that does not convert.
-    pub(crate) fn bad(name: &'static str, why: &'static str) -> SearchError {
+    pub(crate) fn bad_arguments(name: &'static str, why: &'static str) -> SearchError {
         SearchError::BadArguments { name, why }
     }
     /// Any other refusal, with the whole text of the error reply.
@@ -132,9 +132,9 @@ impl From<Halt> for SearchError {
         match halt {
             Halt::Cancelled => SearchError::Cancelled,
             Halt::Deadline => SearchError::refused("ERR The deadline of the set has passed"),
-            Halt::Lane => SearchError::Elsewhere(ServiceOutcome::Lane),
-            Halt::Hard => SearchError::Elsewhere(ServiceOutcome::Hard),
-            Halt::Answer => SearchError::Refused(format!(
+            Halt::MoveToLane => SearchError::MoveTo(ServiceOutcome::Lane),
+            Halt::MoveToHardLane => SearchError::MoveTo(ServiceOutcome::Hard),
+            Halt::ReplyTooLarge => SearchError::Refused(format!(
                 "ERR The matches would have more than {ANSWER_BYTES_MAX} bytes: use LIMIT"
             )),
         }

@@ -16,7 +16,7 @@ use crate::query::plan::{Planned, Planner};
 use crate::reply;
 use crate::schema::{FieldKind, parse_number};
 use crate::service::{Search, check_arity};
-use crate::versions::{self, Then};
+use crate::versions::{self, PastSearch};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, atomic};
@@ -71,13 +71,14 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     search.drain(call.now_ms);
     let name = call.args.at(1);
     let entry =
-        search.sound_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
+        search.healthy_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
     let index = &entry.index;
     let options = Options::parse(call.args, &index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(index, call.args.at(2), &options, &meter)?;
-    let then = options.version.map(|asked| versions::searcher(search, &entry, call, asked)).transpose()?;
-    if then.is_some() && options.sort.is_some_and(|sort| sort.needs_hashes(&index.schema)) {
+    let past =
+        options.version.map(|version| versions::searcher(search, &entry, call, version)).transpose()?;
+    if past.is_some() && options.sort.is_some_and(|sort| sort.needs_hashes(&index.schema)) {
         return Err(SearchError::NotSupported("VERSION with SORTBY of a field that is not SORTABLE".into()));
     }
 
@@ -87,7 +88,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
         meter.end_at(deadline);
     }
-    meter.look()?;
+    meter.check_now()?;
     let scan = Scan {
         sort: options.sort,
         keep: if options.count == 0 { 0 } else { options.offset + options.count },
@@ -95,12 +96,12 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         scores_are_constant: !may_read_all(index, call),
         ..Scan::of_keys(search, index, call, &meter)
     };
-    let now = index.searcher();
-    let (total, hits) = scan.run(then.as_ref().unwrap_or(&now), &*query)?;
+    let present = index.searcher();
+    let (total, hits) = scan.run(past.as_ref().unwrap_or(&present), &*query)?;
     drop(query);
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
-    let then = then.map(|then| Then { then, now, key: index.fields.key });
-    reply::write(&search.keyspace, &options, then.as_ref(), total, page, &meter, call)
+    let past = past.map(|past| PastSearch { past, present, key: index.fields.key });
+    reply::write(&search.keyspace, &options, past.as_ref(), total, page, &meter, call)
 }
 
 /// Plans the query `text` with the filters of `options`.
@@ -216,7 +217,7 @@ impl Ord for Candidate {
 }
 
 /// Where the sort values of a segment's documents come from.
-enum Source {
+enum SortSource {
     Score,
     Number(Column<f64>),
     Text(Option<StrColumn>),
@@ -259,7 +260,7 @@ impl<'a> Scan<'a> {
             let source = self.source(reader)?;
             let keys = reader.fast_fields().bytes(KEY)?;
             let Some(keys) = keys else { continue };
-            if let Source::Hashes = source {
+            if let SortSource::Hashes = source {
                 let mut heap = BinaryHeap::new();
                 total += self.walk(reader, &*weight, &keys, &mut |doc, score| {
                     if self.keep > 0 {
@@ -326,20 +327,20 @@ impl<'a> Scan<'a> {
         Ok(rights.allows(&key, Access::READ))
     }
 
-    fn source(&self, reader: &SegmentReader) -> Result<Source, SearchError> {
-        let Some(sort) = self.sort else { return Ok(Source::Score) };
+    fn source(&self, reader: &SegmentReader) -> Result<SortSource, SearchError> {
+        let Some(sort) = self.sort else { return Ok(SortSource::Score) };
         let spec = sort.spec(&self.index.schema);
         Ok(match spec.kind {
-            FieldKind::Numeric => Source::Number(reader.fast_fields().f64(&number_column(sort.field))?),
-            _ if spec.sortable => Source::Text(reader.fast_fields().str(&sort_column(sort.field))?),
-            _ => Source::Hashes,
+            FieldKind::Numeric => SortSource::Number(reader.fast_fields().f64(&number_column(sort.field))?),
+            _ if spec.sortable => SortSource::Text(reader.fast_fields().str(&sort_column(sort.field))?),
+            _ => SortSource::Hashes,
         })
     }
 
     fn keep_by_column(
         &self,
         heap: &mut BinaryHeap<Candidate>,
-        source: &Source,
+        source: &SortSource,
         keys: &BytesColumn,
         doc: DocId,
         score: Score,
@@ -350,10 +351,10 @@ impl<'a> Scan<'a> {
         let value = match source {
             // Scores are never negative, so their bits sort like the scores. The inversion puts the highest score
             // first.
-            Source::Score => Some(!u64::from(score.max(0.0).to_bits())),
-            Source::Number(column) => column.first(doc).map(f64_to_u64),
-            Source::Text(column) => column.as_ref().and_then(|c| c.ords().first(doc)),
-            Source::Hashes => None,
+            SortSource::Score => Some(!u64::from(score.max(0.0).to_bits())),
+            SortSource::Number(column) => column.first(doc).map(f64_to_u64),
+            SortSource::Text(column) => column.as_ref().and_then(|c| c.ords().first(doc)),
+            SortSource::Hashes => None,
         };
         let descending = self.sort.is_some_and(|s| s.descending);
         let missing = value.is_none();
@@ -412,13 +413,18 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn resolve(&self, c: Candidate, source: &Source, keys: &BytesColumn) -> Result<Option<Hit>, SearchError> {
+    fn resolve(
+        &self,
+        c: Candidate,
+        source: &SortSource,
+        keys: &BytesColumn,
+    ) -> Result<Option<Hit>, SearchError> {
         let Some(key) = key_of(keys, c.doc)? else { return Ok(None) };
         let rank = if self.sort.is_some_and(|s| s.descending) { !c.rank } else { c.rank };
         let sort = match source {
             _ if c.missing => SortValue::Missing,
-            Source::Number(_) => SortValue::Number(u64_to_f64(rank)),
-            Source::Text(Some(column)) => {
+            SortSource::Number(_) => SortValue::Number(u64_to_f64(rank)),
+            SortSource::Text(Some(column)) => {
                 let mut text = String::new();
                 column.ord_to_str(rank, &mut text)?;
                 SortValue::Text(text.into_bytes())

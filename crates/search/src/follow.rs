@@ -2,7 +2,7 @@
 //! acknowledged before it.
 //!
 //! A write notes its key in the shard while it holds the shard's lock, before its reply is sent. A search takes the
-//! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that held the follow lock earlier has
+//! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that haystack the follow lock earlier has
 //! already passed its notes to the index writers. The search then commits the index that it reads, so no acknowledged
 //! write is missing.
 //!
@@ -10,8 +10,8 @@
 //! new index first scans the keyspace, a slice at a time, under the follow lock.
 
 use crate::error::SearchError;
-use crate::grep::hold;
-use crate::index::{Index, Source};
+use crate::grep::copy_haystack;
+use crate::index::{DocumentValues, Index};
 use crate::service::{Entry, Search};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,11 +53,11 @@ impl Search {
     /// Passes the touched keys of all shards to the index writers.
     pub(crate) fn drain(&self, now_ms: i64) {
         let mut follow = self.follow.lock();
-        self.drain_held(&mut follow, now_ms, usize::MAX);
+        self.drain_locked(&mut follow, now_ms, usize::MAX);
     }
 
     /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `keys_max` keys.
-    pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
+    pub(crate) fn drain_locked(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
         // Read the number of flushes before the shards are drained, so that a flush during this drain is left to the
         // next drain.
         let flushes = self.keyspace.flushes();
@@ -127,8 +127,8 @@ impl Search {
             return;
         }
         if let Some(mut follow) = self.follow.try_lock() {
-            self.drain_held(&mut follow, now_ms, TICK_KEYS_MAX);
-            self.renew_worn();
+            self.drain_locked(&mut follow, now_ms, TICK_KEYS_MAX);
+            self.rebuild_mostly_dead();
         }
         let start = Instant::now();
         // `trigrams` and `entries` are the indexes that existed before the drain. A new index is scanned at the next
@@ -161,7 +161,7 @@ impl Search {
         let mut scan = entry.scan.lock();
         for _ in 0..SCAN_SLICES {
             let Scan::At(cursor, mut visited) = *scan else { break };
-            let mut found: Vec<(Vec<u8>, Source)> = Vec::new();
+            let mut found: Vec<(Vec<u8>, DocumentValues)> = Vec::new();
             let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
                 visited += 1;
                 if entry.index.schema.follows(record.key())
@@ -181,7 +181,7 @@ impl Search {
     /// Reads `keys` of one shard and updates every text index that follows them.
     fn index_keys(&self, entries: &[Arc<Entry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
-            let mut jobs: Vec<(&Index, Key<'_>, Option<Source>)> = Vec::with_capacity(slice.len());
+            let mut jobs: Vec<(&Index, Key<'_>, Option<DocumentValues>)> = Vec::with_capacity(slice.len());
             {
                 let mut locked = self.keyspace.lock_shard(shard, now_ms);
                 let mut db = locked.db(0);
@@ -215,13 +215,17 @@ impl Search {
                 for key in slice {
                     let record = db.peek(&self.keyspace.key(key));
                     for entry in entries.iter().filter(|e| key.starts_with(&e.index.prefix)) {
-                        jobs.push((entry, key, record.and_then(|r| hold(r, entry.index.field.as_deref()))));
+                        jobs.push((
+                            entry,
+                            key,
+                            record.and_then(|r| copy_haystack(r, entry.index.field.as_deref())),
+                        ));
                     }
                 }
             }
-            for (entry, key, held) in jobs {
-                match held {
-                    Some(held) => self.trigrams.put(entry, &self.keyspace, key, held, now_ms),
+            for (entry, key, haystack) in jobs {
+                match haystack {
+                    Some(haystack) => self.trigrams.put(entry, &self.keyspace, key, haystack, now_ms),
                     None => entry.index.delete(key),
                 }
             }
@@ -230,10 +234,10 @@ impl Search {
 }
 
 /// Reads the fields that `index` needs from `record`; `None` when the record is not a hash.
-fn read(index: &Index, record: RecordRef<'_>) -> Option<Source> {
+fn read(index: &Index, record: RecordRef<'_>) -> Option<DocumentValues> {
     let ValueRef::Hash(hash) = record.value() else { return None };
     let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
-    Some(Source { expire_at_ms: record.expire_at_ms(), values })
+    Some(DocumentValues { expire_at_ms: record.expire_at_ms(), values })
 }
 
 /// Shares the bytes of a blob and copies the bytes of a packed value.

@@ -120,8 +120,8 @@ pub(crate) enum Haystack {
     Large,
 }
 
-/// The documents that an index found, and that index.
-struct Found {
+/// The documents that may match according to an index, and that index.
+struct Candidates {
     entry: Arc<Entry>,
     ids: Vec<u32>,
 }
@@ -131,13 +131,13 @@ pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     let request = parse(call)?;
     let mut options = Options::once(request.nocase);
     let hir = parse_pattern(call.args.at(2), options)?;
-    let found = find(search, &request, &hir, call);
-    if let Some(found) = &found {
-        let worth = found.ids.len().saturating_mul(DFA_BYTES_PER_FOUND);
+    let candidates = find_candidates(search, &request, &hir, call);
+    if let Some(candidates) = &candidates {
+        let worth = candidates.ids.len().saturating_mul(DFA_BYTES_PER_FOUND);
         options.dfa_bytes = worth.clamp(DFA_BYTES_MIN, DFA_BYTES_MAX);
     }
     let pattern = Pattern::from_hir(hir, options)?;
-    let rows = walk(&search.keyspace, &search.grep, &request, &pattern, found, call)?;
+    let rows = walk(&search.keyspace, &search.grep, &request, &pattern, candidates, call)?;
     call.reply.array(rows.len());
     for row in &rows {
         if request.with_values {
@@ -161,7 +161,7 @@ fn walk(
     totals: &Grep,
     request: &Request,
     pattern: &Pattern,
-    found: Option<Found>,
+    candidates: Option<Candidates>,
     call: &LaneCall<'_>,
 ) -> Result<Vec<Row>, SearchError> {
     let mut walk = Walk {
@@ -182,10 +182,10 @@ fn walk(
         row_bytes: 0,
         seen: HashSet::new(),
     };
-    let result = match found {
-        Some(found) => {
+    let result = match candidates {
+        Some(candidates) => {
             totals.indexed.fetch_add(1, Relaxed);
-            walk.run_found(&found)
+            walk.run_candidates(&candidates)
         }
         None => walk.run(),
     };
@@ -195,7 +195,12 @@ fn walk(
 
 /// Finds candidates with an up-to-date index; `None` when no index covers the request or the pattern requires no
 /// trigram.
-fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) -> Option<Found> {
+fn find_candidates(
+    search: &Search,
+    request: &Request,
+    pattern: &Hir,
+    call: &LaneCall<'_>,
+) -> Option<Candidates> {
     if !request.values || call.db != 0 || search.trigrams.len() == 0 {
         return None;
     }
@@ -205,7 +210,7 @@ fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) 
     search.drain(call.now_ms);
     // If the drain met a flush, the index was replaced by an incomplete one, so look for the index again.
     let entry = covering()?;
-    Some(Found { ids: entry.index.candidates(&query), entry })
+    Some(Candidates { ids: entry.index.candidates(&query), entry })
 }
 
 fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
@@ -280,15 +285,16 @@ impl Walk<'_> {
             cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
                 if record.key().starts_with(&request.prefix) {
                     let field = request.field.as_deref();
-                    let held = if request.values { hold(record, field) } else { Some(Haystack::Name) };
-                    slice.extend(held.map(|held| (record.key().to_vec(), held)));
+                    let haystack =
+                        if request.values { copy_haystack(record, field) } else { Some(Haystack::Name) };
+                    slice.extend(haystack.map(|haystack| (record.key().to_vec(), haystack)));
                 }
             });
-            for (key, held) in slice.drain(..) {
+            for (key, haystack) in slice.drain(..) {
                 if !(self.may_read)(&key) {
                     continue;
                 }
-                self.look_at(key, held)?;
+                self.search_haystack(key, haystack)?;
                 if request.limit.is_some_and(|l| self.rows.len() >= l) {
                     return Ok(());
                 }
@@ -303,22 +309,22 @@ impl Walk<'_> {
     }
 
     /// Searches only the keys that an index found.
-    fn run_found(&mut self, found: &Found) -> Result<(), SearchError> {
-        for ids in found.ids.chunks(SLICE_FOUND) {
+    fn run_candidates(&mut self, candidates: &Candidates) -> Result<(), SearchError> {
+        for ids in candidates.ids.chunks(SLICE_FOUND) {
             self.caches.set(self.matcher.cache_bytes() as u64);
             let (request, may_read) = (self.request, self.may_read);
-            let mut names = found.entry.index.keys(ids);
+            let mut names = candidates.entry.index.keys(ids);
             names.retain(|name| name.starts_with(&request.prefix) && may_read(name));
             let keys: Vec<_> = names.iter().map(|name| self.keyspace.key(name)).collect();
             self.keyspace.prefetch(self.db, &keys);
             for key in keys {
-                let held = {
+                let haystack = {
                     let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
                     let mut db = locked.db(self.db);
-                    db.peek(&key).and_then(|record| hold(record, request.field.as_deref()))
+                    db.peek(&key).and_then(|record| copy_haystack(record, request.field.as_deref()))
                 };
-                if let Some(held) = held {
-                    self.look_at(key.bytes.to_vec(), held)?;
+                if let Some(haystack) = haystack {
+                    self.search_haystack(key.bytes.to_vec(), haystack)?;
                 }
                 if request.limit.is_some_and(|l| self.rows.len() >= l) {
                     return Ok(());
@@ -331,8 +337,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn look_at(&mut self, key: Vec<u8>, held: Haystack) -> Result<(), SearchError> {
-        match held {
+    fn search_haystack(&mut self, key: Vec<u8>, haystack: Haystack) -> Result<(), SearchError> {
+        match haystack {
             Haystack::Name => {
                 if self.find(&key)?.is_some() {
                     self.report(key, None, Vec::new())?;
@@ -345,7 +351,7 @@ impl Walk<'_> {
                 }
             }
             Haystack::Fields(fields) => {
-                self.look_at_fields(&key, fields)?;
+                self.search_fields(&key, fields)?;
             }
             Haystack::Large => {
                 let mut cursor = 0;
@@ -360,7 +366,7 @@ impl Walk<'_> {
                             fields.push((field.map(to_blob), to_blob(text)));
                         });
                     }
-                    if self.look_at_fields(&key, fields)? || cursor == 0 {
+                    if self.search_fields(&key, fields)? || cursor == 0 {
                         return Ok(());
                     }
                     if (self.cancelled)() {
@@ -373,7 +379,7 @@ impl Walk<'_> {
     }
 
     /// Returns true when a field matched and was reported.
-    fn look_at_fields(&mut self, key: &[u8], fields: Vec<(Option<Blob>, Blob)>) -> Result<bool, SearchError> {
+    fn search_fields(&mut self, key: &[u8], fields: Vec<(Option<Blob>, Blob)>) -> Result<bool, SearchError> {
         for (field, value) in fields {
             if let Some(end) = self.find(&value)? {
                 let line = self.line(&value, end);
@@ -412,7 +418,7 @@ impl Walk<'_> {
 
 /// Copies a record's data, so that the shard can be unlocked. A value in a blob is shared instead. `None`: the record
 /// lacks the field.
-pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haystack> {
+pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haystack> {
     Some(match (record.value(), field) {
         (ValueRef::Str(s), None) => Haystack::Text(s.to_blob()),
         (value, Some(field)) => {

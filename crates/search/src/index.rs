@@ -67,7 +67,7 @@ pub(crate) fn sort_column(field: usize) -> String {
 
 /// The values of one hash that an index needs: read while the shard is locked, indexed after it is unlocked.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct DocumentValues {
     pub(crate) expire_at_ms: Option<i64>,
     /// The values of the schema's fields, in the order of the schema.
     pub(crate) values: Vec<Option<Blob>>,
@@ -167,7 +167,7 @@ impl Index {
     /// from the index.
     ///
     /// A failure of the library is remembered, see [`Index::has_failed`].
-    pub(crate) fn put(&self, key: &Key<'_>, source: &Source) {
+    pub(crate) fn put(&self, key: &Key<'_>, source: &DocumentValues) {
         let mut document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
             Ok(None) => return self.delete(key),
@@ -263,7 +263,7 @@ impl Index {
         u128::from(key.hash.0) << 64 | u128::from(self.fingerprint.hash_one(key.bytes))
     }
 
-    fn document(&self, key: &[u8], source: &Source) -> Result<Option<TantivyDocument>, Unindexable> {
+    fn document(&self, key: &[u8], source: &DocumentValues) -> Result<Option<TantivyDocument>, Unindexable> {
         if source.values.iter().all(Option::is_none) {
             return Ok(None);
         }

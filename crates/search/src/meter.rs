@@ -2,7 +2,7 @@
 //!
 //! Memory that a request needs (a planned query, a set of documents, results) is added to its meter before it is
 //! allocated, and refused above [`REQUEST_BYTES_MAX`]. [`crate::Search::requests_bytes`] is the held bytes of all
-//! meters. Code that walks data counts its steps. Every [`STEPS_PER_LOOK`] steps the meter checks the deadline,
+//! meters. Code that walks data counts its steps. Every [`STEPS_PER_CHECK`] steps the meter checks the deadline,
 //! checks whether the client still waits, and yields the processor. The scorers of a query share the meter and end
 //! early once the request must stop. The caller that walks them must then call [`Meter::check`] before it uses the
 //! result.
@@ -16,12 +16,12 @@ use std::time::Instant;
 pub(crate) const REQUEST_BYTES_MAX: u64 = 256 << 20;
 /// Number of steps between two checks of the deadline and of the client. A step is a document passed, a position read
 /// or a byte of a dictionary's terms: 5 to 50 ns each.
-pub(crate) const STEPS_PER_LOOK: u64 = 4096;
+pub(crate) const STEPS_PER_CHECK: u64 = 4096;
 
 /// Why a request must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Over {
+pub(crate) enum StopReason {
     /// The client no longer waits.
     Cancelled = 1,
     /// The request's TIMEOUT has passed.
@@ -30,12 +30,12 @@ pub(crate) enum Over {
     Memory = 3,
 }
 
-impl From<Over> for SearchError {
-    fn from(over: Over) -> SearchError {
+impl From<StopReason> for SearchError {
+    fn from(over: StopReason) -> SearchError {
         match over {
-            Over::Cancelled => SearchError::Cancelled,
-            Over::Timeout => SearchError::Timeout,
-            Over::Memory => SearchError::RequestTooLarge(REQUEST_BYTES_MAX),
+            StopReason::Cancelled => SearchError::Cancelled,
+            StopReason::Timeout => SearchError::Timeout,
+            StopReason::Memory => SearchError::RequestTooLarge(REQUEST_BYTES_MAX),
         }
     }
 }
@@ -51,8 +51,8 @@ pub(crate) struct Meter {
     bytes: AtomicU64,
     steps: AtomicU64,
     /// Step count at which the next check is due.
-    look_at: AtomicU64,
-    /// Why the request must stop, as an [`Over`], or 0.
+    next_check_at: AtomicU64,
+    /// Why the request must stop, as an [`StopReason`], or 0.
     over: AtomicU8,
 }
 
@@ -65,7 +65,7 @@ impl Meter {
             all_bytes: all_bytes.clone(),
             bytes: AtomicU64::new(0),
             steps: AtomicU64::new(0),
-            look_at: AtomicU64::new(STEPS_PER_LOOK),
+            next_check_at: AtomicU64::new(STEPS_PER_CHECK),
             over: AtomicU8::new(0),
         })
     }
@@ -75,10 +75,10 @@ impl Meter {
         let _ = self.deadline.set(deadline);
     }
     /// Counts `bytes` before they are allocated.
-    pub(crate) fn hold(&self, bytes: usize) -> Result<(), Over> {
+    pub(crate) fn hold(&self, bytes: usize) -> Result<(), StopReason> {
         self.check()?;
         if self.bytes.load(Relaxed).saturating_add(bytes as u64) > REQUEST_BYTES_MAX {
-            return Err(self.end(Over::Memory));
+            return Err(self.stop(StopReason::Memory));
         }
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.all_bytes.fetch_add(bytes as u64, Relaxed);
@@ -91,37 +91,37 @@ impl Meter {
     }
     /// Counts `steps` of work, done or about to be done.
     #[inline]
-    pub(crate) fn step(&self, steps: usize) -> Result<(), Over> {
+    pub(crate) fn step(&self, steps: usize) -> Result<(), StopReason> {
         // Only one thread works for a request, so a load and a store are enough.
         let all = self.steps.load(Relaxed) + steps as u64;
         self.steps.store(all, Relaxed);
-        if all >= self.look_at.load(Relaxed) { self.look() } else { self.check() }
+        if all >= self.next_check_at.load(Relaxed) { self.check_now() } else { self.check() }
     }
     /// Fails with the reason when the request must stop.
     #[inline]
-    pub(crate) fn check(&self) -> Result<(), Over> {
+    pub(crate) fn check(&self) -> Result<(), StopReason> {
         match self.over.load(Relaxed) {
             0 => Ok(()),
-            1 => Err(Over::Cancelled),
-            2 => Err(Over::Timeout),
-            _ => Err(Over::Memory),
+            1 => Err(StopReason::Cancelled),
+            2 => Err(StopReason::Timeout),
+            _ => Err(StopReason::Memory),
         }
     }
     /// Checks the deadline and the client now.
     #[cold]
-    pub(crate) fn look(&self) -> Result<(), Over> {
-        self.look_at.store(self.steps.load(Relaxed) + STEPS_PER_LOOK, Relaxed);
+    pub(crate) fn check_now(&self) -> Result<(), StopReason> {
+        self.next_check_at.store(self.steps.load(Relaxed) + STEPS_PER_CHECK, Relaxed);
         self.check()?;
         std::thread::yield_now();
         if self.cancel.load(Relaxed) {
-            return Err(self.end(Over::Cancelled));
+            return Err(self.stop(StopReason::Cancelled));
         }
         match self.deadline.get() {
-            Some(deadline) if Instant::now() >= *deadline => Err(self.end(Over::Timeout)),
+            Some(deadline) if Instant::now() >= *deadline => Err(self.stop(StopReason::Timeout)),
             _ => Ok(()),
         }
     }
-    fn end(&self, over: Over) -> Over {
+    fn stop(&self, over: StopReason) -> StopReason {
         self.over.store(over as u8, Relaxed);
         over
     }
@@ -142,7 +142,7 @@ pub(crate) struct Holding {
 
 impl Holding {
     /// Counts `bytes` as held until the value is dropped.
-    pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, Over> {
+    pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, StopReason> {
         meter.hold(bytes)?;
         Ok(Holding { meter: meter.clone(), bytes })
     }
@@ -168,8 +168,8 @@ mod tests {
         drop(holding);
         one.release(40);
         assert_eq!(all.load(Relaxed), 60);
-        assert_eq!(one.hold(REQUEST_BYTES_MAX as usize), Err(Over::Memory));
-        assert_eq!((one.check(), one.step(1)), (Err(Over::Memory), Err(Over::Memory)));
+        assert_eq!(one.hold(REQUEST_BYTES_MAX as usize), Err(StopReason::Memory));
+        assert_eq!((one.check(), one.step(1)), (Err(StopReason::Memory), Err(StopReason::Memory)));
         assert_eq!(other.hold(REQUEST_BYTES_MAX as usize), Ok(()), "each has its own bound");
         drop((one, other));
         assert_eq!(all.load(Relaxed), 0);
@@ -180,11 +180,11 @@ mod tests {
         let (cancel, all): (Arc<AtomicBool>, _) = (Arc::default(), Arc::default());
         let meter = Meter::new(&cancel, &all);
         cancel.store(true, Relaxed);
-        assert_eq!(meter.step(STEPS_PER_LOOK as usize - 1), Ok(()));
-        assert_eq!(meter.step(1), Err(Over::Cancelled));
-        assert_eq!(meter.check(), Err(Over::Cancelled));
+        assert_eq!(meter.step(STEPS_PER_CHECK as usize - 1), Ok(()));
+        assert_eq!(meter.step(1), Err(StopReason::Cancelled));
+        assert_eq!(meter.check(), Err(StopReason::Cancelled));
         let meter = Meter::new(&Arc::default(), &all);
         meter.end_at(Instant::now());
-        assert_eq!(meter.step(STEPS_PER_LOOK as usize), Err(Over::Timeout));
+        assert_eq!(meter.step(STEPS_PER_CHECK as usize), Err(StopReason::Timeout));
     }
 }

@@ -37,7 +37,7 @@ const REFUSED: [&str; 12] = [
 ];
 
 /// Options of FT.SEARCH that concern the results' form, order or version. FT.CHANGES refuses them.
-const OF_RESULTS: [&str; 6] = ["NOCONTENT", "WITHSCORES", "WITHSORTKEYS", "RETURN", "SORTBY", "VERSION"];
+const RESULT_OPTIONS: [&str; 6] = ["NOCONTENT", "WITHSCORES", "WITHSORTKEYS", "RETURN", "SORTBY", "VERSION"];
 
 /// Which results to return, and in which form.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl<'a> Options<'a> {
         while let Some(word) = at.peek() {
             at.at += 1;
             let upper = word.to_ascii_uppercase();
-            let is_refused = is_difference && OF_RESULTS.iter().any(|name| name.as_bytes() == upper);
+            let is_refused = is_difference && RESULT_OPTIONS.iter().any(|name| name.as_bytes() == upper);
             match upper.as_slice() {
                 _ if is_refused => return Err(unknown(word, at.at)),
                 b"VERSION" if !is_difference => o.version = Some(at.word("VERSION")?),
@@ -134,7 +134,7 @@ impl<'a> Options<'a> {
                         Some(names.into_iter().filter_map(|n| schema.field(n)).filter(is_text).collect());
                 }
                 b"FILTER" if o.filters.len() == FILTERS_MAX => {
-                    return Err(SearchError::bad("FILTER", OUT_OF_BOUNDS));
+                    return Err(SearchError::bad_arguments("FILTER", OUT_OF_BOUNDS));
                 }
                 b"FILTER" => o.filters.push(parse_filter(&mut at, schema)?),
                 b"TIMEOUT" => {
@@ -262,7 +262,7 @@ fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, S
             continue;
         }
         if seen.len() > RETURN_FIELDS_MAX {
-            return Err(SearchError::bad("RETURN", OUT_OF_BOUNDS));
+            return Err(SearchError::bad_arguments("RETURN", OUT_OF_BOUNDS));
         }
         // A name in the schema selects the hash field that the schema assigns to it. Any other name is the name of a
         // hash field.

@@ -9,39 +9,40 @@ use crate::exec::{Hit, SortValue};
 use crate::follow::to_blob;
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::versions::Then;
+use crate::versions::PastSearch;
 use strand_chain::{Blob, Chain};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A hash with more fields than this is not copied under its shard's lock. It is cloned instead, and the clone shares
-/// its segments.
+/// Maximum number of fields of a hash that are copied under the lock of the hash's shard. A larger hash is cloned: the
+/// clone shares the segments of the hash.
 const COPIED_FIELDS_MAX: usize = 64;
 /// Number of steps counted for loading a document, without its fields.
 const LOAD_STEPS: usize = 64;
 /// Number of steps counted for writing a field.
 const FIELD_STEPS: usize = 8;
 
-/// The fields of one result, as they were loaded.
+/// The loaded fields of one result.
 enum Document {
     /// The fields as pairs of name and value.
     Fields(Vec<(Blob, Blob)>),
-    /// All fields of a large hash, in the hash itself.
+    /// All fields of a large hash, in a clone of the hash.
     Large(HashValue),
-    /// No fields, because the search is of a version and the key was written since that version.
+    /// No fields: the search is of a past version, and the key was written since that version.
     Changed,
 }
 
-/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left out. In a search of
-/// a version they stay, and documents that were written since the version show no fields.
+/// Reads the documents of `page` and writes the reply. A document that was deleted since the search is not in the
+/// reply. In a search of a past version, a document that was written or deleted since the version is in the reply
+/// without fields.
 ///
 /// # Errors
-/// When the request must stop. Nothing is written then.
+/// When the request must stop. Then nothing was written.
 pub(crate) fn write(
     keyspace: &Keyspace,
     options: &Options<'_>,
-    then: Option<&Then>,
+    past: Option<&PastSearch>,
     total: usize,
     page: Vec<Hit>,
     meter: &Meter,
@@ -53,11 +54,11 @@ pub(crate) fn write(
     let mut part = call.reply.part(&mut body);
     for hit in page {
         meter.step(LOAD_STEPS)?;
-        let document = match (with_fields, then) {
+        let document = match (with_fields, past) {
             (false, _) => Some(Document::Fields(Vec::new())),
             (true, None) => load(keyspace, &hit.key, options, call.now_ms),
-            (true, Some(then)) => {
-                let found = match then.is_still(&hit.key, meter)? {
+            (true, Some(past)) => {
+                let found = match past.is_unchanged(&hit.key, meter)? {
                     true => load(keyspace, &hit.key, options, call.now_ms),
                     false => None,
                 };

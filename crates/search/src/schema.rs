@@ -212,7 +212,7 @@ impl Schema {
 
 /// Refuses an argument of option `name` that is longer than `bytes_max`.
 fn check_length(name: &'static str, argument: &[u8], bytes_max: usize) -> Result<(), SearchError> {
-    if argument.len() > bytes_max { Err(SearchError::bad(name, OUT_OF_BOUNDS)) } else { Ok(()) }
+    if argument.len() > bytes_max { Err(SearchError::bad_arguments(name, OUT_OF_BOUNDS)) } else { Ok(()) }
 }
 
 fn parse_kind(at: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError> {
@@ -284,14 +284,14 @@ impl<'a> Cursor<'a> {
     }
     /// Takes the argument of option `name`.
     pub(crate) fn word(&mut self, name: &'static str) -> Result<&'a [u8], SearchError> {
-        let word = self.peek().ok_or(SearchError::bad(name, NO_ARGUMENT))?;
+        let word = self.peek().ok_or(SearchError::bad_arguments(name, NO_ARGUMENT))?;
         self.at += 1;
         Ok(word)
     }
     /// Takes a floating-point number.
     pub(crate) fn number(&mut self, name: &'static str) -> Result<f64, SearchError> {
         let word = self.word(name)?;
-        parse_number(word).ok_or(SearchError::bad(name, NOT_CONVERTIBLE))
+        parse_number(word).ok_or(SearchError::bad_arguments(name, NOT_CONVERTIBLE))
     }
     /// Takes an integer that is not negative.
     pub(crate) fn count(&mut self, name: &'static str) -> Result<usize, SearchError> {
@@ -299,17 +299,17 @@ impl<'a> Cursor<'a> {
         let n: i64 = std::str::from_utf8(word)
             .ok()
             .and_then(|w| w.parse().ok())
-            .ok_or(SearchError::bad(name, NOT_CONVERTIBLE))?;
-        usize::try_from(n).map_err(|_| SearchError::bad(name, OUT_OF_BOUNDS))
+            .ok_or(SearchError::bad_arguments(name, NOT_CONVERTIBLE))?;
+        usize::try_from(n).map_err(|_| SearchError::bad_arguments(name, OUT_OF_BOUNDS))
     }
     /// Takes a count and that many arguments.
     pub(crate) fn list(&mut self, name: &'static str, max: usize) -> Result<Vec<&'a [u8]>, SearchError> {
         let n = self.count(name)?;
         if n > max {
-            return Err(SearchError::bad(name, OUT_OF_BOUNDS));
+            return Err(SearchError::bad_arguments(name, OUT_OF_BOUNDS));
         }
         if n > self.args.len().saturating_sub(self.at) {
-            return Err(SearchError::bad(name, NO_ARGUMENT));
+            return Err(SearchError::bad_arguments(name, NO_ARGUMENT));
         }
         let list = (0..n).map(|i| self.args.at(self.at + i)).collect();
         self.at += n;

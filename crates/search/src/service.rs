@@ -7,7 +7,7 @@ use crate::grep::Grep;
 use crate::index::Index;
 use crate::schema::Schema;
 use crate::trigram::{self, Trigrams};
-use crate::versions::Kept;
+use crate::versions::KeptVersion;
 use crate::{exec, info, rx};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
     /// Versions of datasets that can still be searched, the newest last.
-    pub(crate) kept: Mutex<Vec<Kept>>,
+    pub(crate) kept: Mutex<Vec<KeptVersion>>,
     /// The FT.CREATE command that created the index.
     definition: Words,
 }
@@ -134,7 +134,7 @@ impl Search {
         self.indexes.read().get(name).cloned()
     }
     /// [`Search::entry`], but an index whose library failed is first replaced by an empty one that scans again.
-    pub(crate) fn sound_entry(&self, name: &[u8]) -> Result<Option<Arc<Entry>>, SearchError> {
+    pub(crate) fn healthy_entry(&self, name: &[u8]) -> Result<Option<Arc<Entry>>, SearchError> {
         let Some(entry) = self.entry(name) else { return Ok(None) };
         if !entry.index.has_failed() {
             return Ok(Some(entry));
@@ -155,7 +155,7 @@ impl Search {
     /// Drops every text index and empties the trigram indexes. Called when database 0 was emptied or swapped.
     pub(crate) fn drop_all(&self) {
         let dropped = std::mem::take(&mut *self.indexes.write());
-        self.trigrams.begin_anew();
+        self.trigrams.rebuild_all();
         if !dropped.is_empty() {
             self.track();
         }
@@ -232,7 +232,7 @@ impl Search {
         };
         self.notice_flush(call.now_ms);
         let name = call.args.at(1);
-        let entry = self.sound_entry(name)?.ok_or(SearchError::UnknownIndex)?;
+        let entry = self.healthy_entry(name)?.ok_or(SearchError::UnknownIndex)?;
         if !exec::may_read_all(&entry.index, call) {
             return Err(SearchError::NoIndexPermission);
         }
@@ -279,7 +279,7 @@ impl Search {
     pub(crate) fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         check_arity(call, 2)?;
         self.drain(call.now_ms);
-        let entry = self.sound_entry(call.args.at(1))?.ok_or(SearchError::UnknownIndex)?;
+        let entry = self.healthy_entry(call.args.at(1))?.ok_or(SearchError::UnknownIndex)?;
         if !exec::may_read_all(&entry.index, call) {
             return Err(SearchError::NoIndexPermission);
         }
@@ -338,7 +338,7 @@ pub(crate) fn check_may_use(call: &LaneCall<'_>, name: &[u8]) -> Result<(), Sear
 pub(crate) fn finish(result: Result<(), SearchError>, call: &mut LaneCall<'_>) -> ServiceOutcome {
     match result {
         Ok(()) => ServiceOutcome::Done,
-        Err(SearchError::Elsewhere(place)) => place,
+        Err(SearchError::MoveTo(place)) => place,
         Err(e) => {
             reply_error(call.reply, &e);
             ServiceOutcome::Done

@@ -1,9 +1,10 @@
-//! IMPORT.VERSION KEEP, and the versions of datasets that an index still finds ([`Kept`]).
+//! IMPORT.VERSION KEEP: text indexes keep versions of datasets, so that a client can search a past version.
 //!
-//! A kept version is a searcher that the index made at that moment. The library's segments never change, so the
-//! searcher shares all segments that are still in the index. Its memory is that of segments that were merged or emptied
-//! since, and one bit per document for each segment that changed. Values are not kept: a result shows fields only if
-//! its key was not written since the version ([`Then::is_still`]). Versions live in memory and end with the index.
+//! A kept version ([`KeptVersion`]) is a searcher that the index made when the command ran. The library's segments
+//! never change, so the searcher shares all segments that are still in the index. A version costs the memory of the
+//! segments that were merged or emptied since, and one bit per document for each segment that changed. The values of
+//! keys are not kept: a result shows fields only if its key was not written since the version
+//! ([`PastSearch::is_unchanged`]). Versions are in memory only, and end with the index.
 
 use crate::error::{SearchError, lossy};
 use crate::index::NUMBER;
@@ -22,33 +23,33 @@ use tantivy::{DocSet, Searcher, TERMINATED, Term};
 pub(crate) const KEPT_MAX: usize = 64;
 /// Number of versions that IMPORT.VERSION KEEP keeps when COUNT is missing: the newest version and the one before.
 const KEPT_DEFAULT: usize = 2;
-/// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client then calls
-/// again for the rest.
+/// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client repeats the
+/// command until the reply is a number.
 const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Number of keys that IMPORT.VERSION KEEP passes to the index writers at once.
 const KEEP_KEYS: usize = 20_000;
-/// Maximum number of times that the measuring of an index starts again because a merge removed a segment.
+/// Maximum number of times that measuring an index starts again because a merge removed a segment.
 const MEASURE_TRIES_MAX: usize = 100;
-/// Number of steps counted for finding a key in a segment.
+/// Number of steps that the meter counts for the look-up of a key in a segment.
 const LOOKUP_STEPS: usize = 64;
 
-/// One version of a dataset, as the index found it.
-pub(crate) struct Kept {
+/// One version of a dataset in an index.
+pub(crate) struct KeptVersion {
     dataset: Vec<u8>,
     pub(crate) name: Vec<u8>,
     searcher: Searcher,
-    /// The segments that the version holds, each with its bytes.
+    /// The segments of the searcher, each with its size in bytes.
     segments: Vec<(SegmentId, u64)>,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for KeptVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Kept({} of {})", lossy(&self.name), lossy(&self.dataset))
+        write!(f, "KeptVersion({} of {})", lossy(&self.name), lossy(&self.dataset))
     }
 }
 
 impl Entry {
-    /// Bytes of the segments that only kept versions still hold.
+    /// Bytes of the segments that the index has dropped and only kept versions still use.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let kept = self.kept.lock();
         if kept.is_empty() {
@@ -62,7 +63,7 @@ impl Entry {
         only_kept.values().sum()
     }
 
-    /// True when the index follows documents of `dataset`.
+    /// True when a prefix of the index includes documents of `dataset`.
     fn follows(&self, dataset: &[u8]) -> bool {
         let documents = [dataset, b":"].concat();
         let overlaps = |prefix: &Vec<u8>| prefix.starts_with(&documents) || documents.starts_with(prefix);
@@ -70,8 +71,11 @@ impl Entry {
     }
 }
 
-/// `IMPORT.VERSION KEEP dataset version [COUNT count]`. Reply: the number of indexes that keep the version, or null
-/// when there is more to do.
+/// `IMPORT.VERSION KEEP dataset version [COUNT count]`: each index of the dataset keeps its present state as `version`,
+/// and at most `count` versions of the dataset. COUNT 0 drops all versions of the dataset.
+///
+/// Reply: the number of indexes that keep the version. Null when the command must be repeated, because too many changes
+/// are not indexed yet.
 pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     let count = match call.args.len() {
@@ -89,7 +93,7 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     }
     let begun = Instant::now();
     while search.keyspace.touched_len() > KEEP_KEYS {
-        search.drain_held(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
+        search.drain_locked(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
         if call.cancelled() {
             return Err(SearchError::Cancelled);
         }
@@ -106,15 +110,17 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
             let cancel = call.cancel;
             search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
         }
-        let (searcher, segments) = measured(entry)?;
+        let (searcher, segments) = measure(entry)?;
         let mut kept = entry.kept.lock();
         kept.retain(|kept| kept.dataset != dataset || kept.name != name);
-        kept.push(Kept { dataset: dataset.to_vec(), name: name.to_vec(), searcher, segments });
-        let mut more = kept.iter().filter(|kept| kept.dataset == dataset).count().saturating_sub(count);
+        kept.push(KeptVersion { dataset: dataset.to_vec(), name: name.to_vec(), searcher, segments });
+        // Drop the oldest versions of the dataset beyond `count`. The oldest come first.
+        let versions = kept.iter().filter(|kept| kept.dataset == dataset).count();
+        let mut excess = versions.saturating_sub(count);
         kept.retain(|kept| {
-            let leaves = more > 0 && kept.dataset == dataset;
-            more -= usize::from(leaves);
-            !leaves
+            let is_dropped = excess > 0 && kept.dataset == dataset;
+            excess -= usize::from(is_dropped);
+            !is_dropped
         });
         indexes += i64::from(count > 0);
     }
@@ -122,9 +128,9 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     Ok(())
 }
 
-/// The index's searcher as of now, and the bytes of its segments. A merge may remove a segment's files before they are
-/// measured. Then the documents are in another segment, and the measuring starts again.
-fn measured(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
+/// Returns the index's present searcher and the sizes of its segments in bytes. A merge may remove a segment's files
+/// before they are measured. Then the documents are in another segment, and measuring starts again.
+fn measure(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
     let mut tries = 0;
     loop {
         let searcher = entry.index.searcher();
@@ -139,7 +145,8 @@ fn measured(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchEr
     }
 }
 
-/// The searcher of the version that `asked` names: a token, or a version's name.
+/// The searcher of a kept version. `token_or_name` is the token of a published version (`dataset@number`), or a
+/// version's name.
 ///
 /// # Errors
 /// When the index does not keep the version, or the user may not read the dataset.
@@ -147,18 +154,17 @@ pub(crate) fn searcher(
     search: &Search,
     entry: &Entry,
     call: &LaneCall<'_>,
-    asked: &[u8],
+    token_or_name: &[u8],
 ) -> Result<Searcher, SearchError> {
-    let of_token = dataset_versions::parse_token(asked);
-    let (dataset, name) = match of_token {
-        None => (None, asked.to_vec()),
+    let (dataset, name) = match dataset_versions::parse_token(token_or_name) {
+        None => (None, token_or_name.to_vec()),
         Some((dataset, number)) => {
             if !call.may_read(dataset) {
                 return Err(SearchError::NoKeyPermission);
             }
             let versions = dataset_versions::read(&search.keyspace, call.db, dataset, call.now_ms);
             if versions.first().is_none_or(|last| last.number < number) {
-                let text = format!("ERR version {} is not published yet", lossy(asked));
+                let text = format!("ERR version {} is not published yet", lossy(token_or_name));
                 return Err(SearchError::Refused(text));
             }
             let found = versions.into_iter().find(|version| version.number == number);
@@ -166,30 +172,34 @@ pub(crate) fn searcher(
         }
     };
     let kept = entry.kept.lock();
-    let is_it = |kept: &&Kept| {
+    let matches = |kept: &&KeptVersion| {
         kept.name == name && dataset.is_none_or(|of| of == kept.dataset) && call.may_read(&kept.dataset)
     };
-    let not_kept = || SearchError::Refused(format!("ERR the index does not keep version {}", lossy(asked)));
-    kept.iter().rev().find(is_it).map(|kept| kept.searcher.clone()).ok_or_else(not_kept)
+    let not_kept =
+        || SearchError::Refused(format!("ERR the index does not keep version {}", lossy(token_or_name)));
+    kept.iter().rev().find(matches).map(|kept| kept.searcher.clone()).ok_or_else(not_kept)
 }
 
-/// The index as it was at a version, and as it is now.
-pub(crate) struct Then {
-    pub(crate) then: Searcher,
-    pub(crate) now: Searcher,
+/// A search in a past version of an index.
+pub(crate) struct PastSearch {
+    /// The index as it was at the version.
+    pub(crate) past: Searcher,
+    /// The index as it is now.
+    pub(crate) present: Searcher,
+    /// The index's field that holds the key.
     pub(crate) key: Field,
 }
 
-impl Then {
+impl PastSearch {
     /// True when the key `key` was not written since the version.
-    pub(crate) fn is_still(&self, key: &[u8], meter: &Meter) -> Result<bool, SearchError> {
-        let now = number_of(&self.now, self.key, key, meter)?;
-        Ok(now.is_some() && now == number_of(&self.then, self.key, key, meter)?)
+    pub(crate) fn is_unchanged(&self, key: &[u8], meter: &Meter) -> Result<bool, SearchError> {
+        let present = document_number(&self.present, self.key, key, meter)?;
+        Ok(present.is_some() && present == document_number(&self.past, self.key, key, meter)?)
     }
 }
 
-/// The number ([`NUMBER`]) of the document at `key`, in `searcher`.
-fn number_of(
+/// The number ([`NUMBER`]) of the document at `key` in `searcher`. `None` when `searcher` has no such document.
+fn document_number(
     searcher: &Searcher,
     field: Field,
     key: &[u8],

@@ -7,7 +7,7 @@
 use super::affix::Affix;
 use super::fuzzy::Fuzzy;
 use super::metered::{MeteredScorer, OPEN_STEPS};
-use crate::meter::{Holding, Meter, Over};
+use crate::meter::{Holding, Meter, StopReason};
 use std::cell::Cell;
 use std::sync::Arc;
 use tantivy::postings::TermInfo;
@@ -53,35 +53,35 @@ impl TermsQuery {
             return Ok(None);
         };
         let index = reader.inverted_index(self.field)?;
-        let mut united =
-            United { documents: BitSet::with_max_value(max_doc), index: &index, meter: &self.meter };
+        let mut union =
+            TermUnion { documents: BitSet::with_max_value(max_doc), index: &index, meter: &self.meter };
         let walked = match &self.terms {
-            Terms::Affix(affix) => united.walk(index.terms(), &**affix)?,
-            Terms::Fuzzy(fuzzy) => united.walk(index.terms(), &**fuzzy)?,
-            Terms::Listed(terms) => united.look_up(index.terms(), terms)?,
+            Terms::Affix(affix) => union.walk(index.terms(), &**affix)?,
+            Terms::Fuzzy(fuzzy) => union.walk(index.terms(), &**fuzzy)?,
+            Terms::Listed(terms) => union.look_up(index.terms(), terms)?,
         };
-        Ok(walked.ok().map(|()| (united.documents, holding)))
+        Ok(walked.ok().map(|()| (union.documents, holding)))
     }
 }
 
 /// The documents of all terms found so far.
-struct United<'a> {
+struct TermUnion<'a> {
     documents: BitSet,
     index: &'a InvertedIndexReader,
     meter: &'a Meter,
 }
 
-impl United<'_> {
+impl TermUnion<'_> {
     fn walk<A: Automaton>(
         &mut self,
         dictionary: &TermDictionary,
         automaton: &A,
-    ) -> tantivy::Result<Result<(), Over>>
+    ) -> tantivy::Result<Result<(), StopReason>>
     where
         A::State: Clone,
     {
         let counted =
-            Counted { automaton, meter: self.meter, steps: Cell::new(0), is_over: Cell::new(false) };
+            MeteredAutomaton { automaton, meter: self.meter, steps: Cell::new(0), is_over: Cell::new(false) };
         let mut found = dictionary.search(&counted).without_keys().into_stream()?;
         while found.advance() {
             if let Err(over) = self.add(found.value())? {
@@ -94,7 +94,7 @@ impl United<'_> {
         &mut self,
         dictionary: &TermDictionary,
         terms: &[Box<[u8]>],
-    ) -> tantivy::Result<Result<(), Over>> {
+    ) -> tantivy::Result<Result<(), StopReason>> {
         for term in terms {
             if let Err(over) = self.meter.step(OPEN_STEPS + term.len()) {
                 return Ok(Err(over));
@@ -108,7 +108,7 @@ impl United<'_> {
         Ok(Ok(()))
     }
     /// Adds the documents of a term.
-    fn add(&mut self, term: &TermInfo) -> tantivy::Result<Result<(), Over>> {
+    fn add(&mut self, term: &TermInfo) -> tantivy::Result<Result<(), StopReason>> {
         let mut blocks = self.index.read_block_postings_from_terminfo(term, IndexRecordOption::Basic)?;
         loop {
             let documents = blocks.docs();
@@ -128,7 +128,7 @@ impl United<'_> {
 
 /// An automaton that counts the bytes it reads and stops when its request must stop. Without this wrapper, a walk that
 /// finds no term would return only at the end of the dictionary.
-struct Counted<'a, A> {
+struct MeteredAutomaton<'a, A> {
     automaton: &'a A,
     meter: &'a Meter,
     steps: Cell<usize>,
@@ -138,7 +138,7 @@ struct Counted<'a, A> {
 /// Number of bytes that are counted locally before the meter is updated.
 const OWN_STEPS: usize = 256;
 
-impl<A: Automaton> Automaton for Counted<'_, A> {
+impl<A: Automaton> Automaton for MeteredAutomaton<'_, A> {
     type State = A::State;
     fn start(&self) -> A::State {
         self.automaton.start()
@@ -174,7 +174,7 @@ impl Weight for TermsWeight {
         Ok(match self.0.documents(reader)? {
             Some((documents, holding)) => {
                 let scorer = ConstScorer::new(BitSetDocSet::from(documents), boost);
-                MeteredScorer::over(Box::new(scorer), &self.0.meter, Some(holding))
+                MeteredScorer::wrap(Box::new(scorer), &self.0.meter, Some(holding))
             }
             None => Box::new(EmptyScorer),
         })

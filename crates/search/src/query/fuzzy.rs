@@ -26,7 +26,7 @@ pub(crate) struct State {
     /// of the word. Any distance above the allowed distance is stored as the allowed distance plus one.
     band: [u8; BAND],
     /// The bytes of the current character, which is incomplete.
-    begun: u32,
+    partial: u32,
     /// Number of bytes that the current character still lacks.
     missing: u8,
 }
@@ -40,23 +40,23 @@ impl Fuzzy {
         word_bytes * size_of::<char>() + size_of::<Fuzzy>()
     }
     /// The position in the word for `band[d]`, if it exists.
-    fn place(&self, passed: u32, d: usize) -> Option<usize> {
-        (passed as usize + d).checked_sub(FUZZY_DISTANCE_MAX).filter(|place| *place <= self.word.len())
+    fn word_position(&self, passed: u32, d: usize) -> Option<usize> {
+        (passed as usize + d).checked_sub(FUZZY_DISTANCE_MAX).filter(|position| *position <= self.word.len())
     }
     /// The state after one more character. `None` stands for invalid UTF-8.
-    fn pass(&self, state: &State, c: Option<char>) -> State {
+    fn advance(&self, state: &State, c: Option<char>) -> State {
         let too_far = self.distance + 1;
         let mut next =
-            State { passed: state.passed.saturating_add(1), band: [too_far; BAND], begun: 0, missing: 0 };
+            State { passed: state.passed.saturating_add(1), band: [too_far; BAND], partial: 0, missing: 0 };
         for d in 0..BAND {
-            let Some(place) = self.place(next.passed, d) else { continue };
-            let exchanged = match place.checked_sub(1) {
+            let Some(position) = self.word_position(next.passed, d) else { continue };
+            let substituted = match position.checked_sub(1) {
                 Some(before) => state.band[d] + u8::from(c.is_none() || Some(self.word[before]) != c),
                 None => too_far,
             };
-            let more = state.band.get(d + 1).map_or(too_far, |n| n + 1);
-            let fewer = d.checked_sub(1).map_or(too_far, |d| next.band[d] + 1);
-            next.band[d] = exchanged.min(more).min(fewer).min(too_far);
+            let extra_character = state.band.get(d + 1).map_or(too_far, |n| n + 1);
+            let missing_character = d.checked_sub(1).map_or(too_far, |d| next.band[d] + 1);
+            next.band[d] = substituted.min(extra_character).min(missing_character).min(too_far);
         }
         next
     }
@@ -68,11 +68,11 @@ impl Automaton for Fuzzy {
         let mut band = [self.distance + 1; BAND];
         for (d, n) in band.iter_mut().enumerate() {
             // The cost of deleting the first characters of the word.
-            if let Some(place) = self.place(0, d) {
-                *n = (place as u8).min(self.distance + 1);
+            if let Some(position) = self.word_position(0, d) {
+                *n = (position as u8).min(self.distance + 1);
             }
         }
-        State { passed: 0, band, begun: 0, missing: 0 }
+        State { passed: 0, band, partial: 0, missing: 0 }
     }
     fn is_match(&self, state: &State) -> bool {
         let end = (self.word.len() + FUZZY_DISTANCE_MAX).checked_sub(state.passed as usize);
@@ -83,17 +83,17 @@ impl Automaton for Fuzzy {
         state.band.iter().any(|n| *n <= self.distance)
     }
     fn accept(&self, state: &State, byte: u8) -> State {
-        let (begun, missing) = match (state.missing, byte) {
+        let (partial, missing) = match (state.missing, byte) {
             (0, 0..=0x7f) => (u32::from(byte), 0),
             (0, 0xc0..=0xdf) => (u32::from(byte & 0x1f), 1),
             (0, 0xe0..=0xef) => (u32::from(byte & 0x0f), 2),
             (0, 0xf0..=0xf7) => (u32::from(byte & 0x07), 3),
-            (1.., 0x80..=0xbf) => (state.begun << 6 | u32::from(byte & 0x3f), state.missing - 1),
-            _ => return self.pass(state, None),
+            (1.., 0x80..=0xbf) => (state.partial << 6 | u32::from(byte & 0x3f), state.missing - 1),
+            _ => return self.advance(state, None),
         };
         match missing {
-            0 => self.pass(state, char::from_u32(begun)),
-            _ => State { begun, missing, ..*state },
+            0 => self.advance(state, char::from_u32(partial)),
+            _ => State { partial, missing, ..*state },
         }
     }
 }
@@ -122,9 +122,9 @@ mod tests {
         for (i, x) in a.chars().enumerate() {
             let mut before = std::mem::replace(&mut row[0], i + 1);
             for (j, y) in b.iter().enumerate() {
-                let exchanged = before + usize::from(x != *y);
+                let substituted = before + usize::from(x != *y);
                 before = row[j + 1];
-                row[j + 1] = exchanged.min(before + 1).min(row[j] + 1);
+                row[j + 1] = substituted.min(before + 1).min(row[j] + 1);
             }
         }
         row[b.len()]

@@ -46,7 +46,7 @@ impl Clone for Metered {
 
 impl Query for Metered {
     fn weight(&self, scoring: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
-        self.meter.step(OPEN_STEPS).map_err(|_| ended())?;
+        self.meter.step(OPEN_STEPS).map_err(|_| stopped_error())?;
         let Metered { meter, scans_column, .. } = self.clone();
         Ok(Box::new(MeteredWeight { weight: self.query.weight(scoring)?, meter, scans_column }))
     }
@@ -64,7 +64,7 @@ impl Weight for MeteredWeight {
         if self.meter.step(OPEN_STEPS + column_docs / COLUMN_DOCS_PER_STEP).is_err() {
             return Ok(Box::new(EmptyScorer));
         }
-        Ok(MeteredScorer::over(self.weight.scorer(reader, boost)?, &self.meter, None))
+        Ok(MeteredScorer::wrap(self.weight.scorer(reader, boost)?, &self.meter, None))
     }
     fn explain(&self, reader: &SegmentReader, doc: DocId) -> tantivy::Result<Explanation> {
         self.weight.explain(reader, doc)
@@ -72,7 +72,7 @@ impl Weight for MeteredWeight {
 }
 
 /// The error that ends the preparation of a stopped query. No client reads it.
-pub(super) fn ended() -> TantivyError {
+pub(super) fn stopped_error() -> TantivyError {
     TantivyError::InternalError("the request is over".into())
 }
 
@@ -88,7 +88,7 @@ pub(super) struct MeteredScorer {
 
 impl MeteredScorer {
     /// Wraps `scorer`. `holding` is released with the wrapper.
-    pub(super) fn over(
+    pub(super) fn wrap(
         scorer: Box<dyn Scorer>,
         meter: &Arc<Meter>,
         holding: Option<Holding>,
@@ -98,7 +98,7 @@ impl MeteredScorer {
     }
     /// Counts one step. Returns false when the request must stop.
     #[inline]
-    fn goes_on(&mut self) -> bool {
+    fn may_continue(&mut self) -> bool {
         self.left -= 1;
         if self.left == 0 {
             self.left = OWN_STEPS;
@@ -110,13 +110,13 @@ impl MeteredScorer {
 
 impl DocSet for MeteredScorer {
     fn advance(&mut self) -> DocId {
-        if self.goes_on() { self.scorer.advance() } else { TERMINATED }
+        if self.may_continue() { self.scorer.advance() } else { TERMINATED }
     }
     fn seek(&mut self, target: DocId) -> DocId {
-        if self.goes_on() { self.scorer.seek(target) } else { TERMINATED }
+        if self.may_continue() { self.scorer.seek(target) } else { TERMINATED }
     }
     fn seek_danger(&mut self, target: DocId) -> SeekDangerResult {
-        match self.goes_on() {
+        match self.may_continue() {
             true => self.scorer.seek_danger(target),
             false => SeekDangerResult::SeekLowerBound(TERMINATED),
         }

@@ -107,20 +107,20 @@ impl Parser<'_> {
             Some('*') => {
                 let start = self.at;
                 self.token(1);
-                match self.glued_word()? {
+                match self.adjacent_word()? {
                     None if self.at == start + 1 => {
                         self.count_node()?;
                         Ok(Node::All)
                     }
                     None => Err(self.unexpected()),
-                    Some(w) if self.glued('*') => Ok(Node::Affix(AffixKind::Infix, w)),
+                    Some(w) if self.takes_adjacent('*') => Ok(Node::Affix(AffixKind::Infix, w)),
                     Some(w) => Ok(Node::Affix(AffixKind::Suffix, w)),
                 }
             }
             Some('$') => Ok(Node::Word(self.param()?)),
             Some(c) if begins_word(c) => {
-                let word = self.glued_word()?.ok_or_else(|| self.unexpected())?;
-                if self.glued('*') {
+                let word = self.adjacent_word()?.ok_or_else(|| self.unexpected())?;
+                if self.takes_adjacent('*') {
                     return Ok(Node::Affix(AffixKind::Prefix, word));
                 }
                 Ok(Node::Word(word))
@@ -135,7 +135,7 @@ impl Parser<'_> {
         self.token(1);
         loop {
             let offset = self.at;
-            let name = self.glued_word()?.ok_or_else(|| self.unexpected())?;
+            let name = self.adjacent_word()?.ok_or_else(|| self.unexpected())?;
             names.push(FieldName { name, offset });
             if !self.takes('|') {
                 break;
@@ -145,11 +145,11 @@ impl Parser<'_> {
         self.expect(':')?;
         match self.peek() {
             Some('{') => {
-                let name = self.only(names)?;
+                let name = self.single_name(names)?;
                 self.tags(name)
             }
             Some('[') => {
-                let name = self.only(names)?;
+                let name = self.single_name(names)?;
                 self.range(name)
             }
             Some('|' | ')') | None => Err(self.unexpected()),
@@ -158,7 +158,7 @@ impl Parser<'_> {
     }
 
     /// The only name in `names`. Tags and ranges take a single field.
-    fn only(&self, mut names: Vec<FieldName>) -> Result<FieldName, SearchError> {
+    fn single_name(&self, mut names: Vec<FieldName>) -> Result<FieldName, SearchError> {
         if names.len() > 1 {
             return Err(self.unexpected());
         }
@@ -281,12 +281,12 @@ impl Parser<'_> {
     fn fuzzy(&mut self) -> Result<Node, SearchError> {
         let start = self.at;
         let mut distance = 0;
-        while self.glued('%') {
+        while self.takes_adjacent('%') {
             distance += 1;
         }
-        let word = self.glued_word()?.ok_or_else(|| self.unexpected())?;
+        let word = self.adjacent_word()?.ok_or_else(|| self.unexpected())?;
         for _ in 0..distance {
-            if !self.glued('%') {
+            if !self.takes_adjacent('%') {
                 return Err(self.unexpected());
             }
         }
@@ -359,7 +359,7 @@ impl Parser<'_> {
 
     /// Parses the word that starts exactly here, without white space before it. Escapes become `\c` pairs for the
     /// tokenizer.
-    fn glued_word(&mut self) -> Result<Option<String>, SearchError> {
+    fn adjacent_word(&mut self) -> Result<Option<String>, SearchError> {
         let mut word = String::new();
         let mut len = 0;
         let mut chars = self.rest().chars();
@@ -385,7 +385,7 @@ impl Parser<'_> {
     }
 
     /// Skips `c` if it is the next character. Returns whether it was.
-    fn glued(&mut self, c: char) -> bool {
+    fn takes_adjacent(&mut self, c: char) -> bool {
         let yes = self.rest().starts_with(c);
         if yes {
             self.token(c.len_utf8());
@@ -414,14 +414,14 @@ impl Parser<'_> {
     /// Skips white space, and punctuation that only separates words.
     fn skip(&mut self) {
         while let Some(c) = self.rest().chars().next() {
-            let means = match c {
+            let is_token = match c {
                 '=' => self.rest().starts_with("=>"),
                 // An apostrophe that no second apostrophe follows is punctuation.
                 '\'' => self.rest()[1..].contains('\''),
                 '\\' => self.rest().len() > 1,
                 _ => "\"()[]{}|-~*%@:;$".contains(c) || !is_separator(c),
             };
-            if means {
+            if is_token {
                 break;
             }
             self.at += c.len_utf8();

@@ -5,7 +5,7 @@
 //! counted before they are read, the document's rarest word comes first, and a word that occurs several times in
 //! the phrase has one list of documents. Scores equal tantivy's (BM25 of the phrase).
 
-use super::metered::{MeteredScorer, OPEN_STEPS, ended};
+use super::metered::{MeteredScorer, OPEN_STEPS, stopped_error};
 use crate::meter::{Holding, Meter};
 use std::sync::Arc;
 use tantivy::fieldnorm::FieldNormReader;
@@ -41,7 +41,7 @@ impl PhraseQuery {
         PhraseQuery { field, words: different.into(), places, meter: meter.clone() }
     }
     /// A query for this phrase in another field.
-    pub(super) fn within(&self, field: Field) -> PhraseQuery {
+    pub(super) fn in_field(&self, field: Field) -> PhraseQuery {
         PhraseQuery { field, ..self.clone() }
     }
     fn term(&self, word: u32) -> Term {
@@ -51,7 +51,7 @@ impl PhraseQuery {
 
 impl Query for PhraseQuery {
     fn weight(&self, scoring: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
-        self.meter.step(OPEN_STEPS * self.places.len()).map_err(|_| ended())?;
+        self.meter.step(OPEN_STEPS * self.places.len()).map_err(|_| stopped_error())?;
         let similarity = match scoring {
             EnableScoring::Enabled { statistics_provider, .. } => {
                 let terms: Vec<Term> = self.places.iter().map(|word| self.term(*word)).collect();
@@ -72,8 +72,8 @@ struct PhraseWeight {
 impl Weight for PhraseWeight {
     fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
         let PhraseQuery { field, words, meter, .. } = &self.phrase;
-        let is_affordable = meter.step(OPEN_STEPS * words.len()).is_ok();
-        let holding = Holding::new(meter, words.len() * POSTINGS_BYTES).ok().filter(|_| is_affordable);
+        let is_within_limit = meter.step(OPEN_STEPS * words.len()).is_ok();
+        let holding = Holding::new(meter, words.len() * POSTINGS_BYTES).ok().filter(|_| is_within_limit);
         let Some(holding) = holding else { return Ok(Box::new(EmptyScorer)) };
         let index = reader.inverted_index(*field)?;
         let mut lists = Vec::with_capacity(words.len());
@@ -104,7 +104,7 @@ impl Weight for PhraseWeight {
             read: Positions::default(),
         };
         scorer.doc = scorer.find(0);
-        Ok(MeteredScorer::over(Box::new(scorer), meter, Some(holding)))
+        Ok(MeteredScorer::wrap(Box::new(scorer), meter, Some(holding)))
     }
     fn explain(&self, _: &SegmentReader, _: DocId) -> tantivy::Result<Explanation> {
         Err(TantivyError::InvalidArgument("phrases are not explained".into()))

@@ -221,7 +221,7 @@ impl Planner<'_> {
         let lookups = fields.len() + stems;
         self.spend(lookups, lookups.saturating_mul(LOOKUP_BYTES + word.len()))?;
         let stemmed = (stems > 0).then(|| stem(word));
-        self.each(fields, |f| {
+        self.for_each_field(fields, |f| {
             let exact = self.exact(f, word);
             match (&stemmed, self.fields.stems[f]) {
                 (Some(stemmed), Some(stems)) => {
@@ -257,20 +257,22 @@ impl Planner<'_> {
             return Ok((!words.is_empty()).then(|| Box::new(EmptyQuery) as Boxed));
         };
         if words.len() == 1 {
-            return self.each(fields, |f| self.exact(f, first)).map(Some);
+            return self.for_each_field(fields, |f| self.exact(f, first)).map(Some);
         }
         let phrase = PhraseQuery::new(self.text_field(*field), &words, self.meter);
-        self.each(fields, |f| Box::new(phrase.within(self.text_field(f)))).map(Some)
+        self.for_each_field(fields, |f| Box::new(phrase.in_field(self.text_field(f)))).map(Some)
     }
 
     /// A query for the documents with any of some terms in any of the text fields.
     fn terms(&self, terms: Terms, fields: &[usize]) -> Result<Boxed, SearchError> {
         self.spend(fields.len().saturating_mul(AFFIX_LOOKUPS), fields.len().saturating_mul(LOOKUP_BYTES))?;
-        self.each(fields, |f| Box::new(TermsQuery::new(self.text_field(f), terms.clone(), self.meter)))
+        self.for_each_field(fields, |f| {
+            Box::new(TermsQuery::new(self.text_field(f), terms.clone(), self.meter))
+        })
     }
 
     /// The weighted union of one query for each text field.
-    fn each(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Result<Boxed, SearchError> {
+    fn for_each_field(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Result<Boxed, SearchError> {
         let any = fields.iter().map(|f| match self.schema.fields[*f].kind {
             FieldKind::Text { weight, .. } if weight != 1.0 => {
                 Box::new(BoostQuery::new(query(*f), weight as f32)) as Boxed

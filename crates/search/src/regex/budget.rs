@@ -40,11 +40,11 @@ pub(crate) enum Halt {
     /// The search's deadline has passed.
     Deadline,
     /// There is too much work for a worker. The command must move to the lane.
-    Lane,
+    MoveToLane,
     /// There is too much work for a thread with other commands in its queue. The command must move to the hard lane.
-    Hard,
+    MoveToHardLane,
     /// The matches take more than [`ANSWER_BYTES_MAX`] bytes.
-    Answer,
+    ReplyTooLarge,
 }
 
 /// What the searches of a command may do on the current thread.
@@ -103,7 +103,7 @@ impl<'a> Budget<'a> {
         self.take(&self.bytes_left, bytes)
     }
     /// Counts bytes searched for a literal.
-    pub(crate) fn looked(&self, bytes: usize) -> Result<(), Halt> {
+    pub(crate) fn spend_literal_search(&self, bytes: usize) -> Result<(), Halt> {
         self.take(&self.bytes_left, bytes / LITERAL_BYTES)
     }
     /// Counts bytes of results before they are produced.
@@ -112,16 +112,16 @@ impl<'a> Budget<'a> {
     }
     /// Counts bytes of the reply before they are produced.
     pub(crate) fn answer(&self, bytes: usize) -> Result<(), Halt> {
-        self.answer_left.set(self.answer_left.get().checked_sub(bytes).ok_or(Halt::Answer)?);
+        self.answer_left.set(self.answer_left.get().checked_sub(bytes).ok_or(Halt::ReplyTooLarge)?);
         self.produce(bytes)
     }
     fn take(&self, left: &Cell<usize>, bytes: usize) -> Result<(), Halt> {
         if self.runs_on == RunsOn::Worker {
-            left.set(left.get().checked_sub(bytes).ok_or(Halt::Lane)?);
+            left.set(left.get().checked_sub(bytes).ok_or(Halt::MoveToLane)?);
         }
         Ok(())
     }
-    /// Nanoseconds left for building and simulating here.
+    /// Nanoseconds left for building and simulating on the current thread.
     pub(crate) fn ns_left(&self) -> u64 {
         self.ns_left.get()
     }
@@ -130,11 +130,11 @@ impl<'a> Budget<'a> {
         self.ns_left.set(self.ns_left.get().saturating_sub(ns));
     }
     /// Charges work in progress and checks whether the search must stop.
-    pub(crate) fn go_on(&self, ns: u64) -> Result<(), Halt> {
+    pub(crate) fn charge_and_check(&self, ns: u64) -> Result<(), Halt> {
         self.charge(ns);
         match self.runs_on {
-            RunsOn::Worker if self.ns_left.get() == 0 => Err(Halt::Lane),
-            RunsOn::Lane if self.ns_left.get() == 0 => Err(Halt::Hard),
+            RunsOn::Worker if self.ns_left.get() == 0 => Err(Halt::MoveToLane),
+            RunsOn::Lane if self.ns_left.get() == 0 => Err(Halt::MoveToHardLane),
             _ => self.check(),
         }
     }
@@ -142,9 +142,9 @@ impl<'a> Budget<'a> {
     pub(crate) fn afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         let (ns, left) = (simulation_ns(states, bytes), self.ns_left.get());
         match self.runs_on {
-            RunsOn::Worker if ns >= LANE_NS_MAX => Err(Halt::Hard),
-            RunsOn::Worker if ns >= left => Err(Halt::Lane),
-            RunsOn::Lane if ns >= left => Err(Halt::Hard),
+            RunsOn::Worker if ns >= LANE_NS_MAX => Err(Halt::MoveToHardLane),
+            RunsOn::Worker if ns >= left => Err(Halt::MoveToLane),
+            RunsOn::Lane if ns >= left => Err(Halt::MoveToHardLane),
             _ => self.check(),
         }
     }
@@ -152,7 +152,7 @@ impl<'a> Budget<'a> {
     /// already known.
     pub(crate) fn try_afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         match self.runs_on {
-            RunsOn::Worker if simulation_ns(states, bytes) > self.ns_left.get() => Err(Halt::Lane),
+            RunsOn::Worker if simulation_ns(states, bytes) > self.ns_left.get() => Err(Halt::MoveToLane),
             _ => self.check(),
         }
     }

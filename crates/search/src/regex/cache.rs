@@ -75,10 +75,10 @@ impl LazyCache {
         let cache = Box::new(dfa.create_cache());
         let (counted_max, bytes_max) = (cache.memory_usage(), dfa.get_config().get_cache_capacity());
         let mut new = LazyCache { tier, cache, counted_max, bytes_max, credit_ns: 0, searches: 0 };
-        new.begin();
+        new.restart_credit();
         new
     }
-    fn begin(&mut self) {
+    fn restart_credit(&mut self) {
         (self.credit_ns, self.searches) = (self.bytes_max as u64 * CREDIT_NS_PER_BYTE, 0);
     }
     fn bytes(&self) -> usize {
@@ -96,7 +96,7 @@ impl LazyCache {
     }
     /// Records a search: the nanoseconds spent on states and how often the cache filled. Returns true while the cache
     /// is still being filled. A text on which the search gives up then is not necessarily hard.
-    pub(super) fn searched(&mut self, built_ns: u64, clears: usize, gave_up: bool) -> bool {
+    pub(super) fn record_search(&mut self, built_ns: u64, clears: usize, gave_up: bool) -> bool {
         let counted = if clears > 0 { self.bytes_max } else { self.cache.memory_usage() };
         self.counted_max = self.counted_max.max(counted);
         let is_cold = self.credit_ns > EARNED_NS_MAX;
@@ -108,14 +108,14 @@ impl LazyCache {
         self.searches = self.searches.saturating_add(1);
         is_cold
     }
-    /// Called after [`LazyCache::searched`]. Returns true when the search filled the cache and a larger size should
-    /// be tried. `gave_up` says whether the search gave up and, if so, whether it was allowed to fill the cache.
+    /// Called after [`LazyCache::record_search`]. Returns true when the search filled the cache and a larger size
+    /// should be tried. `gave_up` says whether the search gave up and, if so, whether it was allowed to fill the cache.
     pub(super) fn is_too_small(&mut self, clears: usize, gave_up: Option<bool>) -> bool {
         if clears == 0 {
             return false;
         }
         let searches = self.searches;
-        self.begin();
+        self.restart_credit();
         gave_up.unwrap_or(searches < SEARCHES_PER_CLEAR_MIN)
     }
     /// True when the cache will be full soon.
@@ -125,6 +125,6 @@ impl LazyCache {
     /// Empties the cache.
     pub(super) fn reset(&mut self, dfa: &lazy::DFA) {
         self.cache.reset(dfa);
-        self.begin();
+        self.restart_credit();
     }
 }

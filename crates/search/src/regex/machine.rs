@@ -51,7 +51,7 @@ enum Engine {
 }
 
 /// The options for building a [`Machine`].
-pub(crate) struct Build {
+pub(crate) struct BuildOptions {
     pub(crate) kind: MatchKind,
     pub(crate) reverse: bool,
     /// Maximum number of bytes of a full DFA and of the work to build it.
@@ -61,32 +61,32 @@ pub(crate) struct Build {
 }
 
 impl Machine {
-    /// Builds the engines of `nfa`. If `how` says reverse, `nfa` is the NFA of the reversed patterns.
+    /// Builds the engines of `nfa`. If `options` says reverse, `nfa` is the NFA of the reversed patterns.
     ///
     /// # Errors
     /// The library's error.
     pub(crate) fn new(
         nfa: NFA,
         prefilter: Option<Prefilter>,
-        how: &Build,
+        options: &BuildOptions,
     ) -> Result<Machine, Box<BuildError>> {
         let prefilter = prefilter.filter(Prefilter::is_fast);
-        let anchored = if how.reverse { Anchored::Yes } else { Anchored::No };
+        let anchored = if options.reverse { Anchored::Yes } else { Anchored::No };
         let config = dense::Config::new()
-            .match_kind(how.kind)
-            .start_kind(if how.reverse { StartKind::Anchored } else { StartKind::Unanchored })
+            .match_kind(options.kind)
+            .start_kind(if options.reverse { StartKind::Anchored } else { StartKind::Unanchored })
             .prefilter(prefilter.clone())
             .specialize_start_states(prefilter.is_some())
-            .accelerate(!how.reverse && how.kind == MatchKind::LeftmostFirst)
-            .dfa_size_limit(Some(how.dfa_bytes))
-            .determinize_size_limit(Some(how.dfa_bytes));
+            .accelerate(!options.reverse && options.kind == MatchKind::LeftmostFirst)
+            .dfa_size_limit(Some(options.dfa_bytes))
+            .determinize_size_limit(Some(options.dfa_bytes));
         let build = || dense::Builder::new().configure(config).build_from_nfa(&nfa).ok();
-        let engine = match (how.dfa_bytes > 0).then(build).flatten() {
+        let engine = match (options.dfa_bytes > 0).then(build).flatten() {
             Some(dfa) => Engine::Full(Box::new(dfa)),
             _ => {
                 let build = |bytes: &usize| {
                     let config = lazy::Config::new()
-                        .match_kind(how.kind)
+                        .match_kind(options.kind)
                         .prefilter(prefilter.clone())
                         .specialize_start_states(prefilter.is_some())
                         .unicode_word_boundary(true)
@@ -94,7 +94,7 @@ impl Machine {
                         .skip_cache_capacity_check(true);
                     lazy::Builder::new().configure(config).build_from_nfa(nfa.clone()).map_err(Box::new)
                 };
-                Engine::Lazy(how.tiers.iter().map(build).collect::<Result<_, _>>()?)
+                Engine::Lazy(options.tiers.iter().map(build).collect::<Result<_, _>>()?)
             }
         };
         Ok(Machine {
@@ -102,7 +102,7 @@ impl Machine {
             prefilter,
             anchored,
             engine,
-            tiers: how.tiers,
+            tiers: options.tiers,
             tier: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
         })
@@ -148,7 +148,7 @@ impl Machine {
 
     /// Offset at which the first match ends. The first match is the leftmost-first match, or the match with the
     /// earliest end.
-    pub(crate) fn end(
+    pub(crate) fn match_end(
         &self,
         cache: &mut MachineCache,
         (haystack, span): (&[u8], Range<usize>),
@@ -161,7 +161,7 @@ impl Machine {
             Engine::Full(dfa) => {
                 self.last::<_, false>(&mut Full(dfa), &input, Patience::UNNEEDED, earliest, budget)
             }
-            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+            Engine::Lazy(tiers) => self.run_lazy(tiers, cache, counts, budget, |dfa, patience| {
                 self.last::<_, false>(dfa, &input, patience, earliest, budget)
             }),
         };
@@ -184,7 +184,7 @@ impl Machine {
 
     /// For an automaton of the reversed pattern: the offset at which the match starts that ends at the end of the
     /// span. `None`: the caller must find the start in another way.
-    pub(crate) fn start(
+    pub(crate) fn match_start(
         &self,
         cache: &mut MachineCache,
         (haystack, span): (&[u8], Range<usize>),
@@ -196,7 +196,7 @@ impl Machine {
             Engine::Full(dfa) => {
                 self.last::<_, true>(&mut Full(dfa), &input, Patience::UNNEEDED, false, budget)
             }
-            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+            Engine::Lazy(tiers) => self.run_lazy(tiers, cache, counts, budget, |dfa, patience| {
                 self.last::<_, true>(dfa, &input, patience, false, budget)
             }),
         };
@@ -208,7 +208,7 @@ impl Machine {
     }
 
     /// Adds the patterns that match anywhere to `found`. Stops when `enough` returns true.
-    pub(crate) fn which(
+    pub(crate) fn find_patterns(
         &self,
         cache: &mut MachineCache,
         haystack: &[u8],
@@ -228,7 +228,7 @@ impl Machine {
                     dfa.matches(id, &mut |p| add(p, found))
                 })
             }
-            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+            Engine::Lazy(tiers) => self.run_lazy(tiers, cache, counts, budget, |dfa, patience| {
                 walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
                     dfa.matches(id, &mut |p| add(p, found))
                 })
@@ -236,7 +236,7 @@ impl Machine {
         };
         let Err(failed) = passed else { return Ok(()) };
         self.afford(failed, haystack.len(), counts, budget)?;
-        cache.simulation().which(&self.nfa, prefilter, haystack, found, budget)
+        cache.simulation().find_patterns(&self.nfa, prefilter, haystack, found, budget)
     }
 
     /// Checks whether the budget covers a simulation.
@@ -253,10 +253,13 @@ impl Machine {
             Failed::Quit => counts.quits += 1,
         }
         let affordable = budget.afford(self.states(), bytes);
-        if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.runs_on() == RunsOn::Worker {
+        if affordable == Err(Halt::MoveToHardLane)
+            && failed == Failed::Cold
+            && budget.runs_on() == RunsOn::Worker
+        {
             // Move to the lane, because the text is not necessarily hard. The lane allows more building, and fewer
             // commands wait there than on the hard lane.
-            return Err(Halt::Lane);
+            return Err(Halt::MoveToLane);
         }
         affordable?;
         counts.simulations += 1;
@@ -289,7 +292,7 @@ impl Machine {
     }
 
     /// Runs `search` on the lazy DFA and learns from the result.
-    fn lazily<T>(
+    fn run_lazy<T>(
         &self,
         tiers: &[lazy::DFA],
         cache: &mut MachineCache,
@@ -313,7 +316,7 @@ impl Machine {
         counts.builds += builds;
         counts.clears += clears as u64;
         let gave_up = matches!(found, Err(Failed::GaveUp));
-        let is_cold = held.searched(builds * patience.state_ns, clears, gave_up);
+        let is_cold = held.record_search(builds * patience.state_ns, clears, gave_up);
         let is_too_small = held.is_too_small(clears, gave_up.then_some(patience.ns.is_none()));
         if is_too_small && held.tier + 1 < tiers.len() && !stays_small {
             let tier = held.tier + 1;

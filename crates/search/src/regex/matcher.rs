@@ -59,7 +59,7 @@ impl Matcher {
             return Ok(None);
         }
         let text = (haystack, 0..haystack.len());
-        pattern.machine.end(&mut self.forward, text, earliest, &mut self.counts, budget)
+        pattern.machine.match_end(&mut self.forward, text, earliest, &mut self.counts, budget)
     }
 
     /// The first match that starts at `at` or later: leftmost-first.
@@ -77,16 +77,18 @@ impl Matcher {
             return Ok(None);
         }
         let text = (haystack, at..haystack.len());
-        let Some(end) = pattern.machine.end(&mut self.forward, text, false, &mut self.counts, budget)? else {
+        let Some(end) =
+            pattern.machine.match_end(&mut self.forward, text, false, &mut self.counts, budget)?
+        else {
             return Ok(None);
         };
         if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
             // Move to the lane, because compiling the automaton that matches backwards takes too long on a worker.
-            return Err(Halt::Lane);
+            return Err(Halt::MoveToLane);
         }
         if let Some(reverse) = pattern.reverse()
             && let Some(start) =
-                reverse.start(&mut self.reverse, (haystack, at..end), &mut self.counts, budget)?
+                reverse.match_start(&mut self.reverse, (haystack, at..end), &mut self.counts, budget)?
         {
             return Ok(Some(start..end));
         }

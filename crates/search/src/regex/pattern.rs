@@ -1,7 +1,7 @@
 //! [`Pattern`]: a compiled pattern.
 
 use super::classes::weigh;
-use super::machine::{Build, Machine};
+use super::machine::{BuildOptions, Machine};
 use super::*;
 use crate::error::SearchError;
 use memchr::memmem::Finder;
@@ -70,7 +70,7 @@ impl Pattern {
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, &hir);
         let literal = required_literal(&hir);
         let Options { dfa_bytes, tiers, .. } = options;
-        let build = Build { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
+        let build = BuildOptions { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
         let machine = Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))?;
         let hir_bytes = hir_bytes(&hir);
         Ok(Pattern { hir, hir_bytes, literal, machine, options, reverse: OnceLock::new() })
@@ -83,7 +83,7 @@ impl Pattern {
     pub(crate) fn lacks_literal(&self, text: &[u8], budget: &Budget<'_>) -> Result<bool, Halt> {
         let Some(literal) = &self.literal else { return Ok(false) };
         let found = literal.find(text);
-        budget.looked(found.unwrap_or(text.len()))?;
+        budget.spend_literal_search(found.unwrap_or(text.len()))?;
         Ok(found.is_none())
     }
 
@@ -107,7 +107,7 @@ impl Pattern {
         let build = || {
             let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;
             let Options { dfa_bytes, tiers, .. } = self.options;
-            let build = Build { kind: MatchKind::All, reverse: true, dfa_bytes, tiers };
+            let build = BuildOptions { kind: MatchKind::All, reverse: true, dfa_bytes, tiers };
             Machine::new(nfa, None, &build).ok().map(Box::new)
         };
         self.reverse.get_or_init(build).as_deref()
@@ -169,7 +169,7 @@ pub(crate) fn build_many(patterns: &[Hir], options: Options) -> Result<Machine, 
     let nfa = build_nfa(patterns, false, WhichCaptures::None)?;
     let prefilter = Prefilter::from_hirs_prefix(MatchKind::All, patterns);
     let Options { dfa_bytes, tiers, .. } = options;
-    let build = Build { kind: MatchKind::All, reverse: false, dfa_bytes, tiers };
+    let build = BuildOptions { kind: MatchKind::All, reverse: false, dfa_bytes, tiers };
     Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))
 }
 

@@ -1,9 +1,11 @@
-//! [`Simulation`]: runs an NFA over a text, state by state. The last resort of every pattern: it builds no states,
-//! needs memory only for the states of the NFA, and supports all assertions. Unlike the library's simulation it can
-//! be cancelled, ends at a deadline, and can continue with the next piece of a stream.
+//! [`Simulation`]: runs an NFA over a text, state by state. Every pattern can be searched by it when the faster
+//! machines cannot be used: the simulation builds no DFA states, needs memory only for the states of the NFA, and
+//! supports all assertions. Unlike the library's simulation it can be cancelled, ends at a deadline, and can continue
+//! with the next piece of a stream.
 //!
-//! A *thread* of the simulation is a state that it is in. Threads are ordered by preference, so the first thread that
-//! matches gives the leftmost-first match. Each thread carries as many slots (offsets of groups) as the caller needs.
+//! A *thread* of the simulation is one of the NFA states that are active at the present offset. Threads are ordered by
+//! preference, so the first thread that matches gives the leftmost-first match. Each thread carries as many slots
+//! (offsets of groups) as the caller needs.
 
 use super::budget::{Budget, Halt, SIMULATE_NS};
 use regex_automata::nfa::thompson::{NFA, State};
@@ -150,7 +152,7 @@ impl Simulation {
             }
             at += 1;
             if steps >= PIECE_STEPS {
-                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
+                budget.charge_and_check(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
         budget.charge(steps_ns(steps));
@@ -158,7 +160,7 @@ impl Simulation {
     }
 
     /// Adds the patterns that match anywhere in `haystack` to `found`.
-    pub(crate) fn which(
+    pub(crate) fn find_patterns(
         &mut self,
         nfa: &NFA,
         prefilter: Option<&Prefilter>,
@@ -185,7 +187,7 @@ impl Simulation {
             }
             at += 1;
             if steps >= PIECE_STEPS {
-                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
+                budget.charge_and_check(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
         budget.charge(steps_ns(steps));
@@ -233,7 +235,7 @@ impl Simulation {
                 self.advance(nfa, &text, at, &mut |pattern| each(pattern, at - before));
             }
             if steps >= PIECE_STEPS {
-                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
+                budget.charge_and_check(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
         budget.charge(steps_ns(steps));

@@ -1,7 +1,7 @@
 //! Tests of the engine stack: it finds what the PikeVM finds, hard texts do not slow down easy ones (counted, not
 //! timed), and limits hold.
 
-use super::machine::Build;
+use super::machine::BuildOptions;
 use super::*;
 use crate::error::SearchError;
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn pike_end(pattern: &str, nocase: bool, text: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn easy_texts_do_not_pay_for_hard_ones() {
+fn easy_texts_are_not_slowed_by_hard_texts() {
     for (pattern, alphabet) in HARD {
         let compiled = compiled(pattern, false, DFA_BYTES_MAX);
         let rng = &mut fastrand::Rng::with_seed(42);
@@ -84,7 +84,7 @@ fn easy_texts_do_not_pay_for_hard_ones() {
 }
 
 #[test]
-fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_known() {
+fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_remembered() {
     let (pattern, alphabet) = HARD[0];
     let options = Options { tiers: &SMALL, ..Options::once(false) };
     let compiled = Pattern::new(pattern.as_bytes(), options).unwrap();
@@ -144,7 +144,7 @@ fn a_budget_covers_all_searches_of_a_command() {
                 }
             }
         }
-        let elsewhere = if runs_on == RunsOn::Worker { Halt::Lane } else { Halt::Hard };
+        let elsewhere = if runs_on == RunsOn::Worker { Halt::MoveToLane } else { Halt::MoveToHardLane };
         assert_eq!(halted, Some(elsewhere), "{runs_on:?}");
         assert!(done < 200 && builds < 20_000, "{runs_on:?}: {done} searches, {builds} states");
     }
@@ -155,10 +155,10 @@ fn a_budget_covers_all_searches_of_a_command() {
     assert!((2..20).contains(&done), "{done} looks for a literal");
     let worker = Budget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(worker.produce(1 << 20), Ok(()));
-    assert_eq!(worker.produce(1), Err(Halt::Lane));
+    assert_eq!(worker.produce(1), Err(Halt::MoveToLane));
     let whole = Budget::whole(&|| false);
     assert_eq!(whole.produce(1 << 30), Ok(()));
-    assert_eq!(whole.answer(budget::ANSWER_BYTES_MAX + 1), Err(Halt::Answer));
+    assert_eq!(whole.answer(budget::ANSWER_BYTES_MAX + 1), Err(Halt::ReplyTooLarge));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn the_reverse_machine_is_compiled_off_the_worker_and_only_for_a_match() {
     let worker = Budget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(m.find(&compiled, b"nothing there", 0, &worker), Ok(None));
     assert!(!compiled.has_reverse());
-    assert_eq!(m.find(&compiled, b"ab1", 0, &worker), Err(Halt::Lane));
+    assert_eq!(m.find(&compiled, b"ab1", 0, &worker), Err(Halt::MoveToLane));
     assert!(!compiled.has_reverse());
     let lane = Budget::new(RunsOn::Lane, &|| false, None);
     assert_eq!(m.find(&compiled, b"ab1", 0, &lane), Ok(Some(0..3)));
@@ -189,14 +189,14 @@ fn expensive_searches_move_and_can_be_cancelled() {
     let mut find = |budget: &Budget<'_>| m.find_end(&compiled, &text, false, budget);
     assert_eq!(
         find(&Budget::new(RunsOn::Worker, &|| false, None)),
-        Err(Halt::Lane),
+        Err(Halt::MoveToLane),
         "its cache is empty yet"
     );
     for _ in 0..20 {
         let _ = find(&Budget::new(RunsOn::Worker, &|| false, None));
     }
-    assert_eq!(find(&Budget::new(RunsOn::Worker, &|| false, None)), Err(Halt::Hard));
-    assert_eq!(find(&Budget::new(RunsOn::Lane, &|| false, None)), Err(Halt::Hard));
+    assert_eq!(find(&Budget::new(RunsOn::Worker, &|| false, None)), Err(Halt::MoveToHardLane));
+    assert_eq!(find(&Budget::new(RunsOn::Lane, &|| false, None)), Err(Halt::MoveToHardLane));
     let asked = Cell::new(0);
     let later = || asked.replace(asked.get() + 1) > 5;
     assert_eq!(find(&Budget::new(RunsOn::Hard, &later, None)), Err(Halt::Cancelled));
@@ -204,7 +204,7 @@ fn expensive_searches_move_and_can_be_cancelled() {
     assert_eq!(find(&Budget::new(RunsOn::Hard, &|| false, Some(now))), Err(Halt::Deadline));
     let long = vec![b'x'; budget::WORKER_BYTES_MAX + 1];
     let worker = Budget::new(RunsOn::Worker, &|| false, None);
-    assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::Lane));
+    assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::MoveToLane));
 }
 
 #[test]
@@ -335,11 +335,11 @@ proptest! {
             let machine = build_many(&hirs, Options { dfa_bytes, ..options }).unwrap();
             let mut found = PatternSet::new(hirs.len());
             let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
-            machine.which(&mut cache, text, &mut found, &mut counts, &Budget::whole(&|| false)).unwrap();
+            machine.find_patterns(&mut cache, text, &mut found, &mut counts, &Budget::whole(&|| false)).unwrap();
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} in {:?}", patterns, text);
             found.clear();
-            cache.simulation().which(&machine.nfa, None, text, &mut found, &Budget::whole(&|| false)).unwrap();
+            cache.simulation().find_patterns(&machine.nfa, None, text, &mut found, &Budget::whole(&|| false)).unwrap();
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} simulated in {:?}", patterns, text);
         }
@@ -369,11 +369,11 @@ proptest! {
             // match.
             let config = regex_automata::nfa::thompson::Config::new().utf8(false).reverse(true).which_captures(WhichCaptures::None);
             let nfa = Compiler::new().configure(config).build_from_hir(hir).unwrap();
-            let how = Build { kind: MatchKind::All, reverse: true, dfa_bytes: 0, tiers: &SMALL };
+            let how = BuildOptions { kind: MatchKind::All, reverse: true, dfa_bytes: 0, tiers: &SMALL };
             let reverse = Machine::new(nfa, None, &how).unwrap();
             let ends: Vec<usize> = (0..=text.len()).filter(|end| {
                 let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
-                reverse.start(&mut cache, (text, 0..*end), &mut counts, &Budget::whole(&|| false)).unwrap().is_some()
+                reverse.match_start(&mut cache, (text, 0..*end), &mut counts, &Budget::whole(&|| false)).unwrap().is_some()
             }).collect();
             let got: Vec<usize> = whole.iter().filter(|e| e.1 == i).map(|e| e.0).collect();
             prop_assert_eq!(got, ends, "{} of {:?} in {:?}", i, patterns, text);

@@ -325,7 +325,7 @@ fn pass<S: Steps, const REV: bool>(
                 let ns = builds * patience.state_ns - passed.charged_ns;
                 if ns >= PIECE_NS {
                     passed.charged_ns += ns;
-                    budget.go_on(ns).map_err(Failed::Halt)?;
+                    budget.charge_and_check(ns).map_err(Failed::Halt)?;
                 }
             }
         }

@@ -23,8 +23,9 @@ const ROW_BYTES: usize = 64;
 /// When the set does not exist, or the search must stop.
 pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (caches, text) = begin(search, call)?;
-    let found = caches
-        .search(&search.regexes, call, text, |set, held, budget| which(&caches, set, held, text, budget))?;
+    let found = caches.search(&search.regexes, call, text, |set, locked, budget| {
+        find_patterns(&caches, set, locked, text, budget)
+    })?;
     call.reply.array(found.len());
     found.iter().for_each(|p| call.reply.bulk(&caches.set.members[p.as_usize()].id));
     Ok(())
@@ -52,8 +53,8 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
         at += 1;
     }
     let mut rows = Vec::new();
-    caches.search(&search.regexes, call, text, |set, held, budget| {
-        each_match(&caches, set, held, text, budget, limit, &mut |_, budget, pattern, span| {
+    caches.search(&search.regexes, call, text, |set, locked, budget| {
+        each_match(&caches, set, locked, text, budget, limit, &mut |_, budget, pattern, span| {
             budget.answer(ROW_BYTES + if spans { 0 } else { span.len() })?;
             rows.push((pattern, span));
             Ok(())
@@ -84,10 +85,10 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     let (caches, text) = begin(search, call)?;
     let limit = parse_limit(call, 3)?;
     let mut rows = Vec::new();
-    caches.search(&search.regexes, call, text, |set, held, budget| {
-        each_match(&caches, set, held, text, budget, limit, &mut |held, budget, pattern, span| {
+    caches.search(&search.regexes, call, text, |set, locked, budget| {
+        each_match(&caches, set, locked, text, budget, limit, &mut |locked, budget, pattern, span| {
             let slots =
-                held.matcher(set, pattern).groups(&set.members[pattern].pattern, text, span, budget)?;
+                locked.matcher(set, pattern).groups(&set.members[pattern].pattern, text, span, budget)?;
             let groups = slots.chunks_exact(2).filter(|group| group[0] != NONE && group[1] != NONE);
             let bytes: usize = groups.map(|group| ROW_BYTES + group[1] - group[0]).sum();
             budget.answer(size_of_val(&slots[..]) + bytes)?;
@@ -132,10 +133,10 @@ pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Se
         is_too_long: false,
     };
     let mut changed = None;
-    caches.search(&search.regexes, call, text, |set, held, budget| {
+    caches.search(&search.regexes, call, text, |set, locked, budget| {
         for i in 0..set.members.len() {
             let now: &[u8] = changed.as_deref().unwrap_or(text);
-            if let Some(next) = work.one(set, held, i, now, budget)? {
+            if let Some(next) = work.replace_pattern(set, locked, i, now, budget)? {
                 changed = Some(next);
             }
             if work.is_too_long || work.replaced > MATCHES_MAX {
@@ -163,10 +164,10 @@ struct Replacing<'a> {
 
 impl Replacing<'_> {
     /// Replaces the matches of pattern number `i`; `None` when the pattern does not match.
-    fn one(
+    fn replace_pattern(
         &mut self,
         set: &Set,
-        held: &mut Caches,
+        locked: &mut Caches,
         i: usize,
         text: &[u8],
         budget: &Budget<'_>,
@@ -177,7 +178,7 @@ impl Replacing<'_> {
         let (mut out, mut copied, mut n) = (None::<Vec<u8>>, 0, 0);
         let mut progress = Progress::default();
         while self.limit.is_none_or(|limit| n < limit) {
-            let matcher = held.matcher(set, i);
+            let matcher = locked.matcher(set, i);
             let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
                 break;
             };
@@ -210,7 +211,7 @@ impl Replacing<'_> {
                 out.extend_from_slice(replacement);
             }
             (n, self.replaced) = (n + 1, self.replaced + 1);
-            check_place(self.replaced, budget)?;
+            check_thread(self.replaced, budget)?;
             self.is_too_long = out.len() > REPLACED_BYTES_MAX;
             if self.is_too_long || self.replaced > MATCHES_MAX {
                 return Ok(None);
@@ -237,23 +238,23 @@ fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>,
 }
 
 /// Finds the patterns that match anywhere in the text.
-fn which(
+fn find_patterns(
     caches: &ThreadCaches,
     set: &Set,
-    held: &mut Caches,
+    locked: &mut Caches,
     text: &[u8],
     budget: &Budget<'_>,
 ) -> Result<Vec<PatternID>, Halt> {
-    if let Some(together) = set.together() {
+    if let Some(combined) = set.combined() {
         let (mut found, mut counts) = (PatternSet::new(set.members.len()), Counts::default());
-        let result = together.which(&mut held.together, text, &mut found, &mut counts, budget);
+        let result = combined.find_patterns(&mut locked.combined, text, &mut found, &mut counts, budget);
         caches.stats.add(&counts);
         result?;
         return Ok(found.iter().collect());
     }
     let mut found = Vec::new();
     for (i, member) in set.members.iter().enumerate() {
-        if held.matcher(set, i).find_end(&member.pattern, text, true, budget)?.is_some() {
+        if locked.matcher(set, i).find_end(&member.pattern, text, true, budget)?.is_some() {
             found.push(PatternID::must(i));
         }
     }
@@ -268,7 +269,7 @@ type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &Budget<'_>, usize, Range<usiz
 fn each_match(
     caches: &ThreadCaches,
     set: &Set,
-    held: &mut Caches,
+    locked: &mut Caches,
     text: &[u8],
     budget: &Budget<'_>,
     limit: Option<usize>,
@@ -276,20 +277,20 @@ fn each_match(
 ) -> Result<(), Halt> {
     let matching = match set.members.len() {
         1 => vec![PatternID::ZERO],
-        _ => which(caches, set, held, text, budget)?,
+        _ => find_patterns(caches, set, locked, text, budget)?,
     };
     let mut n = 0;
     for i in matching.into_iter().map(|p| p.as_usize()) {
         let pattern = &set.members[i].pattern;
         let mut progress = Progress::default();
         loop {
-            let matcher = held.matcher(set, i);
+            let matcher = locked.matcher(set, i);
             let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
                 break;
             };
             n += 1;
-            check_place(n, budget)?;
-            each(held, budget, i, span)?;
+            check_thread(n, budget)?;
+            each(locked, budget, i, span)?;
             if limit.is_some_and(|limit| n == limit) || n > MATCHES_MAX {
                 return Ok(());
             }
@@ -299,9 +300,9 @@ fn each_match(
 }
 
 /// Moves a search with many matches off a worker. Elsewhere checks between matches whether the search must stop.
-fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
+fn check_thread(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
     match budget.runs_on() {
-        RunsOn::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),
+        RunsOn::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::MoveToLane),
         _ if matches.is_multiple_of(256) => budget.check(),
         _ => Ok(()),
     }

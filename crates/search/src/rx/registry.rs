@@ -61,7 +61,7 @@ struct ThreadSets {
 #[derive(Debug)]
 pub(crate) struct ThreadCaches {
     pub(crate) set: Arc<Set>,
-    held: Mutex<Caches>,
+    caches: Mutex<Caches>,
     /// Bytes of the caches at the end of the last search that used them.
     bytes: AtomicU64,
     /// True when the caches must be dropped after the running search.
@@ -72,7 +72,7 @@ pub(crate) struct ThreadCaches {
 /// The data behind the lock of [`ThreadCaches`].
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
-    pub(crate) together: MachineCache,
+    pub(crate) combined: MachineCache,
     /// The matcher of each pattern, created on first use, and its counted bytes.
     matchers: Vec<(Matcher, u64)>,
     /// Indices of the matchers that the running search used.
@@ -104,7 +104,7 @@ impl Caches {
             let bytes = matcher.cache_bytes() as u64;
             self.matchers_bytes = self.matchers_bytes + bytes - std::mem::replace(counted, bytes);
         }
-        self.together.bytes() as u64 + self.matchers_bytes
+        self.combined.bytes() as u64 + self.matchers_bytes
     }
 }
 
@@ -138,7 +138,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds a set or replaces the one with this name.
+    /// Adds a set, or replaces the set with this name.
     ///
     /// # Errors
     /// When there are too many sets.
@@ -204,7 +204,7 @@ impl Registry {
         let set = self.set(name)?;
         let caches = Arc::new(ThreadCaches {
             set,
-            held: Mutex::default(),
+            caches: Mutex::default(),
             bytes: AtomicU64::new(0),
             is_to_evict: AtomicBool::new(false),
             stats: CacheStats::default(),
@@ -241,9 +241,9 @@ impl Registry {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         for garbage in garbage {
             match garbage {
-                Garbage::Caches(held) => {
-                    let bytes = held.bytes;
-                    drop(held);
+                Garbage::Caches(locked) => {
+                    let bytes = locked.bytes;
+                    drop(locked);
                     self.garbage_bytes.fetch_sub(bytes, Relaxed);
                 }
                 Garbage::ThreadCaches(caches) => drop(caches),
@@ -305,8 +305,8 @@ impl ThreadCaches {
     ) -> Result<T, SearchError> {
         let (set, start) = (&*self.set, Instant::now());
         if call.runs_on == RunsOn::Worker && text.len() > WORKER_BYTES_MAX {
-            self.stats.searched(text.len(), start, Some(Halt::Lane));
-            return Err(Halt::Lane.into());
+            self.stats.record_search(text.len(), start, Some(Halt::MoveToLane));
+            return Err(Halt::MoveToLane.into());
         }
         let cancelled = || {
             call.pause();
@@ -315,25 +315,25 @@ impl ThreadCaches {
         let deadline = (call.runs_on != RunsOn::Worker).then(|| start + set.deadline);
         let budget = Budget::new(call.runs_on, &cancelled, deadline);
         // Threads that share a slot never wait for each other: when one uses the caches, the other uses new ones.
-        let (mut own, mut spare) = (self.held.try_lock(), Caches::default());
-        let held = own.as_deref_mut().unwrap_or(&mut spare);
-        let result = search(set, held, &budget);
-        let bytes = held.settle(set, &self.stats);
-        self.stats.searched(text.len(), start, result.as_ref().err().copied());
+        let (mut own, mut spare) = (self.caches.try_lock(), Caches::default());
+        let locked = own.as_deref_mut().unwrap_or(&mut spare);
+        let result = search(set, locked, &budget);
+        let bytes = locked.settle(set, &self.stats);
+        self.stats.record_search(text.len(), start, result.as_ref().err().copied());
         let mut is_over = false;
-        if bytes != held.bytes {
+        if bytes != locked.bytes {
             // Add before subtracting, because the sum must never be too small, not even for a moment.
-            let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - held.bytes;
-            set.cache_bytes.fetch_sub(held.bytes, Relaxed);
-            held.bytes = bytes;
+            let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - locked.bytes;
+            set.cache_bytes.fetch_sub(locked.bytes, Relaxed);
+            locked.bytes = bytes;
             is_over = all > set.memory_bytes as u64;
         }
         match &mut own {
-            Some(held) => {
+            Some(locked) => {
                 self.bytes.store(bytes, Relaxed);
                 if self.is_to_evict.load(Relaxed) {
                     self.is_to_evict.store(false, Relaxed);
-                    self.give_up(held, registry, call.runs_on);
+                    self.give_up(locked, registry, call.runs_on);
                 }
             }
             None => {
@@ -347,21 +347,22 @@ impl ThreadCaches {
         Ok(result?)
     }
 
-    /// Drops the caches of this thread, and counts the eviction. Caches that a search uses are dropped after the search.
+    /// Drops the caches of this thread, and counts the eviction. Caches that a search uses are dropped after the
+    /// search.
     fn drop_now_or_later(&self, registry: &Registry, runs_on: RunsOn) {
-        match self.held.try_lock() {
-            Some(mut held) => self.give_up(&mut held, registry, runs_on),
+        match self.caches.try_lock() {
+            Some(mut locked) => self.give_up(&mut locked, registry, runs_on),
             None => self.is_to_evict.store(true, Relaxed),
         }
     }
-    /// Drops the caches `held`, and counts the eviction.
-    fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
-        let held = std::mem::take(held);
+    /// Drops the caches `locked`, and counts the eviction.
+    fn give_up(&self, locked: &mut Caches, registry: &Registry, runs_on: RunsOn) {
+        let locked = std::mem::take(locked);
         self.bytes.store(0, Relaxed);
         self.stats.evicted();
-        registry.garbage_bytes.fetch_add(held.bytes, Relaxed);
-        self.set.cache_bytes.fetch_sub(held.bytes, Relaxed);
-        registry.garbage.lock().push(Garbage::Caches(held));
+        registry.garbage_bytes.fetch_add(locked.bytes, Relaxed);
+        self.set.cache_bytes.fetch_sub(locked.bytes, Relaxed);
+        registry.garbage.lock().push(Garbage::Caches(locked));
         if runs_on != RunsOn::Worker {
             registry.tick();
         }
@@ -370,6 +371,6 @@ impl ThreadCaches {
 
 impl Drop for ThreadCaches {
     fn drop(&mut self) {
-        self.set.cache_bytes.fetch_sub(self.held.get_mut().bytes, Relaxed);
+        self.set.cache_bytes.fetch_sub(self.caches.get_mut().bytes, Relaxed);
     }
 }

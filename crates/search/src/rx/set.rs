@@ -32,9 +32,9 @@ pub(crate) struct Definition<'a> {
 pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
     /// One automaton for all patterns. `None` for a single pattern, and for patterns that are too large together.
-    together: Option<Machine>,
+    combined: Option<Machine>,
     /// The automaton that reports every end of every match, for streams. For several patterns this is
-    /// [`Set::together`]. For a single pattern the automaton is compiled on first use.
+    /// [`Set::combined`]. For a single pattern the automaton is compiled on first use.
     ends: OnceLock<Option<Machine>>,
     pub(crate) unicode: bool,
     pub(crate) nocase: bool,
@@ -90,7 +90,7 @@ impl Set {
         let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
         // A copy of each parsed pattern is kept until all patterns are compiled together, so count the bytes of these
         // copies.
-        let mut together_bytes = 0;
+        let mut combined_bytes = 0;
         let mut weight_left = SET_CLASSES_WEIGHT_MAX;
         for (id, text) in &definition.patterns {
             if cancelled() {
@@ -108,8 +108,8 @@ impl Set {
                 return Err(SearchError::Refused(text));
             }
             if n > 1 {
-                together_bytes += pattern.hir_bytes();
-                if bytes + together_bytes <= COMPILED_BYTES_MAX {
+                combined_bytes += pattern.hir_bytes();
+                if bytes + combined_bytes <= COMPILED_BYTES_MAX {
                     hirs.push(pattern.hir.clone());
                 }
             }
@@ -118,11 +118,11 @@ impl Set {
         }
         // A set that is too large for one automaton is searched pattern by pattern.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
-        let together = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
-        bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
+        let combined = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
+        bytes += size_of::<Set>() + combined.as_ref().map_or(0, Machine::bytes);
         Ok(Set {
             members,
-            together,
+            combined,
             ends: OnceLock::new(),
             unicode: definition.unicode,
             nocase: definition.nocase,
@@ -143,8 +143,8 @@ impl Set {
     }
 
     /// The automaton that searches for all patterns in one pass.
-    pub(crate) fn together(&self) -> Option<&Machine> {
-        self.together.as_ref()
+    pub(crate) fn combined(&self) -> Option<&Machine> {
+        self.combined.as_ref()
     }
 
     /// The automaton that reports every end of every match. Compiled on first use.
@@ -154,8 +154,8 @@ impl Set {
             self.compiled_bytes.fetch_add(machine.bytes() as u64, Relaxed);
             Some(machine)
         };
-        match (&self.together, self.members.len()) {
-            (Some(together), _) => Some(together),
+        match (&self.combined, self.members.len()) {
+            (Some(combined), _) => Some(combined),
             (None, 1) => self.ends.get_or_init(make).as_ref(),
             (None, _) => None,
         }
@@ -168,8 +168,8 @@ impl Set {
 
     /// The automata that a search uses first.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
-        let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
-        self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
+        let one_by_one = if self.combined.is_some() { &[][..] } else { &self.members[..] };
+        self.combined.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
     }
 }
 

@@ -56,13 +56,13 @@ impl CacheStats {
         }
     }
     /// Counts a search that has ended or moves to another thread.
-    pub(crate) fn searched(&self, bytes: usize, start: Instant, halt: Option<Halt>) {
+    pub(crate) fn record_search(&self, bytes: usize, start: Instant, halt: Option<Halt>) {
         match halt {
-            Some(Halt::Lane) => return add(&self.to_lane, 1),
-            Some(Halt::Hard) => return add(&self.to_hard, 1),
+            Some(Halt::MoveToLane) => return add(&self.to_lane, 1),
+            Some(Halt::MoveToHardLane) => return add(&self.to_hard, 1),
             Some(Halt::Deadline) => add(&self.deadlines, 1),
             Some(Halt::Cancelled) => return,
-            Some(Halt::Answer) | None => {}
+            Some(Halt::ReplyTooLarge) | None => {}
         }
         add(&self.searches, 1);
         add(&self.bytes, bytes as u64);

@@ -37,7 +37,7 @@ const SETS_BYTES_MAX: u64 = 256 << 20;
 pub(crate) struct Streams {
     clients: Mutex<HashMap<u64, Client>>,
     /// The clients that have disconnected, whose streams are still to be freed.
-    left: Mutex<Vec<Client>>,
+    disconnected: Mutex<Vec<Client>>,
     totals: Arc<Totals>,
 }
 
@@ -51,12 +51,12 @@ struct Totals {
 #[derive(Debug, Default)]
 struct Client {
     next: u64,
-    open: HashMap<u64, Arc<Open>>,
+    open: HashMap<u64, Arc<OpenStream>>,
 }
 
 /// A stream that is open.
 #[derive(Debug)]
-struct Open {
+struct OpenStream {
     set: Arc<Set>,
     stream: Mutex<Stream>,
 }
@@ -84,7 +84,7 @@ impl Stream {
             State::Full(_) => 0,
             State::Simulated(both) => size_of_val(&**both) + both.0.heap_bytes() + both.1.heap_bytes(),
         };
-        let bytes = (size_of::<Open>() + state) as u64;
+        let bytes = (size_of::<OpenStream>() + state) as u64;
         self.totals.bytes.fetch_add(bytes, Relaxed);
         self.totals.bytes.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Relaxed);
     }
@@ -132,15 +132,15 @@ impl Streams {
     pub(crate) fn client_gone(&self, client: u64) {
         let gone = self.clients.lock().remove(&client);
         if let Some(gone) = gone {
-            self.left.lock().push(gone);
+            self.disconnected.lock().push(gone);
         }
     }
     /// Frees the memory that disconnected clients left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
-        let left = std::mem::take(&mut *self.left.lock());
+        let left = std::mem::take(&mut *self.disconnected.lock());
         drop(left);
     }
-    fn get(&self, client: u64, id: u64) -> Result<Arc<Open>, SearchError> {
+    fn get(&self, client: u64, id: u64) -> Result<Arc<OpenStream>, SearchError> {
         let clients = self.clients.lock();
         clients.get(&client).and_then(|c| c.open.get(&id)).cloned().ok_or_else(no_such_stream)
     }
@@ -191,7 +191,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         return Err(SearchError::Refused(text));
     }
     client.next += 1;
-    client.open.insert(client.next, Arc::new(Open { set, stream }));
+    client.open.insert(client.next, Arc::new(OpenStream { set, stream }));
     call.reply.int(client.next as i64);
     Ok(())
 }
@@ -209,7 +209,7 @@ pub(crate) fn feed(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         let text = format!("ERR The text is too long: at most {TEXT_BYTES_MAX} bytes are allowed");
         return Err(SearchError::Refused(text));
     }
-    pass(search, call, text, false)
+    feed_stream(search, call, text, false)
 }
 
 /// `RX.STREAM CLOSE stream`: like FEED, for the matches that end with the text.
@@ -217,10 +217,15 @@ pub(crate) fn feed(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
 /// # Errors
 /// When the stream does not exist.
 pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    pass(search, call, b"", true)
+    feed_stream(search, call, b"", true)
 }
 
-fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) -> Result<(), SearchError> {
+fn feed_stream(
+    search: &Search,
+    call: &mut LaneCall<'_>,
+    text: &[u8],
+    is_last: bool,
+) -> Result<(), SearchError> {
     let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     let open = search.streams.get(call.client, id)?;
     // This lock is free, because a client runs one command at a time.
@@ -241,7 +246,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
         budget.afford(machine.states(), text.len())?;
     }
     let passed = match &mut stream.state {
-        State::Full(state) => full(machine, state, text, is_last, from, &mut ends, &budget),
+        State::Full(state) => feed_full_dfa(machine, state, text, is_last, from, &mut ends, &budget),
         State::Simulated(both) => {
             let (simulation, state) = &mut **both;
             let mut each = |pattern, at: usize| ends.add(pattern, from + at as u64);
@@ -269,7 +274,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
 }
 
 /// Feeds a piece to the full DFA, which reports matches one byte late.
-fn full(
+fn feed_full_dfa(
     machine: &Machine,
     state: &mut StateID,
     text: &[u8],

@@ -221,7 +221,7 @@ fn sorts_by_columns_and_by_hashes() {
 }
 
 #[test]
-fn sortable_tags_and_values_as_they_are() {
+fn sortable_values_are_folded_except_with_unf() {
     let w = World::new();
     for (key, v) in [("k:1", "b"), ("k:2", "C"), ("k:3", "a")] {
         w.hset(key, &[("folded", v), ("plain", v)]);

@@ -86,7 +86,7 @@ fn expired_keys_disappear_on_time_without_any_access() {
 }
 
 #[test]
-fn existing_keys_are_scanned_and_writes_meanwhile_are_not_lost() {
+fn existing_keys_are_scanned_and_concurrent_writes_are_not_lost() {
     let w = World::new();
     (0..3000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "old")]));
     (0..100).for_each(|i| w.set(&format!("s:{i}"), b"x"));

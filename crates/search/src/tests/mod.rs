@@ -99,11 +99,21 @@ impl World {
     /// Runs a command at a place. Returns its reply, or the place to which the command must move.
     fn serve<T: AsRef<[u8]>>(&self, args: &[T], runs_on: RunsOn) -> Result<Value, ServiceOutcome> {
         let argv = Argv::from_slices(args);
-        let run = match TABLE.resolve(argv.args()).map(|found| found.spec.exec) {
-            Ok(Exec::Service(run) | Exec::ServiceOnText(run, _)) => run,
-            Ok(other) => panic!("{other:?}"),
-            Err(text) => return Ok(Value::Error(text)),
-        };
+        match TABLE.resolve(argv.args()).map(|found| found.spec.exec) {
+            Ok(exec) => self.execute(exec, args, runs_on),
+            Err(text) => Ok(Value::Error(text)),
+        }
+    }
+
+    /// Runs the command `exec` at a place, as [`World::serve`] does.
+    fn execute<T: AsRef<[u8]>>(
+        &self,
+        exec: Exec,
+        args: &[T],
+        runs_on: RunsOn,
+    ) -> Result<Value, ServiceOutcome> {
+        let (Exec::Service(run) | Exec::ServiceOnText(run, _)) = exec else { panic!("{exec:?}") };
+        let argv = Argv::from_slices(args);
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, self.protocol);
         let served = run(

@@ -248,7 +248,7 @@ fn a_set_is_counted_while_a_stream_keeps_it() {
 }
 
 #[test]
-fn the_seat_with_the_largest_caches_loses_them() {
+fn the_thread_with_the_largest_caches_drops_them() {
     let w = World::new();
     let patterns = ["[ab]*a[ab]{18}c", "b[ab]{17}d", "[ab]a[ab]{16}e"];
     let ids: String = patterns.iter().enumerate().map(|(i, p)| format!(" ID {i} {p}")).collect();
@@ -281,7 +281,7 @@ fn the_seat_with_the_largest_caches_loses_them() {
 }
 
 #[test]
-fn patterns_are_judged() {
+fn rx_check_reports_the_properties_of_patterns() {
     let w = World::new();
     let check = |line: &str, name: &str| number(&w, line, name);
     assert_eq!(check("RX.CHECK 'ticket-([0-9]+)'", "groups"), 1);

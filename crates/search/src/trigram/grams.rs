@@ -58,19 +58,19 @@ impl Scratch {
         for (i, byte) in text.iter().enumerate() {
             gram = (gram << 8 | Gram::from(fold(*byte))) & MASK;
             if i >= GRAM_BYTES - 1 {
-                self.one(gram);
+                self.add_gram(gram);
             }
         }
         // Also add the last four bytes and the last three bytes, if the text is long enough.
         for missing in 1..=GRAM_BYTES - 3 {
             if text.len() >= GRAM_BYTES - missing {
-                self.one(gram << (8 * missing) & MASK);
+                self.add_gram(gram << (8 * missing) & MASK);
             }
         }
     }
 
     #[inline]
-    fn one(&mut self, gram: Gram) {
+    fn add_gram(&mut self, gram: Gram) {
         let place = &mut self.seen[(gram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize];
         let now = self.document << GRAM_BITS | gram;
         if *place == now || self.too_many {

@@ -4,7 +4,7 @@
 //! the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of similar size
 //! are merged. Both happen without the lock that searches take. Only the result is put in place under this lock.
 //! Replaced and deleted documents are marked dead, and merges drop them. When most document numbers are dead,
-//! [`Index::is_worn`] asks for the index to be rebuilt.
+//! [`Index::is_mostly_dead`] asks for the index to be rebuilt.
 
 use super::grams::{GRAM_BITS, Gram};
 use super::lookup;
@@ -91,8 +91,8 @@ struct Inner {
     /// The grams of each tail document; `None` for a dead document and for a document that every search reads.
     tail: Vec<Option<Arc<[Gram]>>>,
     tail_grams: usize,
-    /// Numbers of the documents that every search reads, ascending.
-    always: Vec<u32>,
+    /// Numbers of the documents without grams, ascending. Every search reads them.
+    unindexed: Vec<u32>,
 }
 
 /// A segment and the number of its live documents.
@@ -100,7 +100,7 @@ struct Inner {
 struct Part {
     segment: Arc<Segment>,
     /// Number of live documents when the segment was made.
-    made_of: u32,
+    alive_at_build: u32,
     /// Number of documents that are live now.
     alive: u32,
 }
@@ -133,7 +133,7 @@ impl Index {
     }
 
     /// An empty index with the prefix and the field of this one.
-    pub(crate) fn anew(&self) -> Index {
+    pub(crate) fn empty_copy(&self) -> Index {
         Index::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
     }
 
@@ -155,7 +155,7 @@ impl Index {
             let hash = |id: &u32| self.hasher.hash_one(key_at(keys, ends, *id));
             by_key.insert_unique(self.hasher.hash_one(key), id, hash);
             if grams.is_none() {
-                inner.always.push(id);
+                inner.unindexed.push(id);
             }
             inner.tail_grams += grams.as_ref().map_or(0, |g| g.len());
             inner.tail.push(grams);
@@ -192,8 +192,8 @@ impl Index {
                 }
             }
         }
-        if let Ok(at) = inner.always.binary_search(&id) {
-            inner.always.remove(at);
+        if let Ok(at) = inner.unindexed.binary_search(&id) {
+            inner.unindexed.remove(at);
         }
     }
 
@@ -213,7 +213,7 @@ impl Index {
         let mut inner = self.inner.lock();
         inner.parts_bytes += segment.heap_bytes();
         let alive = alive_of(&segment, &inner.dead);
-        inner.parts.push(Part { segment, made_of: alive, alive });
+        inner.parts.push(Part { segment, alive_at_build: alive, alive });
         inner.tail_first += tail.len() as u32;
         // The writer lock keeps the tail unchanged, so the segment has all its documents.
         inner.tail.clear();
@@ -230,8 +230,8 @@ impl Index {
             let inner = self.inner.lock();
             let tail = (inner.tail_first..).zip(&inner.tail);
             let fits =
-                tail.filter(|(_, grams)| grams.as_ref().is_some_and(|grams| lookup::has(grams, query)));
-            let found: Vec<u32> = inner.always.iter().copied().chain(fits.map(|(id, _)| id)).collect();
+                tail.filter(|(_, grams)| grams.as_ref().is_some_and(|grams| lookup::satisfies(grams, query)));
+            let found: Vec<u32> = inner.unindexed.iter().copied().chain(fits.map(|(id, _)| id)).collect();
             (found, inner.parts.clone(), inner.dead.clone())
         };
         for Part { segment, .. } in &parts {
@@ -269,7 +269,7 @@ impl Index {
         if let Some((segments, dead, at)) = picked {
             let part = Segment::merge(&segments, &|id| is_dead(&dead, id), pause).map(|segment| {
                 let alive = alive_of(&segment, &dead);
-                Part { segment: Arc::new(segment), made_of: alive, alive }
+                Part { segment: Arc::new(segment), alive_at_build: alive, alive }
             });
             let mut inner = self.inner.lock();
             // Other threads only append segments behind these segments, and only this thread merges. Documents may
@@ -284,14 +284,14 @@ impl Index {
     }
 
     /// True when most document numbers are dead.
-    pub(crate) fn is_worn(&self) -> bool {
+    pub(crate) fn is_mostly_dead(&self) -> bool {
         let inner = self.inner.lock();
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
     }
 
     /// Holds both locks until the returned value is dropped.
     #[cfg(test)]
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
+    pub(crate) fn lock_all(&self) -> impl Sized + '_ {
         (self.writer.lock(), self.inner.lock())
     }
 
@@ -314,7 +314,7 @@ impl Inner {
     fn heap_bytes(&self) -> usize {
         let documents = self.keys.capacity()
             + (self.ends.capacity() + self.dead.capacity()) * 8
-            + (self.sizes.capacity() + self.always.capacity()) * 4
+            + (self.sizes.capacity() + self.unindexed.capacity()) * 4
             + self.by_key.allocation_size();
         let tail = self.tail_grams * size_of::<Gram>()
             + self.tail.capacity() * size_of::<Option<Arc<[Gram]>>>()
@@ -331,7 +331,7 @@ impl Inner {
             sizes.max().is_some_and(|max| 2 * max <= sum) && sum < MERGED_BYTES_MAX
         };
         let run = self.parts.windows(FAN_OUT).position(gains);
-        let mostly_dead = || self.parts.iter().position(|p| 2 * p.alive < p.made_of);
+        let mostly_dead = || self.parts.iter().position(|p| 2 * p.alive < p.alive_at_build);
         run.map(|at| at..at + FAN_OUT).or_else(|| mostly_dead().map(|at| at..at + 1))
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn candidates(segment: &Segment, query: &Query) -> Option<Vec<u32>> {
                     break;
                 }
                 if let Some(found) = candidates(segment, q) {
-                    left = Some(left.map_or_else(|| found.clone(), |left| both(left, &found)));
+                    left = Some(left.map_or_else(|| found.clone(), |left| intersect(left, &found)));
                 }
             }
             left
@@ -64,7 +64,7 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
         }
         segment.decode_all(&lists, &mut list);
         left = Some(match left {
-            Some(left) => both(left, &list),
+            Some(left) => intersect(left, &list),
             None => std::mem::take(&mut list),
         });
     }
@@ -87,7 +87,7 @@ fn lists_of(segment: &Segment, text: &[u8], out: &mut Vec<Lists>) -> Option<()> 
 }
 
 /// The intersection of two ascending lists.
-fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
+fn intersect(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
     let mut at = 0;
     a.retain(|id| {
         at += b[at..].iter().take_while(|other| *other < id).count();
@@ -97,7 +97,7 @@ fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
 }
 
 /// True when a document with these grams, in any order, satisfies the query.
-pub(crate) fn has(grams: &[Gram], query: &Query) -> bool {
+pub(crate) fn satisfies(grams: &[Gram], query: &Query) -> bool {
     match query {
         Query::All => true,
         Query::Text(text) if text.len() < GRAM_BYTES => {
@@ -105,7 +105,7 @@ pub(crate) fn has(grams: &[Gram], query: &Query) -> bool {
             grams.iter().any(|g| g >> missing == gram(text) >> missing)
         }
         Query::Text(text) => text.windows(GRAM_BYTES).all(|w| grams.contains(&gram(w))),
-        Query::And(all) => all.iter().all(|q| has(grams, q)),
-        Query::Or(all) => all.iter().any(|q| has(grams, q)),
+        Query::And(all) => all.iter().all(|q| satisfies(grams, q)),
+        Query::Or(all) => all.iter().any(|q| satisfies(grams, q)),
     }
 }

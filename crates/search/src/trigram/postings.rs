@@ -205,7 +205,7 @@ impl Merge<'_> {
 
     /// Replaces the content of `out` by the documents of these lists, ascending and unique. Returns the first `n`
     /// bytes that their grams share.
-    fn together(&self, lists: &Group, n: usize, out: &mut Vec<u32>) -> Gram {
+    fn combine(&self, lists: &Group, n: usize, out: &mut Vec<u32>) -> Gram {
         out.clear();
         let mut gram = 0;
         let missing = 8 * (GRAM_BYTES - n);
@@ -263,7 +263,7 @@ impl Builder {
     /// Adds the lists of `group`, which share their first `n` bytes.
     fn merge(&mut self, merge: &Merge<'_>, mut group: Group, n: usize, list: &mut Vec<u32>) {
         if !self.is_split(merge.count(&group), n) {
-            let gram = merge.together(&group, n, list);
+            let gram = merge.combine(&group, n, list);
             return self.list(gram, n, list);
         }
         let mut rests = group.clone();
@@ -271,7 +271,7 @@ impl Builder {
             (_, *lists) = part.own(lists.clone(), n);
             rest.end = lists.start;
         }
-        let gram = merge.together(&rests, n, list);
+        let gram = merge.combine(&rests, n, list);
         self.list(gram, n, list);
         while let Some(group) = merge.next(&mut group, n + 1) {
             self.merge(merge, group, n + 1, list);

@@ -20,7 +20,8 @@ const STRINGS_MAX: usize = 16;
 const STRING_BYTES_MAX: usize = 64;
 /// Maximum number of strings that are formed where two parts meet. A larger set is ignored.
 const MEETING_MAX: usize = 64;
-/// Number of bytes that are kept of a beginning or end: as many as can become part of a gram.
+/// Maximum number of bytes of the beginning or the end of a part that are kept. A gram that crosses into the next part
+/// can have at most this number of bytes of the part.
 const EDGE_BYTES: usize = GRAM_BYTES - 1;
 /// Maximum number of copies of a repetition that are read.
 const UNROLLED_MAX: u32 = 3;

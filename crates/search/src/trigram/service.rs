@@ -5,7 +5,7 @@ use super::index::{INDEXED_BYTES_MAX, Index, Share};
 use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
-use crate::grep::{Haystack, hold};
+use crate::grep::{Haystack, copy_haystack};
 use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Entry {
         prefix.starts_with(&self.index.prefix)
             && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
     }
-    fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], held: Haystack, now_ms: i64) {
+    fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], haystack: Haystack, now_ms: i64) {
         let mut bytes = 0;
         let mut add = |text: &[u8]| {
             bytes += text.len();
@@ -54,7 +54,7 @@ impl Entry {
                 scratch.add(text);
             }
         };
-        let is_there = match held {
+        let is_there = match haystack {
             Haystack::Name => true,
             Haystack::Text(text) => {
                 add(&text);
@@ -64,7 +64,7 @@ impl Entry {
                 fields.iter().for_each(|(_, text)| add(text));
                 true
             }
-            Haystack::Large => each_of_large(keyspace, key, now_ms, &mut add),
+            Haystack::Large => for_each_text(keyspace, key, now_ms, &mut add),
         };
         let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
         match is_there {
@@ -76,7 +76,7 @@ impl Entry {
 
 /// Passes the texts of a large collection to `add`, a slice at a time. Returns false when the key is no longer a
 /// collection. If a field changes between slices, the write notes the key and the index reads it again.
-fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
+fn for_each_text(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
         {
@@ -132,14 +132,14 @@ impl Trigrams {
         covering.max_by_key(|e| (e.index.prefix.len(), e.index.field.is_some())).cloned()
     }
     /// Empties all indexes and scans again. Called after the database was emptied or swapped.
-    pub(crate) fn begin_anew(&self) {
-        self.renew(&|_| true);
+    pub(crate) fn rebuild_all(&self) {
+        self.rebuild(&|_| true);
     }
     /// Replaces each index for which `is_old` is true by an empty one that scans again.
-    fn renew(&self, is_old: &dyn Fn(&Entry) -> bool) {
+    fn rebuild(&self, is_old: &dyn Fn(&Entry) -> bool) {
         let mut old = Vec::new();
         for entry in self.indexes.write().values_mut().filter(|e| is_old(e)) {
-            let new = Entry::new(entry.index.anew());
+            let new = Entry::new(entry.index.empty_copy());
             old.push(std::mem::replace(entry, new));
         }
         // Freeing an index may take long. The lock is released already, so no thread waits for it.
@@ -153,11 +153,18 @@ impl Trigrams {
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
-    /// Puts a key's value into an index. `held` is the value as copied under the shard's lock.
-    pub(crate) fn put(&self, entry: &Entry, keyspace: &Keyspace, key: &[u8], held: Haystack, now_ms: i64) {
+    /// Puts a key's value into an index. `haystack` is the value as copied under the shard's lock.
+    pub(crate) fn put(
+        &self,
+        entry: &Entry,
+        keyspace: &Keyspace,
+        key: &[u8],
+        haystack: Haystack,
+        now_ms: i64,
+    ) {
         let mut scratch = self.scratch.lock();
         let (scratch, share) = scratch.get_or_insert_with(|| (Box::default(), Share::of(self.bytes.clone())));
-        entry.put(scratch, keyspace, key, held, now_ms);
+        entry.put(scratch, keyspace, key, haystack, now_ms);
         share.set(scratch.heap_bytes());
     }
 }
@@ -172,13 +179,13 @@ impl Search {
         let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
             visited += 1;
             if record.key().starts_with(&entry.index.prefix)
-                && let Some(held) = hold(record, entry.index.field.as_deref())
+                && let Some(haystack) = copy_haystack(record, entry.index.field.as_deref())
             {
-                found.push((record.key().to_vec(), held));
+                found.push((record.key().to_vec(), haystack));
             }
         });
-        for (key, held) in found {
-            self.trigrams.put(entry, &self.keyspace, &key, held, now_ms);
+        for (key, haystack) in found {
+            self.trigrams.put(entry, &self.keyspace, &key, haystack, now_ms);
         }
         *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
         entry.is_whole.store(next == 0, Relaxed);
@@ -186,9 +193,9 @@ impl Search {
     }
 
     /// Replaces each mostly dead index by an empty one that scans again. The caller holds the follow lock.
-    pub(crate) fn renew_worn(&self) {
-        if self.trigrams.entries().iter().any(|e| e.is_whole() && e.index.is_worn()) {
-            self.trigrams.renew(&|e| e.is_whole() && e.index.is_worn());
+    pub(crate) fn rebuild_mostly_dead(&self) {
+        if self.trigrams.entries().iter().any(|e| e.is_whole() && e.index.is_mostly_dead()) {
+            self.trigrams.rebuild(&|e| e.is_whole() && e.index.is_mostly_dead());
         }
     }
 }
@@ -339,12 +346,12 @@ mod tests {
         );
         let before = (search.info(), search.trigrams_bytes());
         assert!(before.1 > 0);
-        let _held = (entry.index.hold(), entry.scan.lock(), search.follow.lock());
+        let _held = (entry.index.lock_all(), entry.scan.lock(), search.follow.lock());
         let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let other = search.clone();
         // Run this on a thread of its own. A thread that never returns is abandoned.
-        std::thread::spawn(move || tell.send((other.info(), other.trigrams_bytes())));
-        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
+        std::thread::spawn(move || sender.send((other.info(), other.trigrams_bytes())));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(before));
     }
 }
