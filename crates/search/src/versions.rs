@@ -91,6 +91,13 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         call.reply.int(0);
         return Ok(());
     }
+    if count == 0 {
+        for entry in search.entries().iter().filter(|entry| entry.follows(dataset)) {
+            entry.kept.lock().retain(|kept| kept.dataset != dataset);
+        }
+        call.reply.int(0);
+        return Ok(());
+    }
     let begun = Instant::now();
     while search.keyspace.touched_len() > KEEP_KEYS {
         search.drain_locked(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
@@ -106,10 +113,8 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     search.drain(call.now_ms);
     let mut indexes = 0;
     for entry in search.entries().iter().filter(|entry| entry.follows(dataset)) {
-        if count > 0 {
-            let cancel = call.cancel;
-            search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
-        }
+        let cancel = call.cancel;
+        search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
         let (searcher, segments) = measure(entry)?;
         let mut kept = entry.kept.lock();
         kept.retain(|kept| kept.dataset != dataset || kept.name != name);
@@ -122,7 +127,7 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
             excess -= usize::from(is_dropped);
             !is_dropped
         });
-        indexes += i64::from(count > 0);
+        indexes += 1;
     }
     call.reply.int(indexes);
     Ok(())

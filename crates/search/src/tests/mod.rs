@@ -8,6 +8,7 @@ mod model;
 mod regexes;
 mod replies;
 mod trigrams;
+mod versions;
 
 use crate::Search;
 use std::any::Any;

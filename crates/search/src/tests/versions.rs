@@ -1,0 +1,42 @@
+//! Tests of IMPORT.VERSION KEEP: which versions an index keeps.
+
+use super::{Value, World, words};
+use crate::table::KEEP;
+use strand_commands::call::RunsOn;
+
+impl World {
+    /// Runs a line that begins with `IMPORT.VERSION KEEP`, whose row is in another crate's table of subcommands.
+    fn keep(&self, line: &str) -> Value {
+        self.execute(KEEP[0].exec, &words(line), RunsOn::Hard).expect("the hard lane runs every command")
+    }
+
+    /// The names of the kept versions, oldest first.
+    fn kept(&self) -> Vec<String> {
+        let entry = self.search.entries().into_iter().next().expect("an index");
+        entry.kept.lock().iter().map(|kept| String::from_utf8_lossy(&kept.name).into_owned()).collect()
+    }
+}
+
+#[test]
+fn an_index_keeps_the_newest_versions_of_each_dataset() {
+    let w = World::new();
+    w.ok("FT.CREATE i PREFIX 2 d: e: SCHEMA t TEXT");
+    for line in ["d v1", "e w1", "d v2", "d v3 COUNT 2", "d v4 COUNT 2", "d v4 COUNT 2"] {
+        assert_eq!(w.keep(&format!("IMPORT.VERSION KEEP {line}")), Value::Int(1), "{line}");
+    }
+    assert_eq!(w.kept(), ["w1", "v3", "v4"]);
+    assert_eq!(w.keep("IMPORT.VERSION KEEP none v1"), Value::Int(0), "no index has the dataset");
+}
+
+#[test]
+fn count_0_drops_all_versions_of_the_dataset_without_indexing_anything() {
+    let w = World::new();
+    w.ok("FT.CREATE i PREFIX 2 d: e: SCHEMA t TEXT");
+    for line in ["d v1", "e w1", "d v2"] {
+        assert_eq!(w.keep(&format!("IMPORT.VERSION KEEP {line}")), Value::Int(1), "{line}");
+    }
+    w.hset("d:1", &[("t", "word")]);
+    assert_eq!(w.keep("IMPORT.VERSION KEEP d v3 COUNT 0"), Value::Int(0));
+    assert_eq!(w.kept(), ["w1"], "versions of other datasets stay");
+    assert_eq!(w.keyspace.touched_len(), 1, "the changed key waits for the next search");
+}
