@@ -193,7 +193,7 @@ mod tests {
 
     fn problem(text: &str) -> (usize, Problem) {
         let invalid = Manifest::parse(text.as_bytes()).expect_err("no manifest");
-        (wrong.line, wrong.problem)
+        (invalid.line, invalid.problem)
     }
 
     #[test]

@@ -199,7 +199,7 @@ fn work_waits_for_other_work_to_end() {
     other.drive(&server);
     server.step_us.store(0, Relaxed);
     assert!(other.replies().len() > 10_000_000);
-    // The client is reply what its command waited for.
+    // The reply says what the command waited for.
     peer.hold_jobs = false;
     let log = json(&mut peer, &server, "DIAG SLOWLOG");
     let waited = log["waited"].as_array().expect("an array").iter().find(|row| row["args"][0] == "HGETALL");
