@@ -183,7 +183,7 @@ fn find_largest(
 fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     let all = key_count(connection)?;
     write_text(format_args!(
-        "\n# Scanning the entire keyspace to find find_hottest keys as well as\n{SCANNING}"
+        "\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"
     ));
     let (mut hottest, mut cursor, mut sampled, mut pages): (Vec<(u64, String)>, _, u64, u64) =
         (Vec::new(), b"0".to_vec(), 0, 0);
@@ -223,7 +223,7 @@ fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), Co
     }
     write_text(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
     for (uses, key) in hottest {
-        write_text(format_args!("find_hottest key found with counter: {uses}\tkeyname: {key}\n"));
+        write_text(format_args!("hot key found with counter: {uses}\tkeyname: {key}\n"));
     }
     Ok(())
 }
