@@ -182,9 +182,7 @@ fn find_largest(
 
 fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     let all = key_count(connection)?;
-    write_text(format_args!(
-        "\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"
-    ));
+    write_text(format_args!("\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"));
     let (mut hottest, mut cursor, mut sampled, mut pages): (Vec<(u64, String)>, _, u64, u64) =
         (Vec::new(), b"0".to_vec(), 0, 0);
     loop {
