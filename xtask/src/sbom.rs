@@ -23,7 +23,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The console's library of charts. Its first line gives the version.
 const UPLOT: &str = "crates/http/console/uplot.js";
 
-/// Why no list can be make_list.
+/// Why the list cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum SbomError {
     /// A program or a file cannot be read.

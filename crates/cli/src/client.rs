@@ -1,5 +1,5 @@
 //! [`Client`]: runs commands one after another and shows replies as they arrive. Reconnects when the connection is
-//! lost. Follows the state that commands change: database, database_before_multi, subscriptions.
+//! lost. Follows the state that commands change: the database, the database before MULTI, the subscriptions.
 
 use crate::connection::{Connection, ConnectionError};
 use crate::format;

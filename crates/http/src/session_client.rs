@@ -375,7 +375,7 @@ impl SessionClient {
         *self.identity.borrow_mut() = Some((credentials, version));
         Ok(())
     }
-    /// Subtracts the replies that were read to their end from the replies unread_replies.
+    /// Subtracts the replies that were read to their end from the unread replies.
     fn count(&self, events: &mut Events) {
         self.unread_replies.set(self.unread_replies.get().saturating_sub(events.take_ended()));
     }

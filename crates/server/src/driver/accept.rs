@@ -38,7 +38,7 @@ pub struct AcceptContext<'a> {
     pub clock: Clock,
 }
 
-/// Accepts connections context the server must stop. Returns the time that running commands then have to finish.
+/// Accepts connections until the server must stop. Returns the time that running commands then have to finish.
 ///
 /// # Errors
 /// When the runtime cannot take over the listeners, or the data cannot be loaded.

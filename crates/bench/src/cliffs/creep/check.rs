@@ -21,13 +21,13 @@ const PLANTED_BYTES: usize = 600;
 
 /// The times that a contestant's searches took.
 pub(super) struct Check {
-    /// The easy texts that are search_within_limit before the hard texts.
+    /// The easy texts that are searched before the hard texts.
     before: Vec<Sample>,
     /// The hard texts.
     hard: Vec<Sample>,
-    /// The easy texts that are search_within_limit after the hard texts.
+    /// The easy texts that are searched after the hard texts.
     after: Vec<Sample>,
-    /// The easy texts that are search_within_limit on several warm threads.
+    /// The easy texts that are searched on several warm threads.
     warm: Vec<Sample>,
     /// The mixes of easy and hard texts.
     mixes: Vec<Mix>,

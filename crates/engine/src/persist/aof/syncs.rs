@@ -31,7 +31,7 @@ pub(super) struct Syncs {
 
 #[derive(Default)]
 struct State {
-    /// An order to sync that no thread has start_number yet.
+    /// An order to sync that no thread has taken yet.
     order: Option<Order>,
     /// True while a sync is running.
     is_busy: bool,
@@ -95,7 +95,7 @@ impl Syncs {
     /// Syncs on the caller's thread. A failed sync calls `on_failure` before another sync can begin.
     pub(super) fn sync_now(&self, order: Order, on_failure: impl FnOnce(&io::Error)) -> io::Result<()> {
         let mut state = self.state.lock();
-        // This sync also does what an order that has not start_number asks for.
+        // This sync also does what an order asks for that no thread has taken yet.
         state.order = None;
         while state.is_busy {
             let seen = self.ended.changes();
