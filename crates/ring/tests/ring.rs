@@ -362,6 +362,11 @@ fn bytes_before_a_reset_are_read_before_the_error() {
     while got < 4 << 20 {
         got += f.until(|| read(&mut port, &mut target)).expect("not the end");
     }
+    // A port that reads from the socket is ready until it has found the socket empty.
+    if poll(&mut port, true, false).read {
+        let error = port.read(&mut target).expect_err("all bytes are read");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    }
     assert!(!poll(&mut port, true, false).read);
     f.ring.turn().expect("the ring works");
     let mut peer = writer.join().expect("no panic");
