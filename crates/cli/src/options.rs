@@ -248,7 +248,7 @@ fn bytes(text: OsString) -> Vec<u8> {
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// The time between two runs is negative or too long.
-    #[error("-i {0} is no pause: expected 0 to {INTERVAL_S_MAX} seconds")]
+    #[error("-i {0} is not a pause: expected 0 to {INTERVAL_S_MAX} seconds")]
     Interval(f64),
     /// A quote in a pattern is not closed.
     #[error("Invalid quoted string specified for --quoted-pattern.")]

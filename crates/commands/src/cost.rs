@@ -52,9 +52,9 @@ pub enum Cost {
     SetBit,
     /// Like [`Cost::Append`], for the writes of BITFIELD's operations. Also one element per argument.
     BitField,
-    /// The bytes of the string at the first key, because the digest reads them all. Read while the key's shard is
+    /// The bytes of the string at the first key, for commands that read all of them: DIGEST, BITCOUNT, BITPOS. Read while the key's shard is
     /// locked.
-    Digest,
+    StringBytes,
     /// The elements of the collection or the bytes of the string at the first key, because DUMP compresses them
     /// all. Read while the key's shard is locked.
     Serialized,
@@ -157,7 +157,7 @@ impl Cost {
                 weight.elements.max(weight.bytes.div_ceil(ELEMENT_BYTES))
             }),
             Cost::Arguments
-            | Cost::Digest
+            | Cost::StringBytes
             | Cost::Sources
             | Cost::BitField
             | Cost::InData(_)
@@ -190,7 +190,9 @@ impl Cost {
     #[inline]
     pub fn depends_on_data(self) -> bool {
         match self {
-            Cost::Elements | Cost::SystemElements | Cost::Digest | Cost::Sources | Cost::Serialized => true,
+            Cost::Elements | Cost::SystemElements | Cost::StringBytes | Cost::Sources | Cost::Serialized => {
+                true
+            }
             Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
             Cost::InData(_) | Cost::InDataUnless(..) | Cost::Sort => true,
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
@@ -261,7 +263,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             let range = bitmap::written_by_bitfield(args);
             edited_bytes(s, range.start, range.len())
         }
-        (Cost::Digest, Some(ValueRef::Str(s))) => s.len(),
+        (Cost::StringBytes, Some(ValueRef::Str(s))) => s.len(),
         // The zeros before the offset are memory that the kernel has cleared, so they cost nothing.
         (Cost::Overwrite, None) => args.at(3).len(),
         _ => 0,

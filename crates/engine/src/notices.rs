@@ -27,7 +27,7 @@ impl std::fmt::Debug for Notices {
 /// Every letter, by the number of its bit.
 const LETTERS: &[u8] = b"g$lshzxetdKEmn";
 /// The number of letters that `A` stands for.
-const ALL: usize = 10;
+const LETTERS_IN_A: usize = 10;
 
 /// The bit of a letter. 0 for an unknown letter.
 fn bit(letter: u8) -> u64 {
@@ -40,7 +40,7 @@ impl Notices {
     }
     /// Sets the value of `notify-keyspace-events`.
     pub(crate) fn set_letters(&self, letters: &[u8]) {
-        let bits_of = |letter: &u8| if *letter == b'A' { (1 << ALL) - 1 } else { bit(*letter) };
+        let bits_of = |letter: &u8| if *letter == b'A' { (1 << LETTERS_IN_A) - 1 } else { bit(*letter) };
         let bits = letters.iter().fold(0, |bits, letter| bits | bits_of(letter));
         self.letters.store(bits, Relaxed);
     }

@@ -73,7 +73,7 @@ pub struct Keyspace {
     /// Number of flushes and swaps of database 0.
     pub(crate) flushes: AtomicU64,
     /// One counter that numbers waiters (BLPOP) and changes of keys with waiters. A lower number came earlier.
-    pub(crate) turns: Arc<AtomicU64>,
+    pub(crate) place_numbers: Arc<AtomicU64>,
     /// Slot and position at which active expiry continues.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
@@ -155,7 +155,7 @@ impl Keyspace {
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
-            turns: Arc::default(),
+            place_numbers: Arc::default(),
             expire_from: Mutex::new((0, 0)),
             evicted_total: AtomicU64::new(0),
             evict_from: Mutex::new((0, 0)),

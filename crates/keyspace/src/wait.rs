@@ -1,10 +1,10 @@
 //! [`Waiters`]: the clients that wait until a key has data for them (BLPOP and similar commands). Each shard has
 //! its own.
 //!
-//! A waiter has a [`Registration`] at each of its keys: what it wants there, and its turn, a number that grows with
+//! A waiter has a [`Registration`] at each of its keys: what it wants there, and its place number, which grows with
 //! each new waiter. A change of a key *signals* the key, at the place in the code where it raises the flags of
 //! WATCH. Before a [`Txn`] releases its shards, it serves the waiters of the signalled keys, so no other client can
-//! take the data first. The trait [`Waiter`] defines how to serve a waiter; the keyspace only knows whose turn it
+//! take the data first. The trait [`Waiter`] defines how to serve a waiter; the keyspace only knows whose place it
 //! is. The cost grows with the number of waiters served, not with the number of all waiters. While nobody waits, a
 //! change costs no more than the one branch for WATCH.
 
@@ -79,12 +79,12 @@ pub enum WaiterOutcome {
     Done,
     /// The waiter had stopped waiting for another reason. Its registration is removed.
     Left,
-    /// The waiter is woken and must fetch the data itself. It keeps its turn, and the waiters behind it do not get
+    /// The waiter is woken and must fetch the data itself. It keeps its place, and the waiters behind it do not get
     /// the data before it.
     WokenToFetch,
     /// The waiter was woken earlier to fetch the data, and has not fetched it yet.
     AlreadyWoken,
-    /// The key has not enough data for this waiter, which keeps its turn. A waiter behind it may want less and may
+    /// The key has not enough data for this waiter, which keeps its place. A waiter behind it may want less and may
     /// take the data.
     NotEnough,
 }
@@ -105,14 +105,14 @@ pub trait Waiter: Send + Sync + fmt::Debug {
 pub struct Registration {
     /// What the waiter wants at this key.
     pub wanted: Wanted,
-    /// The turn from [`Keyspace::next_turn`]. A waiter has the same turn at all its keys.
-    pub turn: u64,
+    /// The number from [`Keyspace::next_place_number`]. A waiter has one number at all its keys.
+    pub place_number: u64,
 }
 
 /// A key of one database: the database's slot, and the bytes of the key.
 type SlotKey = (usize, Box<[u8]>);
-/// The sort key of a waiter at a key: first what the waiter wants, then its turn.
-type Turn = (Wanted, u64);
+/// The sort key of a waiter at a key: first what the waiter wants, then its place number.
+type Place = (Wanted, u64);
 
 /// A waiter, with the tag of its registration.
 #[derive(Clone, Debug)]
@@ -128,14 +128,14 @@ pub(crate) struct Waiters {
     /// Changed keys whose waiters were not served yet, the oldest change first. Each has the number of the change,
     /// which counts over all shards.
     signalled: VecDeque<(u64, SlotKey)>,
-    /// The keyspace's counter of turns. `Some` after the first waiter has registered.
-    turns: Option<Arc<AtomicU64>>,
+    /// The keyspace's counter of place numbers. `Some` after the first waiter has registered.
+    place_numbers: Option<Arc<AtomicU64>>,
 }
 
-/// The waiters of one key, in the order of their turns.
+/// The waiters of one key, in the order of their places.
 #[derive(Debug, Default)]
 struct KeyWaiters {
-    queue: BTreeMap<Turn, WaiterEntry>,
+    queue: BTreeMap<Place, WaiterEntry>,
     is_signalled: bool,
 }
 
@@ -153,16 +153,16 @@ impl Waiters {
         key: &[u8],
         registration: Registration,
         waits: WaiterEntry,
-        turns: &Arc<AtomicU64>,
+        place_numbers: &Arc<AtomicU64>,
     ) {
-        self.turns.get_or_insert_with(|| turns.clone());
+        self.place_numbers.get_or_insert_with(|| place_numbers.clone());
         let waiting = self.keys.entry((slot, key.into())).or_default();
-        waiting.queue.insert((registration.wanted, registration.turn), waits);
+        waiting.queue.insert((registration.wanted, registration.place_number), waits);
     }
     fn remove(&mut self, slot: usize, key: &[u8], registration: Registration) {
         let at = (slot, Box::from(key));
         let Some(waiting) = self.keys.get_mut(&at) else { return };
-        waiting.queue.remove(&(registration.wanted, registration.turn));
+        waiting.queue.remove(&(registration.wanted, registration.place_number));
         if waiting.queue.is_empty() {
             self.keys.remove(&at);
         }
@@ -175,7 +175,7 @@ impl Waiters {
         let at = (slot, Box::from(key));
         let Some(waiting) = self.keys.get_mut(&at) else { return };
         if !std::mem::replace(&mut waiting.is_signalled, true) {
-            self.signalled.push_back((next_turn(&self.turns), at));
+            self.signalled.push_back((next_place_number(&self.place_numbers), at));
         }
     }
     /// The keys of this slot for which somebody waits.
@@ -186,7 +186,7 @@ impl Waiters {
     pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
         for ((slot, key), waiting) in &mut self.keys {
             if slots.contains(slot) && !std::mem::replace(&mut waiting.is_signalled, true) {
-                self.signalled.push_back((next_turn(&self.turns), (*slot, key.clone())));
+                self.signalled.push_back((next_place_number(&self.place_numbers), (*slot, key.clone())));
             }
         }
     }
@@ -202,9 +202,9 @@ impl Waiters {
     }
     /// The first waiter at or after `from` that can be served, now that the key has `value` (`None`: the key is
     /// missing).
-    fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<ServableWaiter> {
+    fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Place>) -> Option<ServableWaiter> {
         let queue = &self.keys.get(at)?.queue;
-        let first = |low: Wanted, high: Bound<Turn>| {
+        let first = |low: Wanted, high: Bound<Place>| {
             let from = latest(from, (low, 0));
             // `BTreeMap::range` panics when its start is after its end.
             let begins_in = match (&from, &high) {
@@ -215,8 +215,8 @@ impl Waiters {
             let range = begins_in.then(|| queue.range((from, high)))?.next()?;
             Some((range.0, range.1))
         };
-        let turn = |((wanted, turn), waits): (&Turn, &WaiterEntry), event| ServableWaiter {
-            registration: Registration { wanted: wanted.clone(), turn: *turn },
+        let servable = |((wanted, number), waits): (&Place, &WaiterEntry), event| ServableWaiter {
+            registration: Registration { wanted: wanted.clone(), place_number: *number },
             waits: waits.clone(),
             event,
         };
@@ -224,26 +224,28 @@ impl Waiters {
         match value {
             Some(ValueRef::List(_)) => {
                 if let Some(found) = first(Wanted::List, Bound::Excluded((Wanted::ZSet, 0))) {
-                    return Some(turn(found, WaitEvent::Ready));
+                    return Some(servable(found, WaitEvent::Ready));
                 }
             }
             Some(ValueRef::ZSet(_)) => {
                 if let Some(found) = first(Wanted::ZSet, Bound::Excluded((Wanted::After(Id::MIN), 0))) {
-                    return Some(turn(found, WaitEvent::Ready));
+                    return Some(servable(found, WaitEvent::Ready));
                 }
             }
             Some(ValueRef::Stream(stream)) => {
                 let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
                 let readers = first(Wanted::After(Id::MIN), Bound::Excluded((Wanted::After(last), 0)));
                 if let Some(found) = readers {
-                    return Some(turn(found, WaitEvent::Ready));
+                    return Some(servable(found, WaitEvent::Ready));
                 }
                 let mut next = latest(from, (groups, 0));
                 while let Some(found) = queue.range((next, Bound::Unbounded)).next() {
                     let Wanted::Group(name) = &found.0.0 else { break };
                     match stream.group(name) {
-                        None => return Some(turn(found, WaitEvent::GroupGone)),
-                        Some(group) if last > group.last_id() => return Some(turn(found, WaitEvent::Ready)),
+                        None => return Some(servable(found, WaitEvent::GroupGone)),
+                        Some(group) if last > group.last_id() => {
+                            return Some(servable(found, WaitEvent::Ready));
+                        }
                         Some(_) => next = Bound::Excluded((found.0.0.clone(), u64::MAX)),
                     }
                 }
@@ -252,17 +254,17 @@ impl Waiters {
             Some(ValueRef::Hash(hash)) => {
                 let after = Wanted::Version(published(hash).saturating_add(1));
                 if let Some(found) = first(Wanted::Version(0), Bound::Excluded((after, 0))) {
-                    return Some(turn(found, WaitEvent::Ready));
+                    return Some(servable(found, WaitEvent::Ready));
                 }
             }
             None | Some(ValueRef::Str(_) | ValueRef::Set(_)) => {}
         }
-        first(groups, Bound::Unbounded).map(|found| turn(found, WaitEvent::KeyGone))
+        first(groups, Bound::Unbounded).map(|found| servable(found, WaitEvent::KeyGone))
     }
 }
 
-fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
-    turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Relaxed))
+fn next_place_number(place_numbers: &Option<Arc<AtomicU64>>) -> u64 {
+    place_numbers.as_ref().map_or(0, |place_numbers| place_numbers.fetch_add(1, Relaxed))
 }
 
 /// A waiter that can be served, and the state of its key.
@@ -273,7 +275,7 @@ struct ServableWaiter {
 }
 
 /// The later one of the two starts `from` and `low`.
-fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
+fn latest(from: &Bound<Place>, low: Place) -> Bound<Place> {
     match from {
         Bound::Included(at) | Bound::Excluded(at) if *at >= low => from.clone(),
         _ => Bound::Included(low),
@@ -281,10 +283,10 @@ fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
 }
 
 impl Keyspace {
-    /// The turn of a new waiter, after all existing turns. Call this while the shards of the waiter's keys are
+    /// The place number of a new waiter, above all existing numbers. Call this while the shards of the waiter's keys are
     /// held.
-    pub fn next_turn(&self) -> u64 {
-        self.turns.fetch_add(1, Relaxed)
+    pub fn next_place_number(&self) -> u64 {
+        self.place_numbers.fetch_add(1, Relaxed)
     }
     /// Removes a waiter's registration at a key. Does nothing and returns false when somebody else holds the key's
     /// shard.
@@ -299,10 +301,10 @@ impl Keyspace {
         let mut shard = self.shards[self.shard_of(self.key(key).hash)].lock.lock();
         shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
     }
-    /// Like [`Db::leave_turn`], for a caller that holds no shard. Also serves the next waiter.
-    pub fn leave_turn(&self, db: usize, key: &[u8], registration: Registration, now_ms: i64) {
+    /// Like [`Db::pass_place_on`], for a caller that holds no shard. Also serves the next waiter.
+    pub fn pass_place_on(&self, db: usize, key: &[u8], registration: Registration, now_ms: i64) {
         let key = self.key(key);
-        self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, registration);
+        self.lock(&[key.hash], now_ms).db(db).pass_place_on(&key, registration);
     }
     /// Serves the waiters of one shard's signalled keys, for code that changes a shard without a [`Txn`]. Call this
     /// while no shard is held.
@@ -314,15 +316,15 @@ impl Keyspace {
 impl Db<'_, '_> {
     /// Registers a waiter at `key`. [`Waiter::serve`] gets this `tag` when the key changes.
     pub fn wait(&mut self, key: &Key<'_>, registration: Registration, waiter: Arc<dyn Waiter>, tag: u32) {
-        let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
+        let (slot, place_numbers) = (self.slot, &self.txn.keyspace.place_numbers);
         let watchers = &mut self.shard(key).watchers;
         watchers.change_waiters(|waiters| {
-            waiters.add(slot, key.bytes, registration, WaiterEntry { waiter, tag }, turns)
+            waiters.add(slot, key.bytes, registration, WaiterEntry { waiter, tag }, place_numbers)
         });
     }
     /// Removes the registration of a waiter that was woken to fetch its data ([`WaiterOutcome::WokenToFetch`]), and
-    /// lets the waiter behind it have its turn.
-    pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
+    /// serves the waiter behind it.
+    pub fn pass_place_on(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
         // Nobody waits behind a waiter whose data is shared.
@@ -351,8 +353,8 @@ impl Txn<'_> {
             // This look-up removes the key if it has expired.
             Db { txn: self, slot: at.0 }.refresh(&key);
             let held = &self.shard_guard(shard).lock;
-            let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
-            let Some(ServableWaiter { registration, waits: WaiterEntry { waiter, tag }, mut event }) = turn
+            let next = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
+            let Some(ServableWaiter { registration, waits: WaiterEntry { waiter, tag }, mut event }) = next
             else {
                 return;
             };
@@ -367,17 +369,17 @@ impl Txn<'_> {
                 woken.push(waiter);
             }
             if served == WaiterOutcome::NotEnough {
-                from = Bound::Excluded((registration.wanted, registration.turn));
+                from = Bound::Excluded((registration.wanted, registration.place_number));
                 continue;
             }
             if matches!(served, WaiterOutcome::WokenToFetch | WaiterOutcome::AlreadyWoken) {
                 // Of several readers of a stream, each may be woken to read. At a list, a sorted set or a group,
                 // skip all waiters behind this one, because nobody may overtake it.
-                let last = if registration.wanted.is_shared() { registration.turn } else { u64::MAX };
+                let last = if registration.wanted.is_shared() { registration.place_number } else { u64::MAX };
                 from = Bound::Excluded((registration.wanted, last));
                 continue;
             }
-            from = Bound::Included((registration.wanted.clone(), registration.turn));
+            from = Bound::Included((registration.wanted.clone(), registration.place_number));
             let watchers = &mut self.shard_guard(shard).lock.watchers;
             watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, registration));
         }

@@ -85,7 +85,7 @@ impl<'a> Options<'a> {
         Options::parse_as(args, schema, true)
     }
     fn parse_as(args: Args<'a>, schema: &Schema, is_difference: bool) -> Result<Options<'a>, SearchError> {
-        let mut o = Options {
+        let mut options = Options {
             no_content: false,
             verbatim: false,
             no_stop_words: false,
@@ -104,63 +104,63 @@ impl<'a> Options<'a> {
             from: None,
             to: None,
         };
-        let mut at = Cursor { args, at: 3 };
-        while let Some(word) = at.peek() {
-            at.at += 1;
+        let mut cursor = Cursor { args, position: 3 };
+        while let Some(word) = cursor.peek() {
+            cursor.position += 1;
             let upper = word.to_ascii_uppercase();
             let is_refused = is_difference && RESULT_OPTIONS.iter().any(|name| name.as_bytes() == upper);
             match upper.as_slice() {
-                _ if is_refused => return Err(unknown(word, at.at)),
-                b"VERSION" if !is_difference => o.version = Some(at.word("VERSION")?),
-                b"FROM" if is_difference => o.from = Some(at.word("FROM")?),
-                b"TO" if is_difference => o.to = Some(at.word("TO")?),
-                b"NOCONTENT" => o.no_content = true,
-                b"VERBATIM" => o.verbatim = true,
-                b"NOSTOPWORDS" => o.no_stop_words = true,
-                b"WITHSCORES" => o.with_scores = true,
-                b"WITHSORTKEYS" => o.with_sort_keys = true,
-                b"RETURN" => o.fields = Some(parse_return(&mut at, schema)?),
-                b"SORTBY" => o.parse_sort(&mut at, schema)?,
-                b"LIMIT" => o.parse_limit(&mut at)?,
-                b"INKEYS" => o.keys = Some(at.list("INKEYS", RESULTS_MAX)?),
+                _ if is_refused => return Err(unknown(word, cursor.position)),
+                b"VERSION" if !is_difference => options.version = Some(cursor.word("VERSION")?),
+                b"FROM" if is_difference => options.from = Some(cursor.word("FROM")?),
+                b"TO" if is_difference => options.to = Some(cursor.word("TO")?),
+                b"NOCONTENT" => options.no_content = true,
+                b"VERBATIM" => options.verbatim = true,
+                b"NOSTOPWORDS" => options.no_stop_words = true,
+                b"WITHSCORES" => options.with_scores = true,
+                b"WITHSORTKEYS" => options.with_sort_keys = true,
+                b"RETURN" => options.fields = Some(parse_return(&mut cursor, schema)?),
+                b"SORTBY" => options.parse_sort(&mut cursor, schema)?,
+                b"LIMIT" => options.parse_limit(&mut cursor)?,
+                b"INKEYS" => options.keys = Some(cursor.list("INKEYS", RESULTS_MAX)?),
                 b"INFIELDS" => {
                     // As in RediSearch, an unknown field name matches nothing.
-                    let names = at.list("INFIELDS", FIELDS_MAX)?;
+                    let names = cursor.list("INFIELDS", FIELDS_MAX)?;
                     let is_text = |f: &usize| {
                         matches!(schema.fields[*f].kind, FieldKind::Text { .. })
                             && !schema.fields[*f].no_index
                     };
-                    o.in_fields =
+                    options.in_fields =
                         Some(names.into_iter().filter_map(|n| schema.field(n)).filter(is_text).collect());
                 }
-                b"FILTER" if o.filters.len() == FILTERS_MAX => {
+                b"FILTER" if options.filters.len() == FILTERS_MAX => {
                     return Err(SearchError::bad_arguments("FILTER", OUT_OF_BOUNDS));
                 }
-                b"FILTER" => o.filters.push(parse_filter(&mut at, schema)?),
+                b"FILTER" => options.filters.push(parse_filter(&mut cursor, schema)?),
                 b"TIMEOUT" => {
                     let wrong = || SearchError::refused("TIMEOUT requires a non negative integer");
-                    if at.peek().is_none() {
+                    if cursor.peek().is_none() {
                         return Err(SearchError::refused("Need an argument for TIMEOUT"));
                     }
-                    o.timeout_ms = at.count("TIMEOUT").map_err(|_| wrong())? as u64;
+                    options.timeout_ms = cursor.count("TIMEOUT").map_err(|_| wrong())? as u64;
                 }
                 b"LANGUAGE" => {
-                    let language = at.word("LANGUAGE")?;
+                    let language = cursor.word("LANGUAGE")?;
                     if !language.eq_ignore_ascii_case(b"english") {
                         return Err(SearchError::NotSupported(format!("LANGUAGE {}", lossy(language))));
                     }
                 }
                 b"SCORER" => {
-                    let scorer = at.word("SCORER")?;
+                    let scorer = cursor.word("SCORER")?;
                     if !scorer.eq_ignore_ascii_case(b"BM25") && !scorer.eq_ignore_ascii_case(b"BM25STD") {
                         return Err(SearchError::NotSupported(format!("SCORER {}", lossy(scorer))));
                     }
                 }
                 b"DIALECT" => {
-                    if at.peek().is_none() {
+                    if cursor.peek().is_none() {
                         return Err(SearchError::refused("Need an argument for DIALECT"));
                     }
-                    match at.count("DIALECT") {
+                    match cursor.count("DIALECT") {
                         Ok(d) if DIALECTS.contains(&d) => {}
                         Ok(1) => return Err(SearchError::NotSupported("DIALECT 1".into())),
                         _ => {
@@ -169,14 +169,14 @@ impl<'a> Options<'a> {
                         }
                     }
                 }
-                b"PARAMS" => o.parse_params(&mut at)?,
+                b"PARAMS" => options.parse_params(&mut cursor)?,
                 upper if REFUSED.iter().any(|r| r.as_bytes() == upper) => {
                     return Err(SearchError::NotSupported(lossy(upper)));
                 }
-                _ => return Err(unknown(word, at.at)),
+                _ => return Err(unknown(word, cursor.position)),
             }
         }
-        Ok(o)
+        Ok(options)
     }
 
     /// The TIMEOUT, if the client gave one.
@@ -184,12 +184,12 @@ impl<'a> Options<'a> {
         (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))
     }
 
-    fn parse_limit(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
-        if at.args.len() - at.at < 2 {
+    fn parse_limit(&mut self, cursor: &mut Cursor<'_>) -> Result<(), SearchError> {
+        if cursor.args.len() - cursor.position < 2 {
             return Err(SearchError::refused("LIMIT requires two arguments"));
         }
         let mut number =
-            || at.count("LIMIT").map_err(|_| SearchError::refused("LIMIT needs two numeric arguments"));
+            || cursor.count("LIMIT").map_err(|_| SearchError::refused("LIMIT needs two numeric arguments"));
         (self.offset, self.count) = (number()?, number()?);
         if self.count == 0 && self.offset != 0 {
             return Err(SearchError::refused("The `offset` of the LIMIT must be 0 when `num` is 0"));
@@ -202,15 +202,15 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    fn parse_sort(&mut self, at: &mut Cursor<'_>, schema: &Schema) -> Result<(), SearchError> {
+    fn parse_sort(&mut self, cursor: &mut Cursor<'_>, schema: &Schema) -> Result<(), SearchError> {
         if self.sort.is_some() {
             return Err(SearchError::refused("Multiple SORTBY steps are not allowed"));
         }
-        let name = at.peek().ok_or_else(|| SearchError::refused("Bad SORTBY arguments"))?;
-        at.at += 1;
-        let descending = at.takes("DESC");
+        let name = cursor.peek().ok_or_else(|| SearchError::refused("Bad SORTBY arguments"))?;
+        cursor.position += 1;
+        let descending = cursor.takes("DESC");
         if !descending {
-            at.takes("ASC");
+            cursor.takes("ASC");
         }
         let unknown = || SearchError::refused(format!("Property `{}` not loaded nor in schema", lossy(name)));
         let field = schema.field(name).ok_or_else(unknown)?;
@@ -218,13 +218,13 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    fn parse_params(&mut self, at: &mut Cursor<'a>) -> Result<(), SearchError> {
+    fn parse_params(&mut self, cursor: &mut Cursor<'a>) -> Result<(), SearchError> {
         if !self.params.is_empty() {
             return Err(SearchError::refused(
                 "Multiple PARAMS are not allowed. Parameters can be defined only once",
             ));
         }
-        let list = at.list("PARAMS", PARAMS_MAX)?;
+        let list = cursor.list("PARAMS", PARAMS_MAX)?;
         if list.is_empty() || list.len() % 2 != 0 {
             return Err(SearchError::refused("Parameters must be specified in PARAM VALUE pairs"));
         }
@@ -243,8 +243,8 @@ fn unknown(word: &[u8], next: usize) -> SearchError {
 }
 
 /// The fields of RETURN. A pair of field and reply name appears once.
-fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
-    let list = at.list("RETURN", usize::MAX)?;
+fn parse_return(cursor: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
+    let list = cursor.list("RETURN", usize::MAX)?;
     let (mut fields, mut i) = (Vec::new(), 0);
     let mut seen: HashSet<(&[u8], &[u8])> = HashSet::new();
     while i < list.len() {
@@ -272,13 +272,13 @@ fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, S
     Ok(fields)
 }
 
-fn parse_filter(at: &mut Cursor<'_>, schema: &Schema) -> Result<(usize, Limit, Limit), SearchError> {
-    if at.args.len() - at.at < 3 {
+fn parse_filter(cursor: &mut Cursor<'_>, schema: &Schema) -> Result<(usize, Limit, Limit), SearchError> {
+    if cursor.args.len() - cursor.position < 3 {
         return Err(SearchError::refused("FILTER requires 3 arguments"));
     }
-    let name = at.word("FILTER")?;
+    let name = cursor.word("FILTER")?;
     let mut limit = |what: &'static str| {
-        let word = at.word("FILTER")?;
+        let word = cursor.word("FILTER")?;
         let (exclusive, digits) = match word {
             [b'(', rest @ ..] => (true, rest),
             _ => (false, word),

@@ -115,53 +115,53 @@ impl Schema {
             initial_scan: true,
             fields: Vec::new(),
         };
-        let mut at = Cursor { args, at: 2 };
+        let mut cursor = Cursor { args, position: 2 };
         loop {
-            if at.takes("SCHEMA") {
+            if cursor.takes("SCHEMA") {
                 break;
-            } else if at.takes("ON") {
-                match at.word("ON")? {
+            } else if cursor.takes("ON") {
+                match cursor.word("ON")? {
                     t if t.eq_ignore_ascii_case(b"HASH") => {}
                     t if t.eq_ignore_ascii_case(b"JSON") => {
                         return Err(SearchError::NotSupported("ON JSON".into()));
                     }
                     t => return Err(SearchError::refused(format!("Invalid rule type: {}", lossy(t)))),
                 }
-            } else if at.takes("PREFIX") {
-                let prefixes = at.list("PREFIX", PREFIXES_MAX)?;
+            } else if cursor.takes("PREFIX") {
+                let prefixes = cursor.list("PREFIX", PREFIXES_MAX)?;
                 prefixes.iter().try_for_each(|p| check_length("PREFIX", p, TRACKED_PREFIX_BYTES_MAX))?;
                 if !prefixes.is_empty() {
                     schema.prefixes = prefixes.into_iter().map(|p| p.to_vec()).collect();
                 }
-            } else if at.takes("LANGUAGE") {
-                let language = at.word("LANGUAGE")?;
+            } else if cursor.takes("LANGUAGE") {
+                let language = cursor.word("LANGUAGE")?;
                 if !language.eq_ignore_ascii_case(b"english") {
                     return Err(SearchError::NotSupported(format!("LANGUAGE {}", lossy(language))));
                 }
-            } else if at.takes("SCORE") {
-                schema.score = at.number("SCORE")?;
+            } else if cursor.takes("SCORE") {
+                schema.score = cursor.number("SCORE")?;
                 if !(0.0..=1.0).contains(&schema.score) {
                     return Err(SearchError::refused(format!("Invalid score: {}", schema.score)));
                 }
-            } else if at.takes("STOPWORDS") {
-                let words = at.list("STOPWORDS", STOP_WORDS_MAX)?;
+            } else if cursor.takes("STOPWORDS") {
+                let words = cursor.list("STOPWORDS", STOP_WORDS_MAX)?;
                 words.iter().try_for_each(|w| check_length("STOPWORDS", w, NAME_BYTES_MAX))?;
                 let words: Vec<String> = words.into_iter().map(|w| lossy(w).to_lowercase()).collect();
                 schema.stop_words = Arc::new(words.iter().cloned().collect());
                 schema.own_stop_words = Some(words);
-            } else if at.takes("SKIPINITIALSCAN") {
+            } else if cursor.takes("SKIPINITIALSCAN") {
                 schema.initial_scan = false;
-            } else if at.takes("MAXTEXTFIELDS") || at.takes("NOHL") {
+            } else if cursor.takes("MAXTEXTFIELDS") || cursor.takes("NOHL") {
                 // These options are hints for RediSearch's own encoding. They have no effect in Strand.
             } else {
-                return Err(match at.peek() {
+                return Err(match cursor.peek() {
                     None => SearchError::refused("No schema found"),
                     Some(w) if is_one_of(w, &REFUSED) => SearchError::NotSupported(lossy(w).to_uppercase()),
                     Some(w) => SearchError::refused(format!("Unknown argument `{}`", lossy(w))),
                 });
             }
         }
-        schema.parse_fields(&mut at)?;
+        schema.parse_fields(&mut cursor)?;
         schema.follows = PrefixSet::new(schema.prefixes.iter().map(Vec::as_slice).collect());
         Ok(schema)
     }
@@ -174,13 +174,13 @@ impl Schema {
         self.follows.covers(key)
     }
 
-    fn parse_fields(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
-        if at.peek().is_none() {
+    fn parse_fields(&mut self, cursor: &mut Cursor<'_>) -> Result<(), SearchError> {
+        if cursor.peek().is_none() {
             return Err(SearchError::refused("Fields arguments are missing"));
         }
-        while let Some(identifier) = at.peek() {
-            at.at += 1;
-            let attribute = if at.takes("AS") { at.word("AS")? } else { identifier };
+        while let Some(identifier) = cursor.peek() {
+            cursor.position += 1;
+            let attribute = if cursor.takes("AS") { cursor.word("AS")? } else { identifier };
             check_length("SCHEMA", identifier, NAME_BYTES_MAX)?;
             check_length("SCHEMA", attribute, NAME_BYTES_MAX)?;
             if self.field(attribute).is_some() {
@@ -194,7 +194,7 @@ impl Schema {
                     "Too many fields in schema: at most {FIELDS_MAX} are allowed"
                 )));
             }
-            let kind = parse_kind(at, attribute)?;
+            let kind = parse_kind(cursor, attribute)?;
             let mut field = FieldSpec {
                 identifier: identifier.to_vec(),
                 attribute: attribute.to_vec(),
@@ -203,7 +203,7 @@ impl Schema {
                 unnormalized: false,
                 no_index: false,
             };
-            parse_field_options(at, &mut field)?;
+            parse_field_options(cursor, &mut field)?;
             self.fields.push(field);
         }
         Ok(())
@@ -215,11 +215,11 @@ fn check_length(name: &'static str, argument: &[u8], bytes_max: usize) -> Result
     if argument.len() > bytes_max { Err(SearchError::bad_arguments(name, OUT_OF_BOUNDS)) } else { Ok(()) }
 }
 
-fn parse_kind(at: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError> {
-    let Some(kind) = at.peek() else {
+fn parse_kind(cursor: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError> {
+    let Some(kind) = cursor.peek() else {
         return Err(SearchError::refused(format!("Field `{}` does not have a type", lossy(name))));
     };
-    at.at += 1;
+    cursor.position += 1;
     match kind.to_ascii_uppercase().as_slice() {
         b"TEXT" => Ok(FieldKind::Text { weight: 1.0, no_stem: false }),
         b"TAG" => Ok(FieldKind::Tag { separator: b',', case_sensitive: false }),
@@ -229,21 +229,25 @@ fn parse_kind(at: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError
     }
 }
 
-fn parse_field_options(at: &mut Cursor<'_>, field: &mut FieldSpec) -> Result<(), SearchError> {
+fn parse_field_options(cursor: &mut Cursor<'_>, field: &mut FieldSpec) -> Result<(), SearchError> {
     loop {
-        if at.takes("SORTABLE") {
+        if cursor.takes("SORTABLE") {
             field.sortable = true;
-            field.unnormalized = at.takes("UNF");
-        } else if at.takes("NOINDEX") {
+            field.unnormalized = cursor.takes("UNF");
+        } else if cursor.takes("NOINDEX") {
             field.no_index = true;
-        } else if at.peek().is_some_and(|w| is_one_of(w, &REFUSED_FIELD)) {
-            return Err(SearchError::NotSupported(lossy(at.peek().expect("checked above")).to_uppercase()));
+        } else if cursor.peek().is_some_and(|w| is_one_of(w, &REFUSED_FIELD)) {
+            return Err(SearchError::NotSupported(
+                lossy(cursor.peek().expect("checked above")).to_uppercase(),
+            ));
         } else {
             match &mut field.kind {
-                FieldKind::Text { no_stem, .. } if at.takes("NOSTEM") => *no_stem = true,
-                FieldKind::Text { weight, .. } if at.takes("WEIGHT") => *weight = at.number("weight")?,
-                FieldKind::Tag { separator, .. } if at.takes("SEPARATOR") => {
-                    let Some(given) = at.peek() else {
+                FieldKind::Text { no_stem, .. } if cursor.takes("NOSTEM") => *no_stem = true,
+                FieldKind::Text { weight, .. } if cursor.takes("WEIGHT") => {
+                    *weight = cursor.number("weight")?
+                }
+                FieldKind::Tag { separator, .. } if cursor.takes("SEPARATOR") => {
+                    let Some(given) = cursor.peek() else {
                         return Err(SearchError::refused("SEPARATOR requires an argument"));
                     };
                     let [one] = given else {
@@ -252,9 +256,11 @@ fn parse_field_options(at: &mut Cursor<'_>, field: &mut FieldSpec) -> Result<(),
                         return Err(SearchError::refused(text));
                     };
                     *separator = *one;
-                    at.at += 1;
+                    cursor.position += 1;
                 }
-                FieldKind::Tag { case_sensitive, .. } if at.takes("CASESENSITIVE") => *case_sensitive = true,
+                FieldKind::Tag { case_sensitive, .. } if cursor.takes("CASESENSITIVE") => {
+                    *case_sensitive = true
+                }
                 _ => return Ok(()),
             }
         }
@@ -268,24 +274,24 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
 /// A walk over the arguments of a command that reports errors as RediSearch does.
 pub(crate) struct Cursor<'a> {
     pub(crate) args: Args<'a>,
-    pub(crate) at: usize,
+    pub(crate) position: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// The argument that is read next.
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
-        self.args.get(self.at)
+        self.args.get(self.position)
     }
     /// Skips the current argument if it is `word`. Returns whether it was.
     pub(crate) fn takes(&mut self, word: &str) -> bool {
-        let yes = self.args.is(self.at, word);
-        self.at += usize::from(yes);
+        let yes = self.args.is(self.position, word);
+        self.position += usize::from(yes);
         yes
     }
     /// Takes the argument of option `name`.
     pub(crate) fn word(&mut self, name: &'static str) -> Result<&'a [u8], SearchError> {
         let word = self.peek().ok_or(SearchError::bad_arguments(name, NO_ARGUMENT))?;
-        self.at += 1;
+        self.position += 1;
         Ok(word)
     }
     /// Takes a floating-point number.
@@ -308,11 +314,11 @@ impl<'a> Cursor<'a> {
         if n > max {
             return Err(SearchError::bad_arguments(name, OUT_OF_BOUNDS));
         }
-        if n > self.args.len().saturating_sub(self.at) {
+        if n > self.args.len().saturating_sub(self.position) {
             return Err(SearchError::bad_arguments(name, NO_ARGUMENT));
         }
-        let list = (0..n).map(|i| self.args.at(self.at + i)).collect();
-        self.at += n;
+        let list = (0..n).map(|i| self.args.at(self.position + i)).collect();
+        self.position += n;
         Ok(list)
     }
 }

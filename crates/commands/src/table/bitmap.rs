@@ -20,7 +20,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         Arg::block("index", &[Arg::integer("start"), Arg::integer("end"), UNIT]).optional(),
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
-    .exec(Exec::Estimated(bitmap::bitcount, Cost::Digest, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(bitmap::bitcount, Cost::StringBytes, SlowPath::Snapshot)),
     CommandSpec::new(
         "bitfield",
         "bitmap",
@@ -117,7 +117,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         .optional(),
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
-    .exec(Exec::Estimated(bitmap::bitpos, Cost::Digest, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(bitmap::bitpos, Cost::StringBytes, SlowPath::Snapshot)),
     CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Reads one bit of a string.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

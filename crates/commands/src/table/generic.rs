@@ -83,7 +83,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         conditional::MATCH,
         conditional::NOMATCH,
     ])
-    .exec(Exec::Estimated(conditional::delif, Cost::Digest, SlowPath::Locked)),
+    .exec(Exec::Estimated(conditional::delif, Cost::StringBytes, SlowPath::Locked)),
     CommandSpec::new(
         "dump",
         "generic",

@@ -50,7 +50,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         )
         .optional(),
     ])
-    .exec(Exec::Estimated(string::delex, Cost::Digest, SlowPath::Locked)),
+    .exec(Exec::Estimated(string::delex, Cost::StringBytes, SlowPath::Locked)),
     CommandSpec::new(
         "delifeq",
         "string",
@@ -61,7 +61,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::string("value")])
-    .exec(Exec::Estimated(string::delifeq, Cost::Digest, SlowPath::Locked)),
+    .exec(Exec::Estimated(string::delifeq, Cost::StringBytes, SlowPath::Locked)),
     CommandSpec::new(
         "digest",
         "string",
@@ -72,7 +72,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
-    .exec(Exec::Estimated(string::digest, Cost::Digest, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(string::digest, Cost::StringBytes, SlowPath::Snapshot)),
     CommandSpec::new("get", "string", "1.0.0", "O(1)", "Reads the string at a key.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -293,7 +293,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         conditional::NOMATCH,
         conditional::EXPIRATION,
     ])
-    .exec(Exec::Estimated(conditional::setif, Cost::Digest, SlowPath::Locked)),
+    .exec(Exec::Estimated(conditional::setif, Cost::StringBytes, SlowPath::Locked)),
     CommandSpec::new("setnx", "string", "1.0.0", "O(1)", "Sets the string at a key that does not exist yet.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::OW, K::INSERT])])

@@ -13,16 +13,16 @@ const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
 pub(crate) const CATEGORIES: [&str; Categories::NAMES.len()] = Categories::NAMES;
 
 /// Every row of the command table, by its number.
-pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+pub(crate) static ACL_TABLE: LazyLock<AclTable> = LazyLock::new(AclTable::new);
 
 /// The rows of the command table, containers and subcommands included, with dense numbers.
-pub(crate) struct Table {
-    rows: Vec<Row>,
+pub(crate) struct AclTable {
+    rows: Vec<AclRow>,
     ids: CommandIds,
 }
 
 /// One row of the command table, as ACL rules see it.
-pub(crate) struct Row {
+pub(crate) struct AclRow {
     /// The full name in lower case: `get`, `client|id`.
     pub(crate) name: String,
     /// The numbers of the command's subcommands.
@@ -33,22 +33,22 @@ pub(crate) struct Row {
     categories: Categories,
 }
 
-impl Table {
-    fn new() -> Table {
+impl AclTable {
+    fn new() -> AclTable {
         let mut next = crate::TABLE.rows().len();
         let mut rows = Vec::new();
         for spec in crate::TABLE.rows() {
             let subcommands = next..next + spec.subcommands.len();
             next = subcommands.end;
-            rows.push(Row::new(spec, None, subcommands));
+            rows.push(AclRow::new(spec, None, subcommands));
         }
         for container in crate::TABLE.rows() {
-            rows.extend(container.subcommands.iter().map(|s| Row::new(s, Some(container), 0..0)));
+            rows.extend(container.subcommands.iter().map(|s| AclRow::new(s, Some(container), 0..0)));
         }
-        Table { rows, ids: CommandIds::new() }
+        AclTable { rows, ids: CommandIds::new() }
     }
     /// All rows: the commands by name, then the subcommands.
-    pub(crate) fn rows(&self) -> &[Row] {
+    pub(crate) fn rows(&self) -> &[AclRow] {
         &self.rows
     }
     /// The commands by name, each followed by its subcommands.
@@ -67,14 +67,20 @@ impl Table {
     }
 }
 
-impl Row {
-    fn new(spec: &'static CommandSpec, container: Option<&CommandSpec>, subcommands: Range<usize>) -> Row {
+impl AclRow {
+    fn new(spec: &'static CommandSpec, container: Option<&CommandSpec>, subcommands: Range<usize>) -> AclRow {
         let name = match container {
             Some(c) => format!("{}|{}", c.name, spec.name),
             None => spec.name.to_string(),
         };
         let is_ours = OUR_GROUPS.contains(&spec.group);
-        Row { name, subcommands, is_subcommand: container.is_some(), is_ours, categories: spec.categories() }
+        AclRow {
+            name,
+            subcommands,
+            is_subcommand: container.is_some(),
+            is_ours,
+            categories: spec.categories(),
+        }
     }
     /// True when the row is in this category of [`CATEGORIES`].
     pub(crate) fn is_in(&self, category: usize) -> bool {
@@ -97,7 +103,7 @@ pub(crate) struct CommandSet {
 impl CommandSet {
     /// The empty set, or the set of all commands.
     pub(crate) fn new(all: bool) -> CommandSet {
-        let words = TABLE.rows.len().div_ceil(u64::BITS as usize);
+        let words = ACL_TABLE.rows.len().div_ceil(u64::BITS as usize);
         CommandSet { bits: vec![if all { u64::MAX } else { 0 }; words].into(), future: all }
     }
     /// True when the set includes commands of later versions.
@@ -115,21 +121,21 @@ impl CommandSet {
     /// Adds or removes a command. A container brings its subcommands.
     pub(crate) fn change(&mut self, id: usize, on: bool) {
         self.set(id, on);
-        TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
+        ACL_TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
     }
     /// The number of a category's rows in the set, and outside the set. In redis-server's categories only its own
     /// commands count, so that Strand's commands do not change the description of a user.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
         let ours = category >= Categories::REDIS;
         let members =
-            TABLE.rows.iter().enumerate().filter(|(_, r)| r.is_in(category) && (ours || !r.is_ours));
+            ACL_TABLE.rows.iter().enumerate().filter(|(_, r)| r.is_in(category) && (ours || !r.is_ours));
         members.fold((0, 0), |(on, off), (id, _)| if self.has(id) { (on + 1, off) } else { (on, off + 1) })
     }
 }
 
 /// The numbers of the rows of one category.
 pub(crate) fn members(category: usize) -> impl Iterator<Item = usize> {
-    TABLE.rows.iter().enumerate().filter(move |(_, row)| row.is_in(category)).map(|(id, _)| id)
+    ACL_TABLE.rows.iter().enumerate().filter(move |(_, row)| row.is_in(category)).map(|(id, _)| id)
 }
 
 #[cfg(test)]
@@ -138,21 +144,21 @@ mod tests {
 
     #[test]
     fn rows_have_their_own_numbers() {
-        for (id, row) in TABLE.rows().iter().enumerate() {
-            assert_eq!(TABLE.find(row.name.as_bytes()), Some(id));
+        for (id, row) in ACL_TABLE.rows().iter().enumerate() {
+            assert_eq!(ACL_TABLE.find(row.name.as_bytes()), Some(id));
             assert_eq!(row.is_subcommand, row.name.contains('|'));
         }
-        let mut all: Vec<usize> = TABLE.in_order().collect();
+        let mut all: Vec<usize> = ACL_TABLE.in_order().collect();
         all.sort_unstable();
-        assert!(all.into_iter().eq(0..TABLE.rows().len()));
+        assert!(all.into_iter().eq(0..ACL_TABLE.rows().len()));
     }
 
     #[test]
     fn a_container_brings_its_subcommands() {
         let mut set = CommandSet::new(false);
-        let (client, id) = (TABLE.find(b"client").unwrap(), TABLE.find(b"CLIENT|id").unwrap());
+        let (client, id) = (ACL_TABLE.find(b"client").unwrap(), ACL_TABLE.find(b"CLIENT|id").unwrap());
         set.change(client, true);
-        assert!(set.has(client) && set.has(id) && !set.has(TABLE.find(b"get").unwrap()));
+        assert!(set.has(client) && set.has(id) && !set.has(ACL_TABLE.find(b"get").unwrap()));
         set.change(id, false);
         assert!(set.has(client) && !set.has(id));
     }

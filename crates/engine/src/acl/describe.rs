@@ -3,7 +3,7 @@
 //! A selector keeps its allowed commands as a set, not as the original rules. The shown rules are found as in
 //! redis-server 7.0: first the best category repeatedly, then the remaining commands one by one.
 
-use super::commands::{CATEGORIES, CommandSet, TABLE, members};
+use super::commands::{ACL_TABLE, CATEGORIES, CommandSet, members};
 use super::selector::Selector;
 use super::user::User;
 use strand_commands::spec::Access;
@@ -85,8 +85,8 @@ impl Selector {
             members(best).for_each(|id| left.change(id, all));
             applied[best] = true;
         }
-        for id in TABLE.in_order() {
-            let (row, on) = (&TABLE.rows()[id], self.commands.has(id));
+        for id in ACL_TABLE.in_order() {
+            let (row, on) = (&ACL_TABLE.rows()[id], self.commands.has(id));
             if on != given.has(id) {
                 out.push(format!("{}{}", sign(on), row.name).into());
                 given.change(id, on);

@@ -25,7 +25,7 @@ pub(crate) use rule::{c_text, has_blanks};
 pub(crate) use selector::{CHANNELS_AT_ONCE_MAX, Selector};
 pub(crate) use user::{Denied, Rights, User};
 
-pub(crate) use commands::{CATEGORIES, TABLE, category, members};
+pub(crate) use commands::{ACL_TABLE, CATEGORIES, category, members};
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! [`Selector`]: a set of commands with the keys and channels that they may use.
 
-use super::commands::{CommandSet, TABLE, category, members};
+use super::commands::{ACL_TABLE, CommandSet, category, members};
 use super::rule::{RuleError, c_text, has_blanks};
 use crate::pubsub::Topic;
 use crate::session::SessionCommand;
@@ -140,7 +140,7 @@ impl Selector {
                 [sign @ (b'+' | b'-'), b'@', ref name @ ..] => self.change_category(name, sign == b'+'),
                 [b'+', ref name @ ..] => self.allow(name),
                 [b'-', ref name @ ..] => {
-                    self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, false);
+                    self.change(ACL_TABLE.find(name).ok_or(RuleError::Unknown)?, false);
                     Ok(())
                 }
                 _ => Err(RuleError::Syntax),
@@ -177,12 +177,12 @@ impl Selector {
     /// `+command`, `+container|subcommand`, `+command|first-argument`.
     fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = memrchr(b'|', name) else {
-            self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, true);
+            self.change(ACL_TABLE.find(name).ok_or(RuleError::Unknown)?, true);
             return Ok(());
         };
         let (command, argument) = (&name[..bar], &name[bar + 1..]);
-        let id = TABLE.find(command).ok_or(RuleError::Unknown)?;
-        let row = &TABLE.rows()[id];
+        let id = ACL_TABLE.find(command).ok_or(RuleError::Unknown)?;
+        let row = &ACL_TABLE.rows()[id];
         if row.is_subcommand {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
@@ -191,7 +191,7 @@ impl Selector {
             return Err(RuleError::Syntax);
         }
         if !row.subcommands.is_empty() {
-            self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, true);
+            self.change(ACL_TABLE.find(name).ok_or(RuleError::Unknown)?, true);
             return Ok(());
         }
         let allowed = self.first_arguments.entry(id).or_default();

@@ -284,7 +284,7 @@ fn what_is_described_makes_the_same_user_again() {
         set(&acl, "b", shown.strip_prefix("user a ").unwrap()).unwrap();
         let (a, b) = (acl.get(b"a").unwrap(), acl.get(b"b").unwrap());
         assert_eq!(a.selectors[0].commands, b.selectors[0].commands, "round {round}: {given:?} is {shown}");
-        let select = TABLE.find(b"select").unwrap();
+        let select = ACL_TABLE.find(b"select").unwrap();
         let shown = |u: &User| {
             u.selectors[0].first_arguments.contains_key(&select) && !u.selectors[0].commands.has(select)
         };

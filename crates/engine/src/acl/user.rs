@@ -1,6 +1,6 @@
 //! [`User`]: a name, passwords and rights, and the check of a command.
 
-use super::commands::TABLE;
+use super::commands::ACL_TABLE;
 use super::password::{Digest, PASSWORD_BYTES_MAX};
 use super::rule::{RuleError, c_text};
 use super::selector::{MatchCost, PATTERNS_MAX, PacedCheck, Selector};
@@ -195,7 +195,7 @@ impl User {
 
     /// True when a selector allows the command, with any keys.
     pub(crate) fn may_call(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
-        let id = TABLE.id(spec);
+        let id = ACL_TABLE.id(spec);
         spec.flags.has(Flags::NO_AUTH) || self.selectors.iter().any(|s| s.allows_command(id, args))
     }
     /// Checks a command. Calls `may_continue` now and then to ask whether the client still waits.
@@ -208,7 +208,7 @@ impl User {
         args: Args<'_>,
         may_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), Denied> {
-        let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
+        let (id, for_all) = (ACL_TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
         let mut pace = PacedCheck::new(may_continue);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
         let mut why = Denied::Command;
@@ -287,7 +287,7 @@ impl Rights {
         if user.is_unrestricted() {
             return None;
         }
-        let id = TABLE.id(spec);
+        let id = ACL_TABLE.id(spec);
         // As in redis-server, a command that reads keys beyond its arguments needs one selector for all its accesses.
         let hidden = spec.keys.iter().any(KeySpec::has_hidden_keys);
         let keys = if hidden { key_accesses(spec, args) } else { SmallVec::new() };

@@ -106,7 +106,7 @@ pub enum ConfigLineError {
     #[error("files are included more than {INCLUDE_DEPTH_MAX} deep")]
     TooDeep,
     /// The line is not text.
-    #[error("there is a NUL byte in this line; the file is no text")]
+    #[error("there is a NUL byte in this line; the file is not a text file")]
     NulByte,
     /// A quote is not closed, or is not followed by a blank. Holds the first word.
     #[error("the quotes do not match in {0}")]
@@ -129,8 +129,8 @@ pub enum ConfigLineError {
     WordCount(String),
     /// `rename-command`.
     #[error(
-        "rename-command is not there: a command stays reachable under its name. To take one from clients, take it from \
-         their users: user default on nopass ~* &* +@all -config"
+        "rename-command is not supported: restrict users with ACL rules instead, for example: user default on nopass \
+         ~* &* +@all -config"
     )]
     RenameCommand,
     /// A line for Sentinel.

@@ -81,8 +81,8 @@ fn a_bad_line_is_named_and_explained() {
             "appendfsync often",
             "a.conf:1: \"appendfsync often\": argument(s) must be one of the following: everysec, always, no",
         ),
-        ("port 1\n# a\0b", "a.conf:2: there is a NUL byte in this line; the file is no text"),
-        ("port\0 1", "a.conf:1: there is a NUL byte in this line; the file is no text"),
+        ("port 1\n# a\0b", "a.conf:2: there is a NUL byte in this line; the file is not a text file"),
+        ("port\0 1", "a.conf:1: there is a NUL byte in this line; the file is not a text file"),
         (
             "sentinel monitor m 127.0.0.1 6379 2",
             "a.conf:1: sentinel is a word of Sentinel's configuration; this is a server",

@@ -121,7 +121,7 @@ pub fn quote(word: &[u8]) -> String {
 
 /// A command line argument before the first option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no option: options begin with --")]
+#[error("'{0}' is not an option: options begin with --")]
 pub struct NoOption(pub String);
 
 /// Turns command line arguments (`--port 6380 --save ''`) into configuration text as redis-server does. `--name`

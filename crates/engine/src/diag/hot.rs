@@ -1,6 +1,6 @@
 //! [`HotKeys`]: the most used keys by count, bytes and time, and candidates for the largest keys.
 //!
-//! On a worker one command in [`EVERY`] is sampled, at random distances, and stands for all of them. A command on a
+//! On a worker one command in [`COMMANDS_PER_SAMPLE`] is sampled, at random distances, and stands for all of them. A command on a
 //! helper thread is always sampled. The memory is bounded (three [`Sketch`]es for each of a few groups of workers)
 //! for any keys: 140 KB, allocated at the start. Samples age: a sample counts half as much a minute later.
 
@@ -9,8 +9,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use strand_diag::sketch::{By, Row, Sketch, Weight};
 
 /// Mean number of commands per sample.
-pub(crate) const EVERY: u32 = 128;
-/// Groups of workers. The workers of a group share a lock, for about 200 ns in [`EVERY`] commands.
+pub(crate) const COMMANDS_PER_SAMPLE: u32 = 128;
+/// Groups of workers. The workers of a group share a lock, for about 200 ns in [`COMMANDS_PER_SAMPLE`] commands.
 const GROUPS: usize = 4;
 /// Seconds after which a sample counts half.
 const HALF_LIFE_S: u64 = 60;
@@ -18,17 +18,17 @@ const HALF_LIFE_S: u64 = 60;
 pub(crate) const KEYS_MAX: usize = 8;
 
 /// The measures of the sketches, in the order of the sketches.
-pub(crate) const KINDS: [By; 3] = [By::Count, By::Bytes, By::Time];
+pub(crate) const MEASURES: [By; 3] = [By::Count, By::Bytes, By::Time];
 
 /// The sketches of the most used keys. See the module.
 pub(crate) struct HotKeys {
-    groups: [Mutex<[Sketch; KINDS.len()]>; GROUPS],
+    groups: [Mutex<[Sketch; MEASURES.len()]>; GROUPS],
     aged_s: Mutex<u64>,
 }
 
 impl Default for HotKeys {
     fn default() -> HotKeys {
-        let sketches = || Mutex::new(KINDS.map(Sketch::new));
+        let sketches = || Mutex::new(MEASURES.map(Sketch::new));
         HotKeys { groups: std::array::from_fn(|_| sketches()), aged_s: Mutex::default() }
     }
 }
@@ -43,7 +43,7 @@ impl HotKeys {
     }
     /// The heaviest keys of all groups, the heaviest first.
     pub(crate) fn heaviest(&self, by: By) -> Vec<Row> {
-        let at = KINDS.iter().position(|kind| *kind == by).unwrap_or(0);
+        let at = MEASURES.iter().position(|kind| *kind == by).unwrap_or(0);
         let mut all = Sketch::new(by);
         self.groups.iter().for_each(|group| all.merge(&group.lock()[at]));
         all.heaviest()
@@ -65,5 +65,5 @@ impl HotKeys {
 /// Commands until the first sample of a session.
 pub(crate) fn first_sample(seed: u64) -> u32 {
     // A random start, so that sessions with few commands are sampled as often as others.
-    fastrand::Rng::with_seed(seed).u32(0..2 * EVERY - 1)
+    fastrand::Rng::with_seed(seed).u32(0..2 * COMMANDS_PER_SAMPLE - 1)
 }

@@ -98,7 +98,7 @@ pub(super) struct Blocked {
     ticket: Arc<Ticket>,
     /// The keys at which the client waits. Each entry has the tag, the key and the registration.
     registrations: Vec<(u32, Box<[u8]>, Registration)>,
-    turn: u64,
+    place_number: u64,
     /// Heap bytes that the waits at these keys take, here and in the shards.
     bytes: usize,
     deadline_us: Option<u64>,
@@ -268,7 +268,7 @@ struct LateUnregistration {
     ticket: Arc<Ticket>,
     registrations: Vec<(u32, Box<[u8]>, Registration)>,
     /// The session was notified at this time (unix milliseconds) to make the attempt, and did not make it. The next
-    /// waiter gets its turn.
+    /// waiter is served.
     notified_ms: Option<i64>,
 }
 
@@ -277,7 +277,7 @@ impl Drop for LateUnregistration {
         let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.keys_db);
         for (_, key, registration) in self.registrations.drain(..) {
             match self.notified_ms {
-                Some(notified_ms) => keyspace.leave_turn(db, &key, registration, notified_ms),
+                Some(notified_ms) => keyspace.pass_place_on(db, &key, registration, notified_ms),
                 None => keyspace.leave(db, &key, registration),
             }
         }
@@ -344,16 +344,17 @@ impl Session {
         };
         let is_late = own_attempt.is_some() && deadline_us.is_some_and(|at| at <= now.mono_us);
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
-            let turn = own_attempt.as_ref().map_or_else(|| keyspace.next_turn(), |own| own.turn);
+            let place_number =
+                own_attempt.as_ref().map_or_else(|| keyspace.next_place_number(), |own| own.place_number);
             // A wait for a version by name may continue as a wait for another number. The place of the old number would
             // stay for ever.
             for (_, key, registration) in own_attempt.iter().flat_map(|own| &own.registrations) {
                 if !wait.wanted.iter().any(|(_, wanted)| *wanted == registration.wanted) {
                     let keys_db = own_attempt.as_ref().map_or(self.db, |own| own.ticket.keys_db);
-                    txn.db(keys_db).leave_turn(&keyspace.key(key), registration.clone());
+                    txn.db(keys_db).pass_place_on(&keyspace.key(key), registration.clone());
                 }
             }
-            let mut blocked = self.leave_ticket(spec, current, wait, turn, deadline_us, &mut txn);
+            let mut blocked = self.leave_ticket(spec, current, wait, place_number, deadline_us, &mut txn);
             let since_us = own_attempt.as_ref().map(|own| own.since_us);
             blocked.since_us = since_us.or_else(|| self.postponed_since_us()).unwrap_or(now.mono_us);
             drop(txn);
@@ -366,7 +367,7 @@ impl Session {
         if let Some(mut own_attempt) = own_attempt {
             // The next waiters are served under the same lock on the shards.
             for (_, key, registration) in own_attempt.registrations.drain(..) {
-                txn.db(own_attempt.ticket.keys_db).leave_turn(&keyspace.key(&key), registration);
+                txn.db(own_attempt.ticket.keys_db).pass_place_on(&keyspace.key(&key), registration);
             }
             self.finish_block(*own_attempt, None);
         }
@@ -389,12 +390,12 @@ impl Session {
         spec: &'static CommandSpec,
         argv: Argv,
         wait: Wait,
-        turn: u64,
+        place_number: u64,
         deadline_us: Option<u64>,
         txn: &mut Txn<'_>,
     ) -> Blocked {
         let registrations = |(at, wanted): (usize, Wanted)| {
-            (at as u32, Box::from(argv.args().at(at)), Registration { wanted, turn })
+            (at as u32, Box::from(argv.args().at(at)), Registration { wanted, place_number })
         };
         let registrations: Vec<_> = wait.wanted.into_iter().map(registrations).collect();
         let bytes = registrations
@@ -411,7 +412,7 @@ impl Session {
         Blocked {
             ticket,
             registrations,
-            turn,
+            place_number,
             bytes,
             deadline_us,
             reason: ParkReason::Keys,
@@ -440,9 +441,18 @@ impl Session {
         let deadline_us = deadline_us(now, wait.timeout_ms);
         let reason = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
         let (registrations, since_us, write_empty) = (Vec::new(), now.mono_us, wait.write_empty);
-        let (turn, bytes) = (0, 0);
-        let blocked =
-            Blocked { ticket, registrations, turn, bytes, deadline_us, reason, since_us, args, write_empty };
+        let (place_number, bytes) = (0, 0);
+        let blocked = Blocked {
+            ticket,
+            registrations,
+            place_number,
+            bytes,
+            deadline_us,
+            reason,
+            since_us,
+            args,
+            write_empty,
+        };
         self.block(blocked, true)
     }
     /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else

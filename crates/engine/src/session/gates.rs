@@ -57,7 +57,7 @@ impl Session {
         if is_limited
             && !is_long_check
             && !is_continuation
-            && let Some(next) = self.denied(found.spec, now)
+            && let Some(next) = self.refuse_if_denied(found.spec, now)
         {
             return Some(next);
         }

@@ -245,7 +245,7 @@ impl Session {
             own_attempt: None,
             outgoing_script: None,
         };
-        session.guard();
+        session.update_guard();
         session.update_inbox_limit();
         Ok(session)
     }

@@ -93,7 +93,7 @@ impl Session {
         }
         let commands = Vec::with_capacity(INITIAL_COMMANDS);
         self.queue = Some(Box::new(Queue { commands, ..Queue::default() }));
-        self.guard();
+        self.update_guard();
         self.reply().ok();
         Ok(NextStep::Continue)
     }
@@ -110,7 +110,7 @@ impl Session {
     pub(super) fn end_transaction(&mut self) {
         self.queue = None;
         self.unwatch_all();
-        self.guard();
+        self.update_guard();
     }
     /// Called when a command is refused. Its transaction, if any, will not run.
     pub(super) fn break_queue(&mut self) {
@@ -173,7 +173,7 @@ impl Session {
         let (elements, is_data_only) = (queue.elements, !queue.needs_session);
         if is_data_only && (queue.starts_on_lane || elements > LONG_ELEMENTS) {
             self.outgoing_transaction = Some(self.transaction(queue));
-            self.guard();
+            self.update_guard();
             return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
@@ -189,7 +189,7 @@ impl Session {
         if is_data_only && transaction.estimate_from_data(&mut txn, self.db) > LONG_ELEMENTS {
             drop(txn);
             self.outgoing_transaction = Some(transaction);
-            self.guard();
+            self.update_guard();
             return Ok(NextStep::Detach);
         }
         txn.set_no_touch(self.flags.no_touch);
@@ -206,7 +206,7 @@ impl Session {
         drop(txn);
         self.in_exec = false;
         self.flags.caching = false;
-        self.guard();
+        self.update_guard();
         if !is_unchanged {
             self.reply().null_array();
             return Ok(NextStep::Continue);

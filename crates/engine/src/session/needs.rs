@@ -92,7 +92,7 @@ impl Session {
         if let Some(mut transaction) = self.outgoing_transaction.take() {
             self.watch = std::mem::take(&mut transaction.watch);
             self.queue = Some(std::mem::take(&mut transaction.queue));
-            self.guard();
+            self.update_guard();
         }
     }
     /// An estimate of the memory of the current command while it runs, without its arguments. 0 for a command that

@@ -2,7 +2,7 @@
 
 use super::run::NextStep;
 use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
-use crate::acl::{Denial, Denied, Reason, TABLE, User};
+use crate::acl::{ACL_TABLE, Denial, Denied, Reason, User};
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::tracking::Mode;
@@ -35,14 +35,14 @@ impl Engine {
         args: Args<'_>,
         now: Now,
     ) -> Vec<u8> {
-        let name = &TABLE.rows()[TABLE.id(spec)].name;
+        let name = &ACL_TABLE.rows()[ACL_TABLE.id(spec)].name;
         let (reason, object, text) = match denied {
             Denied::Command => {
                 let text = format!("NOPERM this user has no permissions to run the '{name}' command");
                 (Reason::Command, name.clone().into_bytes(), text)
             }
-            Denied::Key(at) => (Reason::Key, shown(args.at(at)), NO_KEY.into()),
-            Denied::Channel(at) => (Reason::Channel, shown(args.at(at)), NO_CHANNEL.into()),
+            Denied::Key(at) => (Reason::Key, cut_name(args.at(at)), NO_KEY.into()),
+            Denied::Channel(at) => (Reason::Channel, cut_name(args.at(at)), NO_CHANNEL.into()),
             Denied::Interrupted => return b"ERR the client is gone".to_vec(),
         };
         self.note_denial(client, reason, object, user.name().to_vec(), now);
@@ -56,8 +56,8 @@ impl Engine {
     }
 }
 
-/// The part of a user's name that the log keeps.
-fn shown(name: &[u8]) -> Vec<u8> {
+/// The part of a denied key or channel that the log keeps.
+fn cut_name(name: &[u8]) -> Vec<u8> {
     name[..name.len().min(SHOWN_BYTES_MAX)].to_vec()
 }
 
@@ -128,7 +128,7 @@ impl Session {
 
     /// Refuses the current command when its user may not run it.
     #[cold]
-    pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<NextStep> {
+    pub(super) fn refuse_if_denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<NextStep> {
         let args = self.argv.args();
         let denied = self.identity.user.check(spec, args, &mut || true).err()?;
         self.last_command = self.engine.stats.ids.of(spec);
@@ -148,8 +148,9 @@ impl Session {
     pub(super) fn is_guarded(&self) -> bool {
         self.identity.guarded
     }
-    /// Call this when the user, its rights, or the session's authentication changed.
-    pub(super) fn guard(&mut self) {
+    /// Recomputes whether commands pass the gate, and the limit of the output. Call this when the user, the rights of the
+    /// user, or the state of the session changed.
+    pub(super) fn update_guard(&mut self) {
         self.identity.guarded = !self.identity.authenticated
             || !self.identity.user.is_unrestricted()
             || self.queue.is_some()

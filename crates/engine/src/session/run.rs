@@ -184,7 +184,7 @@ impl Session {
 
     fn run_commands(&mut self, now: Now) -> Turn {
         if self.output.bytes_max == usize::MAX && self.replies.out.is_empty() {
-            self.guard();
+            self.update_guard();
         }
         let drains = matches!(self.state, State::Draining) && !self.output_drained();
         if drains && !self.lift_bound_if_stalled(now) {
@@ -553,7 +553,7 @@ impl Session {
     }
     /// Call this when the authentication or the settings of the session changed.
     pub(super) fn limits_changed(&mut self) {
-        self.guard();
+        self.update_guard();
         self.requests.set_limits(&self.settings, self.identity.authenticated);
     }
     /// Ends the session once its replies are written.

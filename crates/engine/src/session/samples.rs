@@ -3,7 +3,7 @@
 use super::Session;
 use crate::Engine;
 use crate::clients::Client;
-use crate::diag::hot::{EVERY, KEYS_MAX};
+use crate::diag::hot::{COMMANDS_PER_SAMPLE, KEYS_MAX};
 use strand_commands::dispatch;
 use strand_commands::spec::CommandSpec;
 use strand_diag::sketch::Weight;
@@ -13,9 +13,9 @@ impl Session {
     /// Takes a sample of the current command, which has run and was timed alone.
     #[cold]
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
-        // A parked command is always sampled, so it counts as one command and not as [`EVERY`] commands.
-        let weight = if self.postponed.is_some() { 1.0 } else { f64::from(EVERY) };
-        self.sample.next = self.rng.u32(0..2 * EVERY - 1);
+        // A parked command is always sampled, so it counts as one command and not as [`COMMANDS_PER_SAMPLE`] commands.
+        let weight = if self.postponed.is_some() { 1.0 } else { f64::from(COMMANDS_PER_SAMPLE) };
+        self.sample.next = self.rng.u32(0..2 * COMMANDS_PER_SAMPLE - 1);
         let moved = self.frame_bytes.saturating_sub(self.input.len())
             + self.replies.out.len().saturating_sub(self.sample.out_bytes);
         let weight = Weight { count: 1.0, bytes: moved as f64, ns: took_ns as f64 }.part(weight);

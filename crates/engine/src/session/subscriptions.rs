@@ -167,7 +167,7 @@ impl Session {
         let subscriptions = &self.subscriptions;
         self.client.inbox.set_subscriptions(subscriptions.lens(), subscriptions.bytes());
         self.update_inbox_limit();
-        self.guard();
+        self.update_guard();
     }
     /// Passes the client's output limit to its inbox.
     pub(super) fn update_inbox_limit(&self) {

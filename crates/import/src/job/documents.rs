@@ -120,7 +120,7 @@ impl Job<'_> {
                 {
                     self.keep(place, old, &mut builder)
                 }
-                Change::Metadata { old, .. } if !reread && place.is_held() && self.sink.changes_fields() => {
+                Change::Metadata { old, .. } if !reread && place.is_held() && self.sink.can_set_fields() => {
                     self.flag(place, old, &mut builder)
                 }
                 _ => self.read(place, reread, &mut builder),
@@ -325,7 +325,7 @@ impl Job<'_> {
         let is_retried = self.options.mode == Mode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
-        let is_kept = held && !reread && !is_retried && (same_metadata || self.sink.changes_fields());
+        let is_kept = held && !reread && !is_retried && (same_metadata || self.sink.can_set_fields());
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {

@@ -180,7 +180,7 @@ fn move_key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> Digest {
 impl Job<'_> {
     /// Starts to note departures and arrivals, if the sink can copy.
     pub(super) fn begin_moves(&mut self) {
-        self.moves.is_noting = self.sink.copies();
+        self.moves.is_noting = self.sink.can_copy();
     }
 
     /// The identity of the document `entry` in the current source or archive, and whether equal tokens mean equal
@@ -426,7 +426,7 @@ impl Job<'_> {
 
     /// Deletes the documents that an earlier run stashed before it was cut short.
     pub(super) fn clear_old_stash(&mut self) -> Result<(), ImportError> {
-        if !self.sink.copies() {
+        if !self.sink.can_copy() {
             return Ok(());
         }
         let found = self.sink.read(&[STASH_NAME.to_vec()])?.pop().flatten();

@@ -59,7 +59,7 @@ pub enum DefinitionError {
     #[error("every and cron: expected one of them")]
     Times,
     /// The value of a key is no length of time.
-    #[error("{key} {value:?}: expected a number and ms, s, m, h or d, as 10m")]
+    #[error("{key} {value:?}: expected a number and ms, s, m, h or d, for example 10m")]
     Duration {
         /// The key.
         key: &'static str,

@@ -44,7 +44,7 @@ pub(crate) struct Rejected {
 impl Rejected {
     /// The rejection of a document whose key exists and is not a hash: another client uses the key.
     fn not_a_hash(index: usize, was_added: bool) -> Rejected {
-        let reason = "a key of this name exists and is no hash".to_owned();
+        let reason = "a key of this name exists and is not a hash".to_owned();
         Rejected { index, reason, was_added, old_document_remains: false }
     }
 }
@@ -79,7 +79,7 @@ pub(crate) trait Records {
 /// [`Rejected::index`].
 pub(crate) trait Sink: Records {
     /// True when the sink can change one field of a document and keep the other fields.
-    fn changes_fields(&self) -> bool;
+    fn can_set_fields(&self) -> bool;
 
     /// Creates the text index of the dataset if there is none. Returns true when the index was missing.
     fn ensure_index(&mut self) -> Result<bool, ImportError> {
@@ -98,18 +98,18 @@ pub(crate) trait Sink: Records {
     ) -> Result<(), ImportError>;
 
     /// True when the sink can copy a document that it has.
-    fn copies(&self) -> bool {
+    fn can_copy(&self) -> bool {
         false
     }
 
     /// Asks whether the sink allows copies: to the stash, or to the key of another document. Call this only if
-    /// [`Sink::copies`].
+    /// [`Sink::can_copy`].
     fn may_copy(&mut self, to_stash: bool) -> Result<bool, ImportError> {
         let _ = to_stash;
         Ok(false)
     }
 
-    /// Returns for each place whether the sink has a document there. Call this only if [`Sink::copies`], and only when
+    /// Returns for each place whether the sink has a document there. Call this only if [`Sink::can_copy`], and only when
     /// no command waits for a reply.
     fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
         Ok(vec![false; places.len()])
@@ -122,7 +122,7 @@ pub(crate) trait Sink: Records {
         Ok(false)
     }
 
-    /// Deletes the first `count` documents of the stash. Call this only if [`Sink::copies`].
+    /// Deletes the first `count` documents of the stash. Call this only if [`Sink::can_copy`].
     fn clear_stash(&mut self, count: u32) -> Result<(), ImportError> {
         let _ = count;
         Ok(())
@@ -143,7 +143,7 @@ pub(crate) trait Sink: Records {
         Ok(())
     }
 
-    /// Sets one field, or deletes the field when `value` is empty. Call this only if [`Sink::changes_fields`].
+    /// Sets one field, or deletes the field when `value` is empty. Call this only if [`Sink::can_set_fields`].
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
 
     /// Deletes a document.

@@ -56,7 +56,7 @@ impl Records for Outlet {
 }
 
 impl Sink for Outlet {
-    fn changes_fields(&self) -> bool {
+    fn can_set_fields(&self) -> bool {
         false
     }
     fn replace(
@@ -74,7 +74,7 @@ impl Sink for Outlet {
         self.feed.put(path, fields, held, index)
     }
     fn set_field(&mut self, _: &[u8], _: &str, _: &[u8], _: usize) -> Result<(), ImportError> {
-        unreachable!("the job asks changes_fields() first")
+        unreachable!("the job asks can_set_fields() first")
     }
     fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
         if self.dry_run {

@@ -102,7 +102,7 @@ impl Records for Strand {
 }
 
 impl Sink for Strand {
-    fn changes_fields(&self) -> bool {
+    fn can_set_fields(&self) -> bool {
         true
     }
 
@@ -137,7 +137,7 @@ impl Sink for Strand {
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
     }
 
-    fn copies(&self) -> bool {
+    fn can_copy(&self) -> bool {
         !self.dry_run
     }
 
@@ -283,7 +283,7 @@ impl Sink for Strand {
         let pairs = match connection.receive_container()? {
             Value::Array(pairs) => pairs,
             Value::Error(text) if text.starts_with(b"WRONGTYPE") => {
-                return Ok(Some("at the server a key of this name is no hash".to_owned()));
+                return Ok(Some("the key of this name at the server is not a hash".to_owned()));
             }
             Value::Error(text) => return Err(refused(&["HGETALL"], &text)),
             other => return Err(unexpected(&other)),

@@ -94,7 +94,7 @@ fn a_foreign_key_is_kept_and_a_stale_hash_is_replaced() {
     let tree = Tree::new(&[("a.json", r#"{"a":1}"#), ("b.json", r#"{"b":2}"#)]);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.dead_letters[0].reason.contains("is no hash"));
+    assert!(summary.dead_letters[0].reason.contains("is not a hash"));
     assert_eq!(fake.state().keys[&b"d:a.json"[..]], Stored::Text);
     let b = hash(&fake, "b.json");
     assert!(b["json.b"] == "2" && !b.contains_key("json.old"), "{b:?}");

@@ -35,7 +35,7 @@ impl Waiter for Taker {
 
 fn waits(space: &Keyspace, key: &[u8], wanted: Wanted, taker: &Arc<Taker>, tag: u32) -> Registration {
     let key = space.key(key);
-    let registration = Registration { wanted, turn: space.next_turn() };
+    let registration = Registration { wanted, place_number: space.next_place_number() };
     space.lock(&[key.hash], 0).db(0).wait(&key, registration.clone(), taker.clone(), tag);
     registration
 }
@@ -87,7 +87,7 @@ fn waiter_woken_to_fetch_blocks_later_waiters_until_it_leaves() {
     let woken = [&left, &fetching, &behind].map(|t| t.woken.load(Relaxed));
     assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "woken once");
     // The waiter that was woken to fetch the data leaves instead.
-    space.leave_turn(0, b"k", registration, 0);
+    space.pass_place_on(0, b"k", registration, 0);
     assert_eq!((behind.woken.load(Relaxed), len(&space, b"k")), (1, 1));
 }
 

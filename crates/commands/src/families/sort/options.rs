@@ -11,7 +11,7 @@ use strand_wire::args::Args;
 /// Maximum number of GET patterns per call. The result has one value per element and pattern.
 const GETS_MAX: usize = 1024;
 
-const TOO_MANY_GETS: &str = "ERR too many GET patterns";
+const TOO_MANY_GETS: &str = "ERR too many GET patterns: expected at most 1024";
 const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
 const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 

@@ -45,7 +45,7 @@ impl Session {
         let digits = (bits as usize).div_ceil(4);
         let mut bytes = [0; GENPASS_BITS_MAX as usize / 8];
         let random = self.engine.host.random_bytes(&mut bytes[..digits.div_ceil(2)]);
-        random.map_err(|why| format!("ERR no randomness: {}", system_text(&why)))?;
+        random.map_err(|why| format!("ERR cannot read random bytes: {}", system_text(&why)))?;
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         self.reply().bulk(&hex.as_bytes()[..digits]);
         DONE

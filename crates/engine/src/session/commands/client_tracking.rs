@@ -101,7 +101,7 @@ impl Session {
         self.engine.tracking.turn_on(&self.client, new, redirect, prefixes.iter().copied());
         self.prefixes.extend(prefixes.into_iter().map(Vec::from));
         self.engine.update_key_listeners();
-        self.guard();
+        self.update_guard();
         Ok(())
     }
     /// Turns tracking off for this client.
@@ -111,7 +111,7 @@ impl Session {
             self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
             self.flags.caching = false;
             self.engine.update_key_listeners();
-            self.guard();
+            self.update_guard();
         }
     }
     /// `CLIENT CACHING YES|NO`, for the next command. Reply: OK.

@@ -100,7 +100,7 @@ impl Session {
             self.client.set_texts(|t| t.name = name);
         }
         self.protocol = protocol;
-        self.guard();
+        self.update_guard();
         let id = self.client.id as i64;
         let mut reply = self.reply();
         reply.map(7);

@@ -130,7 +130,7 @@ fn populate(
                 }
             }
             if engine.scripts.stopping.load(Relaxed) {
-                return Err("ERR the server ends".into());
+                return Err("ERR the server is shutting down".into());
             }
         }
         let name = [prefix, format!(":{i}").as_bytes()].concat();

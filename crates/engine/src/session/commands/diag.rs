@@ -109,7 +109,7 @@ const SECONDS_MAX: i64 = 1 << 40;
 fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, Vec<u8>> {
     let patterns: Vec<&[u8]> = patterns.split(|b| *b == b',').filter(|p| !p.is_empty()).collect();
     if patterns.len() > PATTERNS_MAX {
-        return Err("ERR too many series".into());
+        return Err(format!("ERR too many series: expected at most {PATTERNS_MAX}").into());
     }
     let fits = |name: &str| {
         let fits = |pattern: &&[u8]| match pattern.strip_suffix(b"*") {

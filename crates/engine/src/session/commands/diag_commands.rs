@@ -1,6 +1,6 @@
 //! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS and DOCTOR: the waits and durations of commands, and their keys.
 
-use crate::diag::hot::{EVERY, KINDS};
+use crate::diag::hot::{COMMANDS_PER_SAMPLE, MEASURES};
 use crate::diag::otlp::trace_id;
 use crate::slowlog::Entry;
 use crate::timing::Spread;
@@ -177,9 +177,9 @@ pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>>
         };
         engine.diag.hot.heaviest(by).into_iter().take(KEYS_SHOWN).map(row).collect()
     };
-    let [by_count, by_bytes, by_time] = KINDS.map(rows);
+    let [by_count, by_bytes, by_time] = MEASURES.map(rows);
     Ok(json!({
-        "one_command_in": EVERY,
+        "one_command_in": COMMANDS_PER_SAMPLE,
         "by_count": by_count,
         "by_bytes": by_bytes,
         "by_time": by_time,
@@ -197,7 +197,7 @@ struct SizedKey {
 
 /// `DIAG BIGKEYS`: the largest of the sampled keys, with their current sizes.
 pub(super) fn bigkeys(engine: &Engine, now: Now) -> Value {
-    let seen = KINDS.into_iter().flat_map(|by| engine.diag.hot.heaviest(by));
+    let seen = MEASURES.into_iter().flat_map(|by| engine.diag.hot.heaviest(by));
     let whole = seen.filter(|row| row.key.len() == row.key_bytes);
     let keys: BTreeSet<(usize, Box<[u8]>)> = whole.map(|row| (row.db, (*row.key).into())).collect();
     let mut sized: Vec<SizedKey> = keys

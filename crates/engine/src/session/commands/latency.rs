@@ -30,7 +30,9 @@ impl Session {
     /// `LATENCY HISTOGRAM [command ...]`
     pub(super) fn latency_histogram(&mut self, args: Args<'_>) -> Outcome {
         match args.len() - 2 {
-            names if names > NAMES_MAX => Err("ERR too many command names".into()),
+            names if names > NAMES_MAX => {
+                Err(format!("ERR too many command names: expected at most {NAMES_MAX}").into())
+            }
             names if names > 0 && args.len() <= ARGS_AT_ONCE_MAX => {
                 let engine = self.engine.clone();
                 histogram(&engine, args, &mut self.reply())?;

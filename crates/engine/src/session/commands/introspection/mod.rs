@@ -36,7 +36,9 @@ impl Session {
     pub(super) fn describe_named(&mut self, describe: Describe, args: Args<'_>) -> Outcome {
         match args.len() - 2 {
             0 => Ok(NextStep::Detach),
-            names if names > NAMES_MAX => Err("ERR too many command names".into()),
+            names if names > NAMES_MAX => {
+                Err(format!("ERR too many command names: expected at most {NAMES_MAX}").into())
+            }
             _ => self.describe(describe, args),
         }
     }
