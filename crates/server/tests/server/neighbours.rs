@@ -1,6 +1,6 @@
 //! One client's requests must not affect other clients. In these tests one worker serves all clients.
 
-use crate::harness::{Server, command};
+use crate::harness::{Server, comes_true, command};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
