@@ -2,7 +2,7 @@
 
 use super::{DONE, Outcome, Session};
 use crate::acl::{
-    CATEGORIES, Denied, RuleError, TABLE, User, c_text, category, has_blanks, members, merge_selectors,
+    ACL_TABLE, CATEGORIES, Denied, RuleError, User, c_text, category, has_blanks, members, merge_selectors,
 };
 use crate::{Engine, Now, system_text};
 use strand_commands::dispatch::{self, Resolved};
@@ -107,7 +107,7 @@ pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> 
     let names: Vec<&str> = match args.len() {
         2 => CATEGORIES.to_vec(),
         3 => match category(args.at(2)) {
-            Some(found) => members(found).map(|id| TABLE.rows()[id].name.as_str()).collect(),
+            Some(found) => members(found).map(|id| ACL_TABLE.rows()[id].name.as_str()).collect(),
             None => return Err([b"ERR Unknown category '", quoted(args.at(2)), b"'"].concat()),
         },
         _ => return Err(wrong_subcommand(args)),
