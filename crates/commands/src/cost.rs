@@ -52,8 +52,8 @@ pub enum Cost {
     SetBit,
     /// Like [`Cost::Append`], for the writes of BITFIELD's operations. Also one element per argument.
     BitField,
-    /// The bytes of the string at the first key, for commands that read all of them: DIGEST, BITCOUNT, BITPOS. Read while the key's shard is
-    /// locked.
+    /// The bytes of the string at the first key, for commands that read all of them: DIGEST, BITCOUNT, BITPOS. Read while
+    /// the key's shard is locked.
     StringBytes,
     /// The elements of the collection or the bytes of the string at the first key, because DUMP compresses them
     /// all. Read while the key's shard is locked.

@@ -3,8 +3,8 @@
 //! [`Session::blocking`] makes one attempt. An attempt without a result leaves a [`Ticket`] at the keys while their
 //! shards are locked, and the session is parked. A writer that puts something at one of the keys serves the ticket
 //! before it unlocks the shard ([`Waiter`]). The writer makes the attempt for the session and wakes it, and the
-//! session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first one
-//! decides.
+//! session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first
+//! one decides.
 //!
 //! Some attempts are too much for the pusher: a shard under a long lock, thousands of elements, changed rights. The
 //! pusher then notifies the session, which makes the attempt itself. The session keeps its place in the queue
@@ -344,17 +344,16 @@ impl Session {
         };
         let is_late = own_attempt.is_some() && deadline_us.is_some_and(|at| at <= now.mono_us);
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
-            let place_number =
+            let number =
                 own_attempt.as_ref().map_or_else(|| keyspace.next_place_number(), |own| own.place_number);
-            // A wait for a version by name may continue as a wait for another number. The place of the old number would
-            // stay for ever.
+            // A wait for a version by name may go on with another number. The place of the old number would stay for ever.
             for (_, key, registration) in own_attempt.iter().flat_map(|own| &own.registrations) {
                 if !wait.wanted.iter().any(|(_, wanted)| *wanted == registration.wanted) {
                     let keys_db = own_attempt.as_ref().map_or(self.db, |own| own.ticket.keys_db);
                     txn.db(keys_db).pass_place_on(&keyspace.key(key), registration.clone());
                 }
             }
-            let mut blocked = self.leave_ticket(spec, current, wait, place_number, deadline_us, &mut txn);
+            let mut blocked = self.leave_ticket(spec, current, wait, number, deadline_us, &mut txn);
             let since_us = own_attempt.as_ref().map(|own| own.since_us);
             blocked.since_us = since_us.or_else(|| self.postponed_since_us()).unwrap_or(now.mono_us);
             drop(txn);
