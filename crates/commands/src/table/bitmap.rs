@@ -26,7 +26,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         "bitmap",
         "3.2.0",
         "O(1) for each operation",
-        "Reads, sets and adds to integers of any width at any bit of a string.",
+        "Returns, sets or changes integers of any width at any bit of a string.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE, K::VARIABLE])
@@ -74,7 +74,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         "bitmap",
         "6.0.0",
         "O(1) for each operation",
-        "Reads integers of any width at any bit of a string.",
+        "Returns integers of any width at any bit of a string.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -118,7 +118,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
     .exec(Exec::Estimated(bitmap::bitpos, Cost::StringBytes, SlowPath::Snapshot)),
-    CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Reads one bit of a string.")
+    CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Returns one bit of a string.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0), OFFSET])
@@ -128,7 +128,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         "bitmap",
         "2.2.0",
         "O(1)",
-        "Sets one bit of a string, padding with zeros, and replies with what it was.",
+        "Sets one bit of a string, padding with zeros, and returns the old bit.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])

@@ -71,7 +71,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "0.1.0",
         "O(N), N the length of the string that is there",
-        "Removes a key if its string has, or has not, one of these digests.",
+        "Removes a key only if its current string has, or lacks, one of the given digests.",
     )
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -89,44 +89,50 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "2.6.0",
         "O(N) with the elements of the value and their bytes",
-        "Returns the value of a key as Redis's own bytes.",
+        "Returns the value of a key in Redis's own format.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .tips(&["nondeterministic_output"])
     .exec(Exec::Estimated(dump::dump, Cost::Serialized, SlowPath::Own(dump::dump_long))),
+    CommandSpec::new("exists", "generic", "1.0.0", "O(N), N keys", "Counts the given keys that exist.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
+        .args(&[Arg::key("key", 0).multiple()])
+        .history(&[("3.0.3", "Several keys in one call.")])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .exec(Exec::Estimated(generic::exists, Cost::Arguments, SlowPath::View(Merge::Sum))),
     CommandSpec::new(
-        "exists",
+        "expire",
         "generic",
         "1.0.0",
-        "O(N), N keys",
-        "Counts how many of the given keys exist.",
+        "O(1)",
+        "Sets the expiry of a key, some seconds from now.",
     )
-    .flags(&[F::READONLY, F::FAST])
-    .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
-    .args(&[Arg::key("key", 0).multiple()])
-    .history(&[("3.0.3", "Several keys in one call.")])
-    .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::exists, Cost::Arguments, SlowPath::View(Merge::Sum))),
-    CommandSpec::new("expire", "generic", "1.0.0", "O(1)", "Lets a key expire after some seconds.")
-        .flags(&[F::WRITE, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRE_CONDITION])
-        .history(EXPIRE_HISTORY)
-        .exec(Exec::Inline(expiry::expire)),
-    CommandSpec::new("expireat", "generic", "1.2.0", "O(1)", "Lets a key expire at a unix time in seconds.")
-        .flags(&[F::WRITE, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRE_CONDITION])
-        .history(EXPIRE_HISTORY)
-        .exec(Exec::Inline(expiry::expireat)),
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRE_CONDITION])
+    .history(EXPIRE_HISTORY)
+    .exec(Exec::Inline(expiry::expire)),
+    CommandSpec::new(
+        "expireat",
+        "generic",
+        "1.2.0",
+        "O(1)",
+        "Sets the expiry of a key as a unix time in seconds.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRE_CONDITION])
+    .history(EXPIRE_HISTORY)
+    .exec(Exec::Inline(expiry::expireat)),
     CommandSpec::new(
         "expiretime",
         "generic",
         "7.0.0",
         "O(1)",
-        "Tells the unix time in seconds at which a key expires.",
+        "Returns the unix time in seconds at which a key expires.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -200,7 +206,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "2.2.3",
         "By subcommand",
-        "Groups the commands that look into how a value is kept.",
+        "Groups the commands that show how a value is stored.",
     )
     .arity(-2)
     .acl(&["slow"])
@@ -217,12 +223,18 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         .args(&[Arg::key("key", 0)])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Inline(generic::object_encoding)),
-        CommandSpec::sub("freq", "generic", "4.0.0", "O(1)", "Tells the logarithmic use counter of a key.")
-            .flags(&[F::READONLY])
-            .keys(&[KeySpec::one(2, &[K::RO])])
-            .args(&[Arg::key("key", 0)])
-            .tips(&["nondeterministic_output"])
-            .exec(Exec::Inline(generic::object_freq)),
+        CommandSpec::sub(
+            "freq",
+            "generic",
+            "4.0.0",
+            "O(1)",
+            "Returns how often a key was used, on a logarithmic scale.",
+        )
+        .flags(&[F::READONLY])
+        .keys(&[KeySpec::one(2, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(generic::object_freq)),
         CommandSpec::sub("help", "generic", "6.2.0", "O(1)", "Lists the subcommands of OBJECT.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Inline(generic::object_help)),
@@ -231,7 +243,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
             "generic",
             "2.2.3",
             "O(1)",
-            "Tells for how many seconds a key was not used.",
+            "Returns for how many seconds a key was not used.",
         )
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(2, &[K::RO])])
@@ -243,7 +255,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
             "generic",
             "2.2.3",
             "O(1)",
-            "Tells how many references the value at a key has.",
+            "Returns how many references the value at a key has.",
         )
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(2, &[K::RO])])
@@ -251,23 +263,29 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         .tips(&["nondeterministic_output"])
         .exec(Exec::Inline(generic::object_refcount)),
     ]),
-    CommandSpec::new("persist", "generic", "2.2.0", "O(1)", "Takes the expiry from a key.")
+    CommandSpec::new("persist", "generic", "2.2.0", "O(1)", "Removes the expiry of a key.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(expiry::persist)),
-    CommandSpec::new("pexpire", "generic", "2.6.0", "O(1)", "Lets a key expire after some milliseconds.")
-        .flags(&[F::WRITE, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRE_CONDITION])
-        .history(EXPIRE_HISTORY)
-        .exec(Exec::Inline(expiry::pexpire)),
+    CommandSpec::new(
+        "pexpire",
+        "generic",
+        "2.6.0",
+        "O(1)",
+        "Sets the expiry of a key, some milliseconds from now.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRE_CONDITION])
+    .history(EXPIRE_HISTORY)
+    .exec(Exec::Inline(expiry::pexpire)),
     CommandSpec::new(
         "pexpireat",
         "generic",
         "2.6.0",
         "O(1)",
-        "Lets a key expire at a unix time in milliseconds.",
+        "Sets the expiry of a key as a unix time in milliseconds.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -279,20 +297,20 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "7.0.0",
         "O(1)",
-        "Tells the unix time in milliseconds at which a key expires.",
+        "Returns the unix time in milliseconds at which a key expires.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .exec(Exec::Inline(expiry::pexpiretime)),
-    CommandSpec::new("pttl", "generic", "2.6.0", "O(1)", "Tells how many milliseconds a key has left.")
+    CommandSpec::new("pttl", "generic", "2.6.0", "O(1)", "Returns how many milliseconds a key has left.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0)])
-        .history(&[("2.8.0", "Replies -2 when there is no such key.")])
+        .history(&[("2.8.0", "Returns -2 when there is no such key.")])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Inline(expiry::pttl)),
-    CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Replies with any one key.")
+    CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Returns any one key.")
         .flags(&[F::READONLY])
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
         .exec(Exec::Estimated(keyspace_wide::randomkey, Cost::Shards, SlowPath::Locked)),
@@ -301,7 +319,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "1.0.0",
         "O(1)",
-        "Gives a key another name, replacing what has that name.",
+        "Gives a key another name, and replaces the key that has that name.",
     )
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::OW, K::UPDATE])])
@@ -312,7 +330,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "1.0.0",
         "O(1)",
-        "Gives a key another name that is not taken yet.",
+        "Gives a key another name, only if no key has that name.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::OW, K::INSERT])])
@@ -324,7 +342,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "2.6.0",
         "O(N) with the elements of the value and their bytes; O(N*log(N)) for a sorted set",
-        "Makes a key of a value that DUMP returned.",
+        "Creates a key from a value that DUMP returned.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
@@ -337,7 +355,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "2.8.0",
         "O(1) a call, O(N) for all N keys",
-        "Walks over the keys in steps.",
+        "Walks over the keys, a part with each call.",
     )
     .flags(&[F::READONLY])
     .args(&[
@@ -402,18 +420,18 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "generic",
         "3.2.1",
         "O(N), N keys",
-        "Marks keys as used just now and counts those that exist.",
+        "Marks keys as used just now, and counts the keys that exist.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
     .exec(Exec::Estimated(generic::touch, Cost::Arguments, SlowPath::View(Merge::Sum))),
-    CommandSpec::new("ttl", "generic", "1.0.0", "O(1)", "Tells how many seconds a key has left.")
+    CommandSpec::new("ttl", "generic", "1.0.0", "O(1)", "Returns how many seconds a key has left.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0)])
-        .history(&[("2.8.0", "Replies -2 when there is no such key.")])
+        .history(&[("2.8.0", "Returns -2 when there is no such key.")])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Inline(expiry::ttl)),
     CommandSpec::new("type", "generic", "1.0.0", "O(1)", "Names the type of the value at a key.")

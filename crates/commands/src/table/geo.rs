@@ -27,18 +27,24 @@ pub(crate) const GEO: &[CommandSpec] = &[
     ])
     .history(&[("6.2.0", "`CH`, `NX` and `XX`.")])
     .exec(Exec::Estimated(geo::geoadd, Cost::Arguments, SlowPath::Own(geo::geoadd_long))),
-    CommandSpec::new("geodist", "geo", "3.2.0", "O(1)", "Tells how far two members are from each other.")
+    CommandSpec::new("geodist", "geo", "3.2.0", "O(1)", "Returns how far two members are from each other.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
         .args(&[Arg::key("key", 0), Arg::string("member1"), Arg::string("member2"), UNIT.optional()])
         .exec(Exec::Inline(geo::geodist)),
-    CommandSpec::new("geohash", "geo", "3.2.0", "O(1) for each member", "Reads positions as geohashes.")
-        .flags(&[F::READONLY])
-        .keys(SOURCE)
-        .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
-        .arity(-2)
-        .exec(Exec::Estimated(geo::geohash, Cost::Arguments, SlowPath::Snapshot)),
-    CommandSpec::new("geopos", "geo", "3.2.0", "O(1) for each member", "Reads positions.")
+    CommandSpec::new(
+        "geohash",
+        "geo",
+        "3.2.0",
+        "O(1) for each member",
+        "Returns the positions of members as geohashes.",
+    )
+    .flags(&[F::READONLY])
+    .keys(SOURCE)
+    .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
+    .arity(-2)
+    .exec(Exec::Estimated(geo::geohash, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new("geopos", "geo", "3.2.0", "O(1) for each member", "Returns the positions of members.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
         .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
@@ -97,7 +103,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
         "geo",
         "3.2.0",
         OF_SEARCH,
-        "Finds members around another one, or stores them.",
+        "Finds members around another member, or stores them.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS]), behind("STORE", 5), behind("STOREDIST", 5)])
@@ -121,26 +127,32 @@ pub(crate) const GEO: &[CommandSpec] = &[
         Cost::InData(geo::search_elements),
         SlowPath::Own(geo::georadiusbymember_long),
     )),
-    CommandSpec::new("georadiusbymember_ro", "geo", "3.2.10", OF_SEARCH, "Finds members around another one.")
-        .flags(&[F::READONLY])
-        .keys(SOURCE)
-        .args(&[
-            Arg::key("key", 0),
-            Arg::string("member"),
-            Arg::double("radius"),
-            UNIT,
-            WITHCOORD,
-            WITHDIST,
-            WITHHASH,
-            COUNT,
-            ORDER,
-        ])
-        .deprecated("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")
-        .exec(Exec::Estimated(
-            geo::georadiusbymember_ro,
-            Cost::InData(geo::search_elements),
-            SlowPath::Snapshot,
-        )),
+    CommandSpec::new(
+        "georadiusbymember_ro",
+        "geo",
+        "3.2.10",
+        OF_SEARCH,
+        "Finds members around another member.",
+    )
+    .flags(&[F::READONLY])
+    .keys(SOURCE)
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("member"),
+        Arg::double("radius"),
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT,
+        ORDER,
+    ])
+    .deprecated("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")
+    .exec(Exec::Estimated(
+        geo::georadiusbymember_ro,
+        Cost::InData(geo::search_elements),
+        SlowPath::Snapshot,
+    )),
     CommandSpec::new("geosearch", "geo", "6.2.0", OF_SEARCH, "Finds members within a circle or a box.")
         .flags(&[F::READONLY])
         .keys(SOURCE)

@@ -31,7 +31,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Has fields of a hash expire after some seconds.",
+        "Sets the expiry of fields, some seconds from now.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -42,7 +42,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Has fields of a hash expire at a unix time in seconds.",
+        "Sets the expiry of fields as a unix time in seconds.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -53,7 +53,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Tells at which unix time in seconds fields of a hash expire.",
+        "Returns the unix times in seconds at which fields expire.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -75,7 +75,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "8.0.0",
         "O(N) with the number of fields given",
-        "Returns the values of fields and says when the fields expire.",
+        "Returns the values of fields and sets their expiry.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -100,7 +100,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Has fields of a hash not expire any more.",
+        "Removes the expiry of fields.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -111,7 +111,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Has fields of a hash expire after some milliseconds.",
+        "Sets the expiry of fields, some milliseconds from now.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -122,7 +122,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Has fields of a hash expire at a unix time in milliseconds.",
+        "Sets the expiry of fields as a unix time in milliseconds.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -133,7 +133,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Tells at which unix time in milliseconds fields of a hash expire.",
+        "Returns the unix times in milliseconds at which fields expire.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -144,7 +144,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Tells how many milliseconds fields of a hash have left.",
+        "Returns how many milliseconds fields have left.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -156,7 +156,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "8.0.0",
         "O(N) with the number of fields given",
-        "Sets fields of a hash and says when the fields expire.",
+        "Sets fields of a hash with an expiry.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -180,14 +180,14 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "7.4.0",
         "O(N) with the number of fields given",
-        "Tells how many seconds fields of a hash have left.",
+        "Returns how many seconds fields have left.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), FIELDS])
     .tips(&["nondeterministic_output"])
     .exec(Exec::Estimated(hash::httl, Cost::Arguments, SlowPath::Snapshot)),
-    CommandSpec::new("hexists", "hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
+    CommandSpec::new("hexists", "hash", "2.0.0", "O(1)", "Returns whether a hash has a field.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
         .args(&[Arg::key("key", 0), Arg::string("field")])
@@ -308,7 +308,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "0.1.0",
         "O(N) with the number of fields given",
-        "Puts a hash of these fields in place of what is at a key.",
+        "Replaces the value at a key by a hash of the given fields.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
@@ -329,7 +329,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "hash",
         "2.0.0",
         "O(N) with the number of fields given",
-        "Sets fields of a hash and counts the new ones.",
+        "Sets fields of a hash, and counts the new fields.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -339,11 +339,17 @@ pub(crate) const HASH: &[CommandSpec] = &[
     ])
     .history(&[("4.0.0", "Takes several fields with their values.")])
     .exec(Exec::Estimated(hash::hset, Cost::Arguments, SlowPath::field_pairs(Merge::Sum))),
-    CommandSpec::new("hsetnx", "hash", "2.0.0", "O(1)", "Sets a field of a hash unless it is there.")
-        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
-        .args(&[Arg::key("key", 0), Arg::string("field"), Arg::string("value")])
-        .exec(Exec::Inline(hash::hsetnx)),
+    CommandSpec::new(
+        "hsetnx",
+        "hash",
+        "2.0.0",
+        "O(1)",
+        "Sets a field of a hash only if the hash lacks the field.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
+    .args(&[Arg::key("key", 0), Arg::string("field"), Arg::string("value")])
+    .exec(Exec::Inline(hash::hsetnx)),
     CommandSpec::new("hstrlen", "hash", "3.2.0", "O(1)", "Returns the length of a field's value.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])

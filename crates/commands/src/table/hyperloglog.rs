@@ -11,7 +11,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
         "hyperloglog",
         "2.8.9",
         "O(1) for each element",
-        "Adds elements to a HyperLogLog, creating it if need be.",
+        "Adds elements to a HyperLogLog. Creates the HyperLogLog if the key does not exist.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
@@ -34,7 +34,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
         "hyperloglog",
         "2.8.9",
         "O(1), 16,384 registers",
-        "Shows what is in a HyperLogLog; for tests.",
+        "Returns the inside of a HyperLogLog; for tests.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::ADMIN])
     .keys(&[KeySpec::one(2, &[K::RW, K::ACCESS])])
@@ -46,7 +46,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
         "hyperloglog",
         "2.8.9",
         "O(1) for each key, some 10 us",
-        "Adds to a HyperLogLog what was added to others.",
+        "Adds the elements of other HyperLogLogs to a HyperLogLog.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::INSERT]), KeySpec::range(2, -1, 1, &[K::RO, K::ACCESS])])

@@ -33,7 +33,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
             Cost::Arguments,
             SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, of_system: true }),
         )),
-    CommandSpec::sub("get", "import", "0.1.0", "O(1)", "Reads a container of a dataset.")
+    CommandSpec::sub("get", "import", "0.1.0", "O(1)", "Returns a container of a dataset.")
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("dataset", 0), Arg::string("path")])
@@ -62,7 +62,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
         "import",
         "0.1.0",
         "O(1)",
-        "Tells that all documents of a version of a dataset are there.",
+        "Announces that all documents of a version of a dataset have arrived.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])

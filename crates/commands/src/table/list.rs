@@ -17,7 +17,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "6.2.0",
         "O(1)",
-        "Takes an element off an end of a list and adds it to an end of another one; waits for one.",
+        "Takes an element off an end of a list and adds it to an end of another; blocks until one exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT, F::BLOCKING])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -34,7 +34,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "8.10.0",
         "O(N) with the number of elements moved",
-        "Takes elements off an end of a list and adds them to an end of another one; waits for them.",
+        "Takes elements off an end of a list and adds them to an end of another; blocks until they exist.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::BLOCKING])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -52,7 +52,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "7.0.0",
         "O(N+M) with the number of keys given and of elements taken",
-        "Takes elements off an end of the first list that has any; waits for one.",
+        "Takes elements off an end of the first list that has any; blocks until an element exists.",
     )
     .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(2, &[K::RW, K::ACCESS, K::DELETE])])
@@ -73,7 +73,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.0.0",
         "O(N) with the number of keys given",
-        "Takes the first element off the first list that has any; waits for one.",
+        "Takes the first element off the first list that has any; blocks until an element exists.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING])
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -85,7 +85,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.0.0",
         "O(N) with the number of keys given",
-        "Takes the last element off the first list that has any; waits for one.",
+        "Takes the last element off the first list that has any; blocks until an element exists.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING])
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -97,7 +97,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.2.0",
         "O(1)",
-        "Takes the last element off a list and adds it in front of another one; waits for one.",
+        "Takes the last element off a list and prepends it to another list; blocks until an element exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT, F::BLOCKING])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -121,7 +121,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.2.0",
         "O(N) with the number of elements up to the one looked for",
-        "Puts an element in front of or behind another one of a list.",
+        "Inserts an element before or after another element of a list.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
@@ -142,7 +142,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "6.2.0",
         "O(1)",
-        "Takes an element off an end of a list and adds it to an end of another one.",
+        "Takes an element off an end of a list and adds it to an end of another list.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -158,7 +158,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "8.10.0",
         "O(N) with the number of elements moved",
-        "Takes elements off an end of a list and adds them to an end of another one.",
+        "Takes elements off an end of a list and adds them to an end of another list.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -211,7 +211,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "6.0.6",
         "O(N) with the number of elements looked at",
-        "Returns the indexes of elements of a list that are equal to the one given.",
+        "Returns the indexes of the elements of a list that equal the given element.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -228,7 +228,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "1.0.0",
         "O(N) with the number of elements given",
-        "Adds elements in front of a list.",
+        "Prepends elements to a list.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
@@ -240,7 +240,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.2.0",
         "O(N) with the number of elements given",
-        "Adds elements in front of a list that exists.",
+        "Prepends elements to a list that exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
@@ -263,7 +263,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "1.0.0",
         "O(N) with the number of elements",
-        "Removes elements of a list that are equal to the one given.",
+        "Removes the elements of a list that equal the given element.",
     )
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
@@ -312,7 +312,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "1.2.0",
         "O(1)",
-        "Takes the last element off a list and adds it in front of another one.",
+        "Takes the last element off a list and prepends it to another list.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -324,7 +324,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "1.0.0",
         "O(N) with the number of elements given",
-        "Adds elements behind a list.",
+        "Appends elements to a list.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
@@ -336,7 +336,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "2.2.0",
         "O(N) with the number of elements given",
-        "Adds elements behind a list that exists.",
+        "Appends elements to a list that exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])

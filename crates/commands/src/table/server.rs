@@ -53,7 +53,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
         "server",
         "3.0.0",
         "As RESTORE",
-        "Makes a key of a value that DUMP returned, for a slot that is on its way.",
+        "Creates a key from a value that DUMP returned, for a slot that is being moved.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::ASKING])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
@@ -80,7 +80,7 @@ pub const MEMORY: CommandSpec = CommandSpec::container(
         CommandSpec::sub("help", "server", "4.0.0", "O(1)", "Lists the subcommands of MEMORY.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Inline(memory::help)),
-        CommandSpec::sub("usage", "server", "4.0.0", "O(1)", "Tells how many bytes a key takes in memory.")
+        CommandSpec::sub("usage", "server", "4.0.0", "O(1)", "Returns how many bytes a key takes in memory.")
             .flags(&[F::READONLY])
             .keys(&[KeySpec::one(2, &[K::RO])])
             .args(&[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()])

@@ -11,33 +11,30 @@ pub(crate) const SET: &[CommandSpec] = &[
         "set",
         "1.0.0",
         "O(1) for each member",
-        "Adds members to a set, creating it if need be.",
+        "Adds members to a set. Creates the set if the key does not exist.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
     .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
     .history(&[("2.4.0", "Several members.")])
     .exec(Exec::Estimated(set::sadd, Cost::Arguments, SlowPath::fields(Merge::Sum))),
-    CommandSpec::new("scard", "set", "1.0.0", "O(1)", "Tells how many members a set has.")
+    CommandSpec::new("scard", "set", "1.0.0", "O(1)", "Returns how many members a set has.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(set::scard)),
-    combination("sdiff", OF_ALL, "Reads the members of a set that no other set has.").exec(Exec::Estimated(
-        set::sdiff,
-        Cost::Sources,
-        SlowPath::Snapshot,
-    )),
-    storing("sdiffstore", OF_ALL, "Stores the members of a set that no other set has.")
+    combination("sdiff", OF_ALL, "Returns the members of a set that none of the other given sets has.")
+        .exec(Exec::Estimated(set::sdiff, Cost::Sources, SlowPath::Snapshot)),
+    storing("sdiffstore", OF_ALL, "Stores the members of a set that none of the other given sets has.")
         .exec(Exec::Estimated(set::sdiffstore, Cost::Sources, SlowPath::Own(set::sdiffstore_long))),
-    combination("sinter", OF_SMALLEST, "Reads the members that all of several sets have.")
+    combination("sinter", OF_SMALLEST, "Returns the members that all given sets have.")
         .exec(Exec::Estimated(set::sinter, Cost::Sources, SlowPath::Snapshot)),
     CommandSpec::new(
         "sintercard",
         "set",
         "7.0.0",
         OF_SMALLEST,
-        "Counts the members that all of several sets have.",
+        "Counts the members that all given sets have.",
     )
     .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
@@ -47,15 +44,15 @@ pub(crate) const SET: &[CommandSpec] = &[
         Arg::integer("limit").token("LIMIT").optional(),
     ])
     .exec(Exec::Estimated(set::sintercard, Cost::Sources, SlowPath::Snapshot)),
-    storing("sinterstore", OF_SMALLEST, "Stores the members that all of several sets have.")
+    storing("sinterstore", OF_SMALLEST, "Stores the members that all given sets have.")
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE]), KeySpec::range(2, -1, 1, &[K::RO, K::ACCESS])])
         .exec(Exec::Estimated(set::sinterstore, Cost::Sources, SlowPath::Own(set::sinterstore_long))),
-    CommandSpec::new("sismember", "set", "1.0.0", "O(1)", "Tells whether a set has a member.")
+    CommandSpec::new("sismember", "set", "1.0.0", "O(1)", "Returns whether a set has a member.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
         .args(&[Arg::key("key", 0), Arg::string("member")])
         .exec(Exec::Inline(set::sismember)),
-    CommandSpec::new("smembers", "set", "1.0.0", "O(N), N members", "Reads all members of a set.")
+    CommandSpec::new("smembers", "set", "1.0.0", "O(N), N members", "Returns every member of a set.")
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0)])
@@ -66,7 +63,7 @@ pub(crate) const SET: &[CommandSpec] = &[
         "set",
         "6.2.0",
         "O(1) for each member",
-        "Tells of several members whether a set has them.",
+        "Returns for each of several members whether a set has it.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -77,20 +74,32 @@ pub(crate) const SET: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
         .args(&[Arg::key("source", 0), Arg::key("destination", 1), Arg::string("member")])
         .exec(Exec::Inline(set::smove)),
-    CommandSpec::new("spop", "set", "1.0.0", "O(1) for each member", "Takes random members out of a set.")
-        .flags(&[F::WRITE, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
-        .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("3.2.0")])
-        .history(&[("3.2.0", "`count`.")])
-        .tips(&["nondeterministic_output"])
-        .exec(Exec::Estimated(set::spop, Cost::CountArgument(2), SlowPath::Own(set::spop_long))),
-    CommandSpec::new("srandmember", "set", "1.0.0", "O(1) for each member", "Reads random members of a set.")
-        .flags(&[F::READONLY])
-        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
-        .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("2.6.0")])
-        .history(&[("2.6.0", "`count`.")])
-        .tips(&["nondeterministic_output"])
-        .exec(Exec::Estimated(set::srandmember, Cost::CountArgument(2), SlowPath::Snapshot)),
+    CommandSpec::new(
+        "spop",
+        "set",
+        "1.0.0",
+        "O(1) for each member",
+        "Removes random members of a set and returns them.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("3.2.0")])
+    .history(&[("3.2.0", "`count`.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(set::spop, Cost::CountArgument(2), SlowPath::Own(set::spop_long))),
+    CommandSpec::new(
+        "srandmember",
+        "set",
+        "1.0.0",
+        "O(1) for each member",
+        "Returns random members of a set.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("2.6.0")])
+    .history(&[("2.6.0", "`count`.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(set::srandmember, Cost::CountArgument(2), SlowPath::Snapshot)),
     CommandSpec::new("srem", "set", "1.0.0", "O(1) for each member", "Removes members from a set.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
@@ -102,7 +111,7 @@ pub(crate) const SET: &[CommandSpec] = &[
         "set",
         "2.8.0",
         "O(1) for each call, O(N) for a whole walk",
-        "Walks over the members of a set in steps.",
+        "Walks over the members of a set, a part with each call.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -114,16 +123,10 @@ pub(crate) const SET: &[CommandSpec] = &[
     ])
     .tips(&["nondeterministic_output"])
     .exec(Exec::Estimated(set::sscan, Cost::CountOption(3), SlowPath::Own(set::sscan_long))),
-    combination("sunion", OF_ALL, "Reads the members that any of several sets has.").exec(Exec::Estimated(
-        set::sunion,
-        Cost::Sources,
-        SlowPath::Snapshot,
-    )),
-    storing("sunionstore", OF_ALL, "Stores the members that any of several sets has.").exec(Exec::Estimated(
-        set::sunionstore,
-        Cost::Sources,
-        SlowPath::Own(set::sunionstore_long),
-    )),
+    combination("sunion", OF_ALL, "Returns the members that any of the given sets has.")
+        .exec(Exec::Estimated(set::sunion, Cost::Sources, SlowPath::Snapshot)),
+    storing("sunionstore", OF_ALL, "Stores the members that any of the given sets has.")
+        .exec(Exec::Estimated(set::sunionstore, Cost::Sources, SlowPath::Own(set::sunionstore_long))),
 ];
 
 const OF_ALL: &str = "O(N), N members of all sets";

@@ -11,7 +11,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N) with the number of IDs given",
-        "Acknowledges entries of a consumer group: they are pending no more.",
+        "Acknowledges entries of a consumer group, which are then no longer pending.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -82,7 +82,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "6.2.0",
         "O(N) with COUNT",
-        "Gives pending entries that were left long enough to a consumer.",
+        "Gives a consumer the entries that have been pending for long enough.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
@@ -95,7 +95,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::integer("count").token("COUNT").optional(),
         Arg::word("justid", "JUSTID").optional(),
     ])
-    .history(&[("7.0.0", "Replies the IDs of deleted entries, too.")])
+    .history(&[("7.0.0", "Returns the IDs of deleted entries, too.")])
     .tips(&["nondeterministic_output"])
     .exec(Exec::Estimated(stream::xautoclaim, Cost::InData(costs::autoclaim), SlowPath::Locked)),
     CommandSpec::new(
@@ -103,7 +103,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N log M), N the IDs given, M the pending entries",
-        "Gives pending entries to a consumer.",
+        "Gives a consumer pending entries by their IDs.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -138,7 +138,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "8.2.0",
         "O(N*M) with the number of IDs given and of groups",
-        "Deletes entries of a stream, or those that no group needs.",
+        "Deletes entries of a stream, or only the entries that no group needs.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
@@ -156,7 +156,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "xgroup",
         "stream",
         "5.0.0",
-        "Commands on consumer groups.",
+        "Groups the commands on consumer groups.",
         &[
             CommandSpec::sub("create", "stream", "5.0.0", "O(1)", "Creates a consumer group.")
                 .flags(&[F::WRITE, F::DENYOOM])
@@ -180,7 +180,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 "stream",
                 "5.0.0",
                 "O(N) with what is pending there",
-                "Deletes a consumer of a group, and what is pending there.",
+                "Removes a consumer of a group, and the consumer's pending entries.",
             )
             .flags(&[F::WRITE])
             .keys(&[KeySpec::one(2, &[K::RW, K::DELETE])])
@@ -205,7 +205,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 Cost::InData(costs::group),
                 SlowPath::Locked,
             )),
-            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands.")
+            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands of XGROUP.")
                 .flags(&[F::LOADING, F::STALE])
                 .exec(Exec::Inline(stream::xgroup_help)),
             CommandSpec::sub(
@@ -232,7 +232,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "xinfo",
         "stream",
         "5.0.0",
-        "Commands that describe streams.",
+        "Groups the commands that describe streams.",
         &[
             CommandSpec::sub(
                 "consumers",
@@ -260,13 +260,13 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .flags(&[F::READONLY])
             .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
             .args(&[Arg::key("key", 0)])
-            .history(&[("7.0.0", "Replies entries-read and lag.")])
+            .history(&[("7.0.0", "Returns entries-read and lag.")])
             .exec(Exec::Estimated(
                 stream::xinfo_groups,
                 Cost::InData(costs::info),
                 SlowPath::Snapshot,
             )),
-            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands.")
+            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands of XINFO.")
                 .flags(&[F::LOADING, F::STALE])
                 .exec(Exec::Inline(stream::xinfo_help)),
             CommandSpec::sub(
@@ -288,7 +288,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 ("6.0.0", "Takes FULL."),
                 (
                     "7.0.0",
-                    "Replies the highest ID deleted, the entries added, the first ID, and groups' progress.",
+                    "Returns the highest ID deleted, the entries added, the first ID, and groups' progress.",
                 ),
             ])
             .exec(Exec::Estimated(
@@ -309,7 +309,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N) with the consumers, or with the entries looked at",
-        "Tells what was delivered to consumers of a group and not acknowledged.",
+        "Returns the entries that a group's consumers have received and not acknowledged, or their number.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -353,7 +353,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N) with the entries returned",
-        "Returns entries of several streams above the given IDs.",
+        "Returns the entries of streams after the given IDs.",
     )
     .flags(&[F::READONLY, F::BLOCKING, F::MOVABLEKEYS])
     .keys(&[KeySpec::new(
@@ -373,7 +373,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N) with the entries returned",
-        "Returns entries of several streams to a consumer of a group.",
+        "Returns entries of streams to a consumer of a group.",
     )
     .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
     .keys(&[KeySpec::new(
@@ -395,7 +395,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "stream",
         "5.0.0",
         "O(N) with the entries returned",
-        "Returns the entries of a stream in an interval of IDs, newest first.",
+        "Returns the entries of a stream in an interval of IDs, the newest entry first.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

@@ -12,18 +12,18 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "2.0.0",
         "O(1) for a short addition, amortised",
-        "Adds bytes at the end of a string, creating it if need be.",
+        "Appends bytes to a string. Creates the string if the key does not exist.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
     .args(&[Arg::key("key", 0), Arg::string("value")])
     .exec(Exec::Estimated(string::append, Cost::Append, SlowPath::Locked)),
-    CommandSpec::new("decr", "string", "1.0.0", "O(1)", "Takes one from the integer at a key.")
+    CommandSpec::new("decr", "string", "1.0.0", "O(1)", "Subtracts one from the integer at a key.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(string::decr)),
-    CommandSpec::new("decrby", "string", "1.0.0", "O(1)", "Takes a number from the integer at a key.")
+    CommandSpec::new("decrby", "string", "1.0.0", "O(1)", "Subtracts a number from the integer at a key.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
         .args(&[Arg::key("key", 0), Arg::integer("decrement")])
@@ -33,7 +33,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "8.4.0",
         "O(N), N the length of the string where it is compared",
-        "Removes a key, or removes it if its string is, or is not, as said.",
+        "Removes a key, optionally only if its string equals, or differs from, a value or digest.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -56,7 +56,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "8.4.0",
         "O(N), N the length of the string",
-        "Removes a key if its string is the given one.",
+        "Removes a key only if its string equals the given string.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -73,12 +73,12 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .exec(Exec::Estimated(string::digest, Cost::StringBytes, SlowPath::Snapshot)),
-    CommandSpec::new("get", "string", "1.0.0", "O(1)", "Reads the string at a key.")
+    CommandSpec::new("get", "string", "1.0.0", "O(1)", "Returns the string at a key.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(string::get)),
-    CommandSpec::new("getdel", "string", "6.2.0", "O(1)", "Reads the string at a key and removes the key.")
+    CommandSpec::new("getdel", "string", "6.2.0", "O(1)", "Returns the string at a key and removes the key.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
         .args(&[Arg::key("key", 0)])
@@ -88,7 +88,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "6.2.0",
         "O(1)",
-        "Reads the string at a key and may change its expiry.",
+        "Returns the string at a key, and can change the key's expiry.",
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[
@@ -114,7 +114,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "2.4.0",
         "O(N), N bytes of the reply",
-        "Reads the bytes between two offsets of a string.",
+        "Returns the bytes between two offsets of a string.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -125,7 +125,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "1.0.0",
         "O(1)",
-        "Sets a string and replies with what was there before.",
+        "Sets the string at a key and returns the old string.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -171,7 +171,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         Arg::word("withmatchlen", "WITHMATCHLEN").optional(),
     ])
     .exec(Exec::Heavy(string::lcs)),
-    CommandSpec::new("mget", "string", "1.0.0", "O(N), N keys", "Reads the strings at several keys.")
+    CommandSpec::new("mget", "string", "1.0.0", "O(N), N keys", "Returns the strings at several keys.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0).multiple()])
@@ -188,7 +188,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "8.4.0",
         "O(N), N keys",
-        "Sets several keys at once, with one expiry for all of them.",
+        "Sets several keys at once, with one expiry for all keys.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::new(
@@ -208,7 +208,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "1.0.1",
         "O(N), N keys",
-        "Sets several keys at once, but only when none of them exists.",
+        "Sets several keys at once, only if none of the keys exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::range(1, -1, 2, &[K::OW, K::INSERT])])
@@ -230,45 +230,51 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")])
     .exec(Exec::Inline(string::psetex)),
-    CommandSpec::new("set", "string", "1.0.0", "O(1)", "Sets the string at a key, whatever was there.")
-        .flags(&[F::WRITE, F::DENYOOM])
-        .keys(&[
-            KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE, K::VARIABLE]).notes("Also read when GET is given")
-        ])
-        .args(&[
-            Arg::key("key", 0),
-            Arg::string("value"),
-            Arg::oneof(
-                "condition",
-                &[
-                    Arg::word("nx", "NX"),
-                    Arg::word("xx", "XX"),
-                    Arg::string("comparison-value").token("IFEQ").since("8.1.0"),
-                ],
-            )
-            .optional()
-            .since("2.6.12"),
-            Arg::word("get", "GET").optional().since("6.2.0"),
-            Arg::oneof(
-                "expiration",
-                &[
-                    Arg::integer("seconds").token("EX").since("2.6.12"),
-                    Arg::integer("milliseconds").token("PX").since("2.6.12"),
-                    Arg::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
-                    Arg::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
-                    Arg::word("keepttl", "KEEPTTL").since("6.0.0"),
-                ],
-            )
-            .optional(),
-        ])
-        .history(&[
-            ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
-            ("6.0.0", "`KEEPTTL`."),
-            ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
-            ("7.0.0", "`NX` and `GET` together."),
-            ("8.1.0", "`IFEQ`, as in Valkey."),
-        ])
-        .exec(Exec::Inline(string::set)),
+    CommandSpec::new(
+        "set",
+        "string",
+        "1.0.0",
+        "O(1)",
+        "Sets the string at a key, whatever value the key had.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(
+        &[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE, K::VARIABLE]).notes("Also read when GET is given")],
+    )
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("value"),
+        Arg::oneof(
+            "condition",
+            &[
+                Arg::word("nx", "NX"),
+                Arg::word("xx", "XX"),
+                Arg::string("comparison-value").token("IFEQ").since("8.1.0"),
+            ],
+        )
+        .optional()
+        .since("2.6.12"),
+        Arg::word("get", "GET").optional().since("6.2.0"),
+        Arg::oneof(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX").since("2.6.12"),
+                Arg::integer("milliseconds").token("PX").since("2.6.12"),
+                Arg::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
+                Arg::word("keepttl", "KEEPTTL").since("6.0.0"),
+            ],
+        )
+        .optional(),
+    ])
+    .history(&[
+        ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
+        ("6.0.0", "`KEEPTTL`."),
+        ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
+        ("7.0.0", "`NX` and `GET` together."),
+        ("8.1.0", "`IFEQ`, as in Valkey."),
+    ])
+    .exec(Exec::Inline(string::set)),
     CommandSpec::new("setex", "string", "2.0.0", "O(1)", "Sets a string that expires after some seconds.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
@@ -279,7 +285,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "0.1.0",
         "O(N), N the length of the string that is there",
-        "Sets a string if what is at the key has, or has not, one of these digests.",
+        "Sets a string only if the current string has, or lacks, one of the given digests.",
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -294,11 +300,17 @@ pub(crate) const STRING: &[CommandSpec] = &[
         conditional::EXPIRATION,
     ])
     .exec(Exec::Estimated(conditional::setif, Cost::StringBytes, SlowPath::Locked)),
-    CommandSpec::new("setnx", "string", "1.0.0", "O(1)", "Sets the string at a key that does not exist yet.")
-        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::OW, K::INSERT])])
-        .args(&[Arg::key("key", 0), Arg::string("value")])
-        .exec(Exec::Inline(string::setnx)),
+    CommandSpec::new(
+        "setnx",
+        "string",
+        "1.0.0",
+        "O(1)",
+        "Sets the string at a key, only if the key does not exist.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::OW, K::INSERT])])
+    .args(&[Arg::key("key", 0), Arg::string("value")])
+    .exec(Exec::Inline(string::setnx)),
     CommandSpec::new(
         "setrange",
         "string",
@@ -310,7 +322,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")])
     .exec(Exec::Estimated(string::setrange, Cost::Overwrite, SlowPath::Locked)),
-    CommandSpec::new("strlen", "string", "2.2.0", "O(1)", "Tells how many bytes the string at a key has.")
+    CommandSpec::new("strlen", "string", "2.2.0", "O(1)", "Returns how many bytes the string at a key has.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
         .args(&[Arg::key("key", 0)])
@@ -320,7 +332,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "string",
         "1.0.0",
         "O(N), N bytes of the reply",
-        "Reads the bytes between two offsets of a string (the old name of GETRANGE).",
+        "Returns the bytes between two offsets of a string (the old name of GETRANGE).",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

@@ -19,7 +19,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "7.0.0",
         "O(K) + O(M*log(N)), K keys given, M members taken, N members",
-        "Takes members off an end of the first sorted set that has any; waits for one.",
+        "Takes members off an end of the first sorted set that has any; blocks until a member exists.",
     )
     .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(2, &[K::RW, K::ACCESS, K::DELETE])])
@@ -40,7 +40,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "5.0.0",
         "O(log N) with the number of members",
-        "Takes the member with the highest score off the first sorted set that has any; waits for one.",
+        "Takes the highest-scored member off the first sorted set with a member; blocks until there is one.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING, F::FAST])
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -52,7 +52,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "5.0.0",
         "O(log N) with the number of members",
-        "Takes the member with the lowest score off the first sorted set that has any; waits for one.",
+        "Takes the lowest-scored member off the first sorted set with a member; blocks until there is one.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING, F::FAST])
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
@@ -109,7 +109,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "6.2.0",
         "O(N log N) with the number of members of all sources",
-        "Returns the members of the first sorted set that no other one has.",
+        "Returns the members of the first sorted set that none of the other given sorted sets has.",
     )
     .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
@@ -124,7 +124,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "6.2.0",
         "O(N log N) with the number of members of all sources",
-        "Stores the members of the first sorted set that no other one has.",
+        "Stores the members of the first sorted set that none of the other given sorted sets has.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
@@ -134,7 +134,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Cost::InData(zset::source_elements),
         SlowPath::Own(zset::zdiffstore_long),
     )),
-    CommandSpec::new("zincrby", "sorted-set", "1.2.0", "O(log N)", "Adds to the score of a member.")
+    CommandSpec::new("zincrby", "sorted-set", "1.2.0", "O(log N)", "Adds a number to the score of a member.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
         .args(&[Arg::key("key", 0), Arg::integer("increment"), Arg::string("member")])
@@ -144,7 +144,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "6.2.0",
         "O(N log N) with the number of members of all sources",
-        "Returns the members that all sorted sets have.",
+        "Returns the members that all given sorted sets have.",
     )
     .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
@@ -162,7 +162,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "7.0.0",
         "O(N K) with the members of the smallest source and the number of sources",
-        "Counts the members that all sorted sets have.",
+        "Counts the members that all given sorted sets have.",
     )
     .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
@@ -177,7 +177,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.0.0",
         "O(N log N) with the number of members of all sources",
-        "Stores the members that all sorted sets have.",
+        "Stores the members that all given sorted sets have.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
@@ -380,16 +380,22 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Cost::InData(zset::rangestore_elements),
         SlowPath::Own(zset::zrangestore_long),
     )),
-    CommandSpec::new("zrank", "sorted-set", "2.0.0", "O(log N)", "Returns how many members come before one.")
-        .flags(&[F::READONLY, F::FAST])
-        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
-        .args(&[
-            Arg::key("key", 0),
-            Arg::string("member"),
-            Arg::word("withscore", "WITHSCORE").optional().since("7.2.0"),
-        ])
-        .history(&[("7.2.0", "`WITHSCORE`.")])
-        .exec(Exec::Inline(zset::zrank)),
+    CommandSpec::new(
+        "zrank",
+        "sorted-set",
+        "2.0.0",
+        "O(log N)",
+        "Returns how many members come before a member.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("member"),
+        Arg::word("withscore", "WITHSCORE").optional().since("7.2.0"),
+    ])
+    .history(&[("7.2.0", "`WITHSCORE`.")])
+    .exec(Exec::Inline(zset::zrank)),
     CommandSpec::new(
         "zrem",
         "sorted-set",
@@ -469,7 +475,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.8.9",
         "O(log N + M) with the number of members and of those returned",
-        "Returns the members that lie between two texts, the last one first.",
+        "Returns the members that lie between two texts, the last member first.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -492,7 +498,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.2.0",
         "O(log N + M) with the number of members and of those returned",
-        "Returns the members with a score in a range, the highest first.",
+        "Returns the members with a score in a range, the highest score first.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -517,7 +523,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.0.0",
         "O(log N)",
-        "Returns how many members come after one.",
+        "Returns how many members come after a member.",
     )
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -533,7 +539,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.8.0",
         "O(1) a call, O(N) a walk",
-        "Walks the members of a sorted set, a few at a time.",
+        "Walks over the members of a sorted set, a part with each call.",
     )
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -555,7 +561,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "6.2.0",
         "O(N log N) with the number of members of all sources",
-        "Returns the members of any of the sorted sets.",
+        "Returns the members that any of the given sorted sets has.",
     )
     .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
@@ -573,7 +579,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         "sorted-set",
         "2.0.0",
         "O(N log N) with the number of members of all sources",
-        "Stores the members of any of the sorted sets.",
+        "Stores the members that any of the given sorted sets has.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])

@@ -36,7 +36,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "regex",
         "0.1.0",
         "O(N), N bytes of the pattern's automaton",
-        "Says what a pattern will cost.",
+        "Returns what a pattern will cost.",
     )
     .flags(&[F::READONLY])
     .args(&[
@@ -82,8 +82,8 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "rx.index",
         "regex",
         "0.1.0",
-        "Depends on subcommand.",
-        "A container for the commands of trigram indexes.",
+        "By subcommand",
+        "Groups the commands on trigram indexes.",
     )
     .arity(-2)
     .subcommands(&[
@@ -92,7 +92,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
             "regex",
             "0.1.0",
             "O(N), N bytes under the prefix, which are indexed in the background",
-            "Creates a trigram index, which makes RX.GREP look only at values that may match.",
+            "Creates a trigram index, so that RX.GREP looks only at values that may match.",
         )
         .flags(&[F::WRITE, F::DENYOOM, F::DEFINES, F::INDEXES])
         .args(&[
@@ -111,7 +111,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
             "regex",
             "0.1.0",
             "O(1)",
-            "Describes a trigram index and how far it has come.",
+            "Describes a trigram index, and the progress of the indexing.",
         )
         .flags(&[F::READONLY])
         .args(&[Arg::string("name")])
@@ -148,7 +148,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "regex",
         "0.1.0",
         "O(N), N bytes of the patterns' automata",
-        "Compiles a set of patterns under a name, in the place of the one before.",
+        "Compiles a set of patterns under a name, and replaces the set that had the name.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::DEFINES])
     .args(&[
@@ -165,7 +165,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "regex",
         "0.1.0",
         "O(N), N threads",
-        "Says what the searches with a set went through.",
+        "Returns what the searches with a set have cost.",
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name")])
@@ -174,8 +174,8 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "rx.stream",
         "regex",
         "0.1.0",
-        "Depends on subcommand.",
-        "A container for the commands of texts that come in pieces.",
+        "By subcommand",
+        "Groups the commands on texts that come in pieces.",
     )
     .arity(-2)
     .subcommands(&[
@@ -184,7 +184,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
             "regex",
             "0.1.0",
             SEARCHED,
-            "Ends a stream: finds what ends where its text does.",
+            "Ends a stream, and finds the matches that end at the end of the text.",
         )
         .flags(&[F::READONLY])
         .args(&[Arg::integer("stream")])

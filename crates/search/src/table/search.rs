@@ -93,16 +93,22 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         "search",
         "0.1.0",
         "O(1), or O(N) with DD, N keys in the index",
-        "Removes a text index, and with DD the hashes it covers.",
+        "Removes a text index, and with DD also the indexed hashes.",
     )
     .flags(&[F::WRITE])
     .args(&[Arg::string("index"), Arg::word("delete_docs", "DD").optional()])
     .acl(&["write", "slow", "dangerous", "search"])
     .exec(Exec::Service(|services, call| serve(services, call, Search::drop_index))),
-    CommandSpec::new("ft.info", "search", "0.1.0", "O(1)", "Describes a text index and how far it has come.")
-        .flags(&[F::READONLY])
-        .args(&[Arg::string("index")])
-        .exec(Exec::Service(|services, call| serve(services, call, Search::info_index))),
+    CommandSpec::new(
+        "ft.info",
+        "search",
+        "0.1.0",
+        "O(1)",
+        "Describes a text index, and the progress of the indexing.",
+    )
+    .flags(&[F::READONLY])
+    .args(&[Arg::string("index")])
+    .exec(Exec::Service(|services, call| serve(services, call, Search::info_index))),
     CommandSpec::new(
         "ft.search",
         "search",

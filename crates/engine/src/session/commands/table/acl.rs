@@ -16,7 +16,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             "server",
             "6.0.0",
             "O(N), N commands",
-            "Lists the categories, or the commands of one.",
+            "Lists the categories, or the commands of a category.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("categoryname").optional()])
@@ -42,7 +42,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             "server",
             "7.0.0",
             "O(N), N patterns of the user",
-            "Tells whether a user might run a command, without running it.",
+            "Returns whether a user may run a command, and does not run the command.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username"), Arg::string("command"), Arg::string("arg").optional().multiple()])
@@ -50,10 +50,16 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             &SessionCommand::detached(|engine, args, _, reply| acl::dry_run(engine, args, reply))
                 .in_multi(InMulti::AfterUnlock),
         )),
-        CommandSpec::sub("genpass", "server", "6.0.0", "O(1)", "Makes a password that nobody guesses.")
-            .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-            .args(&[Arg::integer("bits").optional()])
-            .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.acl_genpass(args)))),
+        CommandSpec::sub(
+            "genpass",
+            "server",
+            "6.0.0",
+            "O(1)",
+            "Returns a new password that nobody can guess.",
+        )
+        .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
+        .args(&[Arg::integer("bits").optional()])
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.acl_genpass(args)))),
         CommandSpec::sub(
             "getuser",
             "server",
@@ -97,7 +103,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             "server",
             "6.0.0",
             "O(N), N entries shown",
-            "Shows what was denied of late, and to whom.",
+            "Returns what was denied recently, and to whom.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("operation", &[Arg::integer("count"), Arg::word("reset", "RESET")]).optional()])
@@ -116,7 +122,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             "server",
             "6.0.0",
             "O(N), N rules given",
-            "Makes a user, or changes what one may do.",
+            "Creates a user, or changes the rights of a user.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username"), Arg::string("rule").optional().multiple()])
@@ -131,7 +137,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
                 &SessionCommand::detached(|engine, _, _, reply| acl::users(engine, reply))
                     .in_multi(InMulti::AfterUnlock),
             )),
-        CommandSpec::sub("whoami", "server", "6.0.0", "O(1)", "Tells the user of this connection.")
+        CommandSpec::sub("whoami", "server", "6.0.0", "O(1)", "Returns the user of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.acl_whoami()))),
     ],

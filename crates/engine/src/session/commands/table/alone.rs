@@ -54,7 +54,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         "cluster",
         "3.0.0",
         "O(1)",
-        "Allows the next command a slot that is on its way.",
+        "Allows the next command to use a slot that is being moved.",
     )
     .flags(&[F::FAST])
     .acl(&["fast", "connection"])
@@ -63,14 +63,18 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         "cluster",
         "cluster",
         "3.0.0",
-        "Tells of a cluster and changes it.",
+        "Groups the commands about a cluster.",
         &[
             cluster_change("addslots", "3.0.0", "Gives slots to this node.").args(SLOTS),
             cluster_change("addslotsrange", "7.0.0", "Gives ranges of slots to this node.").args(RANGES),
             cluster_change("bumpepoch", "3.0.0", "Advances the epoch of the configuration.").tips(VARIES),
-            cluster_inspection("count-failure-reports", "3.0.0", "Counts who reports that a node fails.")
-                .tips(VARIES)
-                .args(NODE),
+            cluster_inspection(
+                "count-failure-reports",
+                "3.0.0",
+                "Counts the nodes that report that a node fails.",
+            )
+            .tips(VARIES)
+            .args(NODE),
             cluster_read("countkeysinslot", "3.0.0", "Counts the keys of a slot.").args(&[SLOT]),
             cluster_change("delslots", "3.0.0", "Takes slots from this node.").args(SLOTS),
             cluster_change("delslotsrange", "7.0.0", "Takes ranges of slots from this node.").args(RANGES),
@@ -84,16 +88,17 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
                 .tips(VARIES)
                 .args(&[SLOT, Arg::integer("count")]),
             cluster_read("help", "5.0.0", "Lists the subcommands of CLUSTER.").flags(&[F::LOADING, F::STALE]),
-            cluster_read("info", "3.0.0", "Tells of the state of the cluster.").tips(VARIES),
-            cluster_read("keyslot", "3.0.0", "Tells the slot of a key.").args(&[Arg::string("key")]),
+            cluster_read("info", "3.0.0", "Returns the state of the cluster.").tips(VARIES),
+            cluster_read("keyslot", "3.0.0", "Returns the slot to which a key belongs.")
+                .args(&[Arg::string("key")]),
             cluster_read("links", "7.0.0", "Lists the connections between nodes.").tips(VARIES),
-            cluster_change("meet", "3.0.0", "Makes two nodes know each other.").args(&[
+            cluster_change("meet", "3.0.0", "Introduces two nodes to each other.").args(&[
                 Arg::string("ip"),
                 Arg::integer("port"),
                 Arg::integer("cluster_bus_port").optional().since("4.0.0"),
             ]),
-            cluster_read("myid", "3.0.0", "Tells the name of this node."),
-            cluster_read("nodes", "3.0.0", "Tells what this node knows of the cluster.").tips(VARIES),
+            cluster_read("myid", "3.0.0", "Returns the name of this node."),
+            cluster_read("nodes", "3.0.0", "Returns what this node knows of the cluster.").tips(VARIES),
             cluster_inspection("replicas", "5.0.0", "Lists the replicas of a master.")
                 .tips(VARIES)
                 .args(NODE),
@@ -117,12 +122,12 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
                     ],
                 ),
             ]),
-            cluster_read("shards", "7.0.0", "Tells which nodes have which slots.").tips(VARIES),
+            cluster_read("shards", "7.0.0", "Returns which nodes have which slots.").tips(VARIES),
             cluster_inspection("slaves", "3.0.0", "Lists the replicas of a master.")
                 .deprecated("5.0.0", "`CLUSTER REPLICAS`")
                 .tips(VARIES)
                 .args(NODE),
-            cluster_read("slots", "3.0.0", "Tells which nodes have which slots.")
+            cluster_read("slots", "3.0.0", "Returns which nodes have which slots.")
                 .deprecated("7.0.0", "`CLUSTER SHARDS`")
                 .tips(VARIES),
         ],
@@ -131,7 +136,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
         .exec(Exec::Session(NO_CLUSTER)),
-    CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Ends what READONLY allows.")
+    CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Takes back what READONLY allows.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
         .exec(Exec::Session(NO_CLUSTER)),
@@ -156,7 +161,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         "module",
         "server",
         "4.0.0",
-        "Tells of modules and loads them.",
+        "Groups the commands about modules.",
         &[
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of MODULE.")
                 .flags(&[F::LOADING, F::STALE])
@@ -165,11 +170,11 @@ pub(super) const OTHERS: &[CommandSpec] = &[
                 .flags(&[F::ADMIN, F::NOSCRIPT])
                 .tips(&["nondeterministic_output_order"])
                 .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.module_list()))),
-            CommandSpec::sub("load", "server", "4.0.0", "O(1)", "Loads a module.")
+            CommandSpec::sub("load", "server", "4.0.0", "O(1)", "Always fails: modules are not loaded.")
                 .flags(OF_MODULES)
                 .args(&[Arg::string("path"), Arg::string("arg").optional().multiple()])
                 .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
-            CommandSpec::sub("loadex", "server", "7.0.0", "O(1)", "Loads a module with options.")
+            CommandSpec::sub("loadex", "server", "7.0.0", "O(1)", "Always fails: modules are not loaded.")
                 .flags(OF_MODULES)
                 .args(&[
                     Arg::string("path"),
@@ -181,13 +186,19 @@ pub(super) const OTHERS: &[CommandSpec] = &[
                     Arg::block("args", &[Arg::string("arg")]).token("ARGS").optional().multiple(),
                 ])
                 .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
-            CommandSpec::sub("unload", "server", "4.0.0", "O(1)", "Unloads a module.")
-                .flags(OF_MODULES)
-                .args(&[Arg::string("name")])
-                .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_UNLOADED.into())))),
+            CommandSpec::sub(
+                "unload",
+                "server",
+                "4.0.0",
+                "O(1)",
+                "Always fails: there are no modules to unload.",
+            )
+            .flags(OF_MODULES)
+            .args(&[Arg::string("name")])
+            .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_UNLOADED.into())))),
         ],
     ),
-    CommandSpec::new("psync", "server", "2.8.0", "O(1)", "Begins what a replica reads.")
+    CommandSpec::new("psync", "server", "2.8.0", "O(1)", "Begins the stream that a replica reads.")
         .flags(OF_REPLICAS)
         .args(&[Arg::string("replicationid"), Arg::integer("offset")])
         .arity(-3)
@@ -197,7 +208,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         "server",
         "3.0.0",
         "O(1)",
-        "What replicas and their master tell each other.",
+        "Carries what replicas and their master tell each other.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
     .arity(-1)
@@ -218,7 +229,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         "server",
         "2.8.12",
         "O(1)",
-        "Tells whether this server is a master, and its replicas.",
+        "Returns whether this server is a master, and its replicas.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST])
     .acl(&["admin", "fast", "dangerous"])
@@ -228,7 +239,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         .deprecated("5.0.0", "`REPLICAOF`")
         .args(MASTER)
         .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
-    CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins what a replica reads.")
+    CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins the stream that a replica reads.")
         .flags(OF_REPLICAS)
         .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
 ];

@@ -12,7 +12,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         "connection",
         "1.0.0",
         "O(N), N passwords of the user",
-        "Proves who is connected, by password.",
+        "Logs the connection in with a password.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
@@ -35,7 +35,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.0.0",
             "O(1)",
-            "Says whether keys that the next command reads are tracked.",
+            "Sets whether keys that the next command reads are tracked.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])])
@@ -45,7 +45,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "2.6.9",
             "O(1)",
-            "Tells the name this connection was given.",
+            "Returns the name that this connection was given.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_get_name()))),
@@ -54,14 +54,14 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.0.0",
             "O(1)",
-            "Tells which connection is sent this one's invalidations.",
+            "Returns which connection receives the invalidations of this connection.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_get_redir()))),
         CommandSpec::sub("help", "connection", "5.0.0", "O(1)", "Lists the subcommands of CLIENT.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_help()))),
-        CommandSpec::sub("id", "connection", "5.0.0", "O(1)", "Tells the number of this connection.")
+        CommandSpec::sub("id", "connection", "5.0.0", "O(1)", "Returns the number of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_id()))),
         CommandSpec::sub("info", "connection", "6.2.0", "O(1)", "Describes this connection.")
@@ -75,7 +75,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "2.4.0",
             "O(N), N connections",
-            "Closes connections that match.",
+            "Closes the connections that match filters.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof(
@@ -155,7 +155,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "7.0.0",
             "O(1)",
-            "Shields this connection from eviction for want of memory.",
+            "Protects this connection from being closed when clients use too much memory.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
@@ -165,7 +165,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "7.2.0",
             "O(1)",
-            "Lets commands of this connection leave the use time of keys alone.",
+            "Sets whether commands of this connection change when a key was last used.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
@@ -204,7 +204,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "7.2.0",
             "O(1)",
-            "Tells the server the name or version of the client's library.",
+            "Records the name or the version of the client's library.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof(
@@ -221,7 +221,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.0.0",
             "O(N), N prefixes",
-            "Tells this connection when keys change of which it keeps copies.",
+            "Announces to this connection changes of the keys of which the client keeps copies.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[
@@ -239,7 +239,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.2.0",
             "O(N), N prefixes",
-            "Tells how this connection is told of keys that change.",
+            "Returns how this connection learns of keys that change.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_tracking_info()))),
@@ -261,7 +261,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_unpause()))),
     ]),
-    CommandSpec::new("echo", "connection", "1.0.0", "O(1)", "Replies with its argument.")
+    CommandSpec::new("echo", "connection", "1.0.0", "O(1)", "Returns its argument.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .args(&[Arg::string("message")])
         .exec(Exec::Session(
@@ -292,7 +292,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.hello(args, now)).in_multi(InMulti::Refused),
     )),
-    CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Replies with PONG, or with its argument.")
+    CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Returns PONG, or its argument.")
         .flags(&[F::FAST])
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
@@ -316,7 +316,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         "connection",
         "6.2.0",
         "O(1)",
-        "Brings the connection back to the state it had when opened.",
+        "Brings the connection back to the state of a new connection.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .exec(Exec::Session(

@@ -19,7 +19,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(1)",
-            "Shows the largest of the keys that were seen, as JSON.",
+            "Returns the largest of the keys that were seen, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -31,7 +31,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N clients",
-            "Shows what is wrong now, what was done, what to do, as JSON.",
+            "Returns what is wrong now, what was done and what to do, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -41,7 +41,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.diag_help()))),
-        CommandSpec::sub("history", "diag", "0.1.0", "O(N), N rows", "Shows figures over time, as JSON.")
+        CommandSpec::sub("history", "diag", "0.1.0", "O(N), N rows", "Returns figures over time, as JSON.")
             .flags(FLAGS)
             .args(&[
                 Arg::integer("from-seconds").token("FROM").optional(),
@@ -54,21 +54,21 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
-        CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Shows the keys that are used most, as JSON.")
+        CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Returns the keys that are used most, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::word("reset", "RESET").optional()])
             .tips(TIPS)
             .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
-        CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Shows the newest row of the history, as JSON.")
+        CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Returns the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
             .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
-        CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Shows the newest lines of the log.")
+        CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Returns the newest lines of the log.")
             .flags(FLAGS)
             .tips(TIPS)
             .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
@@ -79,7 +79,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N clients",
-            "Shows where all the memory is, as JSON.",
+            "Returns what all the memory is used for, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -91,7 +91,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N commands that were called",
-            "Shows how long commands waited and ran, as JSON.",
+            "Returns how long commands waited and ran, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -103,7 +103,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N different stacks",
-            "Shows where memory is asked for, or where processor time goes, in the form of pprof.",
+            "Returns where memory is asked for, or where processor time goes, in the form of pprof.",
         )
         .flags(FLAGS)
         .args(&[
@@ -127,7 +127,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N entries",
-            "Shows slow commands and those that waited for long, as JSON.",
+            "Returns slow commands, and commands that waited for long, as JSON.",
         )
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])
@@ -140,7 +140,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "By threads",
-            "Shows what the system says of the process, as JSON.",
+            "Returns what the system says of the process, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)

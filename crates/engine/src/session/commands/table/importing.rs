@@ -12,7 +12,7 @@ pub(super) const IMPORT: &[CommandSpec] = &[
         "import",
         "0.1.0",
         "O(N*log(M)), N datasets named and M connections that import; O(M) without names",
-        "Tells how the imports that run now go.",
+        "Returns the progress of the imports that run now.",
     )
     .flags(&[F::READONLY, F::NOSCRIPT])
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
@@ -28,7 +28,7 @@ const OWN: &[CommandSpec] = &[
         "import",
         "0.1.0",
         "O(log(N)), N connections that import",
-        "Keeps other importers off a dataset while this connection lives.",
+        "Keeps other importers off a dataset while this connection exists.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
@@ -41,7 +41,7 @@ const OWN: &[CommandSpec] = &[
         "import",
         "0.1.0",
         "O(log(N)+M), N connections that import, M words told",
-        "Tells how the import of this connection goes.",
+        "Records the progress of the import of this connection.",
     )
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])

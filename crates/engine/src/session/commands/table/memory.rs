@@ -11,24 +11,18 @@ pub(super) const MEMORY: &[CommandSpec] =
 
 /// The subcommands about the whole server, by name.
 const OWN: &[CommandSpec] = &[
-    CommandSpec::sub(
-        "doctor",
-        "server",
-        "4.0.0",
-        "O(N), N clients",
-        "Says what is remarkable about the memory.",
-    )
-    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-    .exec(Exec::Session(
-        &SessionCommand::detached(|engine, _, _, reply| memory::doctor(engine, reply))
-            .in_multi(InMulti::AfterUnlock),
-    )),
+    CommandSpec::sub("doctor", "server", "4.0.0", "O(N), N clients", "Returns remarks about the memory.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, _, _, reply| memory::doctor(engine, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
     CommandSpec::sub(
         "malloc-stats",
         "server",
         "4.0.0",
         "By the allocator's arenas",
-        "Shows the allocator's own report.",
+        "Returns the allocator's own report.",
     )
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
@@ -47,7 +41,7 @@ const OWN: &[CommandSpec] = &[
         &SessionCommand::detached(|engine, _, _, reply| memory::purge(engine, reply))
             .in_multi(InMulti::AfterUnlock),
     )),
-    CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Tells what memory is used for.")
+    CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Returns what memory is used for.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, _, _, reply| memory::stats(engine, reply))

@@ -118,7 +118,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         "pubsub",
         "2.0.0",
         "O(N log M), N patterns, M subscribed by this connection",
-        "Ends subscriptions to patterns, or to all of them.",
+        "Ends subscriptions to patterns, or to all patterns.",
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::pattern("pattern").optional().multiple()])
@@ -176,7 +176,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         "pubsub",
         "7.0.0",
         "O(N log M), N shard channels, M subscribed by this connection",
-        "Ends subscriptions to shard channels, or to all of them.",
+        "Ends subscriptions to shard channels, or to all shard channels.",
     )
     .flags(SUBSCRIBES)
     .keys(SHARD_CHANNELS)
@@ -190,7 +190,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         "pubsub",
         "2.0.0",
         "O(N log M), N channels, M subscribed by this connection",
-        "Ends subscriptions to channels, or to all of them.",
+        "Ends subscriptions to channels, or to all channels.",
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::string("channel").optional().multiple()])

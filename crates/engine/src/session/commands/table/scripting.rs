@@ -8,8 +8,9 @@ use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, K
 const RUNS: &[F] = &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
 const READS: &[F] =
     &[F::READONLY, F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
-const RW_NOTES: &str = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
-const RO_NOTES: &str = "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+const RW_NOTES: &str =
+    "Only the script says what it does with the keys, so any read or write is possible: RW and UPDATE.";
+const RO_NOTES: &str = "Only the script says which keys it reads, so any read is possible: RO and ACCESS.";
 const RW: KeySpec = KeySpec::counted(2, &[K::RW, K::ACCESS, K::UPDATE]);
 const RO: KeySpec = KeySpec::counted(2, &[K::RO, K::ACCESS]);
 const RW_KEYS: &[KeySpec] = &[RW];
@@ -92,7 +93,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
     row(
         "evalsha_ro",
         "7.0.0",
-        "Runs a Lua script by its digest that only reads.",
+        "Runs a Lua script that only reads and that the server knows, by its digest.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA_RO, args, now))
             .kind(Kind::Script(EVALSHA_RO)),
     )
@@ -144,7 +145,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "dump",
                 "7.0.0",
                 "O(N), N libraries",
-                "Gives all libraries as one payload.",
+                "Returns all libraries as one payload.",
                 &SessionCommand::at_once(|session, args, _| {
                     session.scripting(scripting::function_dump, args)
                 }),
@@ -204,7 +205,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "load",
                 "7.0.0",
                 "O(1)",
-                "Makes a library.",
+                "Creates a library.",
                 &SessionCommand::detached(|engine, args, _, reply| {
                     scripting::recorded(scripting::function_load, engine, args, reply)
                 })
@@ -217,7 +218,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "restore",
                 "7.0.0",
                 "O(N), N functions",
-                "Makes the libraries of a payload.",
+                "Creates the libraries of a payload.",
                 &SessionCommand::detached(|engine, args, _, reply| {
                     scripting::recorded(scripting::function_restore, engine, args, reply)
                 })
@@ -241,7 +242,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "stats",
                 "7.0.0",
                 "O(1)",
-                "Tells which function runs, and how many there are.",
+                "Returns which function runs, and how many functions exist.",
                 &SessionCommand::at_once(|session, args, _| {
                     session.scripting(scripting::function_stats, args)
                 }),
@@ -265,7 +266,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "debug",
                 "3.2.0",
                 "O(1)",
-                "Is refused: there is no debugger.",
+                "Always fails: there is no debugger.",
                 &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_debug, args)),
             )
             .flags(&[F::NOSCRIPT])
@@ -277,7 +278,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "exists",
                 "2.6.0",
                 "O(N), N digests",
-                "Tells which scripts the server knows.",
+                "Returns which scripts the server knows.",
                 &SessionCommand::at_once(|session, args, _| {
                     session.scripting(scripting::script_exists, args)
                 }),
@@ -297,7 +298,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
             .args(&[Arg::oneof("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")])
                 .optional()
                 .since("6.2.0")])
-            .history(&[("6.2.0", "Added the `ASYNC` and `SYNC` flushing mode modifiers.")])
+            .history(&[("6.2.0", "Takes `ASYNC` and `SYNC`.")])
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
             sub(
                 "help",
@@ -320,7 +321,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "load",
                 "2.6.0",
                 "O(N), N bytes",
-                "Makes a script known to the server.",
+                "Keeps a script at the server, to be run by its digest.",
                 &SessionCommand::detached(|engine, args, _, reply| {
                     scripting::script_load(engine, args, reply)
                 })

@@ -15,7 +15,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "server",
         "1.0.0",
         "O(1)",
-        "Writes the append-only file anew, without what is of no use any more, in the background.",
+        "Writes the append-only file anew in the background, without what is no longer needed.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
     .exec(Exec::Session(
@@ -79,7 +79,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "7.0.0",
                 "O(N), N arguments",
-                "Picks the keys out of a whole command and tells what it does to each.",
+                "Picks the keys out of a whole command, with what the command does to each key.",
             )
             .flags(&[F::LOADING, F::STALE])
             .arity(-4)
@@ -153,7 +153,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "2.0.0",
                 "O(N), N parameters",
-                "Reads configuration parameters that match patterns.",
+                "Returns the configuration parameters that match patterns.",
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()])
@@ -166,15 +166,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of CONFIG.")
                 .flags(&[F::LOADING, F::STALE])
                 .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_help()))),
-            CommandSpec::sub(
-                "resetstat",
-                "server",
-                "2.0.0",
-                "O(1)",
-                "Sets the counters that INFO shows back to zero.",
-            )
-            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_reset_stat()))),
+            CommandSpec::sub("resetstat", "server", "2.0.0", "O(1)", "Resets the counters of INFO to zero.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_reset_stat()))),
             CommandSpec::sub(
                 "rewrite",
                 "server",
@@ -225,7 +219,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "server",
         "1.0.0",
         "O(1)",
-        "Reports the state of the server, section by section.",
+        "Returns the state of the server, section by section.",
     )
     .flags(&[F::LOADING, F::STALE])
     .args(&[Arg::string("section").optional().multiple()])
@@ -240,7 +234,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             })
             .in_multi(InMulti::AfterUnlock),
     )),
-    CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Tells when the last snapshot was written.")
+    CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Returns when the last snapshot was written.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["admin", "fast", "dangerous"])
         .tips(&["nondeterministic_output"])
@@ -253,10 +247,16 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "2.8.13",
         "Groups the commands about what takes long.",
         &[
-            CommandSpec::sub("doctor", "server", "2.8.13", "O(1)", "Says in words what has taken long.")
-                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-                .tips(LATENCY_TIPS)
-                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_doctor()))),
+            CommandSpec::sub(
+                "doctor",
+                "server",
+                "2.8.13",
+                "O(1)",
+                "Returns remarks about what has taken long.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .tips(LATENCY_TIPS)
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_doctor()))),
             CommandSpec::sub("graph", "server", "2.8.13", "O(1)", "Draws the samples of an event.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event")])
@@ -272,7 +272,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "7.0.0",
                 "O(N), N commands that were called",
-                "Tells how many calls of commands took how long.",
+                "Returns how many calls of commands took how long.",
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::string("command").optional().multiple()])
@@ -301,7 +301,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 }))),
         ],
     ),
-    CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
+    CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something, and returns the version.")
         .flags(&[F::READONLY, F::FAST])
         .args(&[Arg::integer("version").token("VERSION").optional()])
         .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.lolwut(args)))),
@@ -310,7 +310,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "server",
         "1.0.0",
         "O(1) for each command",
-        "Tells of every command that anybody calls.",
+        "Shows this connection every command that any client calls.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
     .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.monitor()))),
@@ -319,7 +319,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "server",
         "1.0.0",
         "O(N), N keys",
-        "Writes a snapshot to the disk and waits for it.",
+        "Writes a snapshot to the disk, and replies when the snapshot is complete.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI])
     .exec(Exec::Session(&SessionCommand::detached(|engine, _, at, reply| {
@@ -374,7 +374,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.slowlog_reset()))),
         ],
     ),
-    CommandSpec::new("time", "server", "2.6.0", "O(1)", "Tells the server's clock.")
+    CommandSpec::new("time", "server", "2.6.0", "O(1)", "Returns the time of the server's clock.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(

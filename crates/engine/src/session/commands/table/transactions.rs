@@ -34,7 +34,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
         "transactions",
         "1.2.0",
         "O(1)",
-        "Begins a transaction: commands are queued from here on.",
+        "Begins a transaction: later commands are queued.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .exec(Exec::Session(
@@ -47,7 +47,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
         "transactions",
         "2.2.0",
         "O(1) for each watched key",
-        "Watches no key any more.",
+        "Ends the watch of all keys.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .exec(Exec::Session(
