@@ -58,7 +58,7 @@ pub enum Cost {
     /// The elements of the collection or the bytes of the string at the first key, because DUMP compresses them
     /// all. Read while the key's shard is locked.
     Serialized,
-    /// The elements of the value in the DUMP payload that this argument is, or the payload's bytes if they take
+    /// The elements of the value in the DUMP payload in this argument, or the payload's bytes if the bytes take
     /// longer.
     Payload(usize),
     /// The bytes of all strings and the elements of all collections at the keys. Read while the keys' shards are
@@ -103,7 +103,7 @@ pub enum SlowPath {
     /// Like [`SlowPath::Locked`], unless this function returns true. True means that there was nothing to do, and
     /// that the function has written the reply. The function locks shards only for short times.
     LockedUnless(fn(&mut LaneCall<'_>) -> bool),
-    /// This function runs the call. Only this command uses it.
+    /// The command's own function runs the call.
     Own(fn(&mut LaneCall<'_>)),
 }
 

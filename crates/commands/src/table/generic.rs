@@ -19,7 +19,7 @@ const EXPIRE_CONDITION: Arg = Arg::oneof(
 )
 .optional()
 .since("7.0.0");
-/// The history of these four commands.
+/// The history of EXPIRE, EXPIREAT, PEXPIRE and PEXPIREAT.
 const EXPIRE_HISTORY: &[(&str, &str)] = &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")];
 
 /// The arguments of RESTORE and RESTORE-ASKING.

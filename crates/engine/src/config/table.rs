@@ -125,7 +125,7 @@ options! {
     BgsaveCpulist "bgsave_cpulist", Kind::Text, "", Startup,
         "Cores for the process that saves", no effect: OF_THE_SYSTEM;
     Bind "bind", Kind::Words, "127.0.0.1 -::1", Startup,
-        "Addresses to listen on; with a leading - one that is not there is no error";
+        "Addresses to listen on; an address with a leading - that is missing is skipped";
     BindSourceAddr "bind-source-addr", Kind::Text, "", Anytime,
         "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
     BioCpulist "bio_cpulist", Kind::Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
@@ -181,7 +181,7 @@ options! {
     Databases "databases", Kind::Integer(1, INT), "16", Startup, "Number of databases";
     DbFileName "dbfilename", Kind::FileName, "dump.rdb", Protected, "Name of the snapshot";
     Dir "dir", Kind::Text, "", Protected,
-        "Working folder: other relative paths begin there; empty is the one the server was started in";
+        "Working folder: other relative paths begin there; empty is the folder in which the server was started";
     DisableThp "disable-thp", Kind::Bool, "yes", Startup,
         "Switch off huge pages for this process", no effect: OF_THE_SYSTEM;
     DynamicHz "dynamic-hz", Kind::Bool, "yes", Anytime,
@@ -219,7 +219,7 @@ options! {
     IoThreads "io-threads", Kind::Integer(1, 128), "1", Startup,
         "Threads for reading and writing sockets", no effect: OWN_THREADS;
     IoThreadsDoReads "io-threads-do-reads", Kind::Bool, "no", Startup,
-        "Let those threads read and parse, too", no effect: OWN_THREADS;
+        "Let the I/O threads (io-threads) read and parse, too", no effect: OWN_THREADS;
     JemallocBgThread "jemalloc-bg-thread", Kind::Bool, "yes", Anytime,
         "Give freed memory back by a thread of its own", no effect: OWN_PURGING;
     KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
@@ -257,7 +257,7 @@ options! {
         "Levels of parts of the program, as target=level with commas between: strand_search=debug,strand::driver=trace";
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
-        "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";
+        "Failed logins of an address after which its further logins wait (up to 5 seconds; one failure is forgotten each second); 0: never";
     LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
         "Seconds in which a client must log in, if it has to, and send the head of its first request (over HTTP: of each); 0 is never";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
@@ -293,7 +293,7 @@ options! {
         "TCP port on which RESP is spoken in frames of four bytes of length; 0 is none";
     PidFile "pidfile", Kind::Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Kind::Integer(0, 65535), "6379", Startup,
-        "TCP port to listen on; 0 picks a free one and says which, or is none where another port is given";
+        "TCP port to listen on; 0 picks a free port and prints it, or is no port where another port is given";
     ProcTitleTemplate "proc-title-template", Kind::Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -314,7 +314,7 @@ options! {
     ReplBacklogSize "repl-backlog-size", Kind::Memory(1, LONG), "1mb", Anytime,
         "Bytes of changes kept for replicas that come back", no effect: NO_REPLICAS;
     ReplBacklogTtl "repl-backlog-ttl", Kind::Integer(0, LONG), "3600", Anytime,
-        "Seconds without replicas after which those are freed; 0 is never", no effect: NO_REPLICAS;
+        "Seconds without replicas after which the kept changes are freed; 0 is never", no effect: NO_REPLICAS;
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Kind::Bool, "no", Anytime,
         "Save packets to replicas, at up to 40 ms of delay", no effect: NO_REPLICAS;
     ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
@@ -322,9 +322,9 @@ options! {
     ReplDisklessSync "repl-diskless-sync", Kind::Bool, "yes", Anytime,
         "Send snapshots to replicas without a file", no effect: NO_REPLICAS;
     ReplDisklessSyncDelay "repl-diskless-sync-delay", Kind::Integer(0, INT), "5", Anytime,
-        "Seconds to wait for more replicas before that", no effect: NO_REPLICAS;
+        "Seconds to wait for more replicas before a snapshot is sent without a file", no effect: NO_REPLICAS;
     ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", Kind::Integer(0, INT), "0", Anytime,
-        "Replicas for which nobody waits longer; 0 is no limit", no effect: NO_REPLICAS;
+        "Replicas that end the wait for more replicas (repl-diskless-sync-delay); 0 is no limit", no effect: NO_REPLICAS;
     ReplPingReplicaPeriod "repl-ping-replica-period" / "repl-ping-slave-period", Kind::Integer(1, INT), "10", Anytime,
         "Seconds between two pings to replicas", no effect: NO_REPLICAS;
     ReplTimeout "repl-timeout", Kind::Integer(1, INT), "60", Anytime,
@@ -361,9 +361,9 @@ options! {
     Shards "shards", Kind::Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";
     ShutdownOnSigint "shutdown-on-sigint", Kind::Flags(SHUTDOWN), "default", Anytime,
-        "Options of the SHUTDOWN that SIGINT is";
+        "Options of the SHUTDOWN that SIGINT starts";
     ShutdownOnSigterm "shutdown-on-sigterm", Kind::Flags(SHUTDOWN), "default", Anytime,
-        "Options of the SHUTDOWN that SIGTERM is";
+        "Options of the SHUTDOWN that SIGTERM starts";
     ShutdownTimeout "shutdown-timeout", Kind::Integer(0, INT), "10", Anytime,
         "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
@@ -395,21 +395,21 @@ options! {
     TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Anytime, "Folder of PEM files whose certificates may sign clients'";
     TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Anytime, "PEM file of certificates that may sign clients'";
     TlsCertFile "tls-cert-file", Kind::Text, "", Anytime,
-        "PEM file of the server's certificate and those between it and a root";
+        "PEM file of the server's certificate and the certificates between it and a root";
     TlsCiphers "tls-ciphers", Kind::Text, "", Anytime, "Suites of TLS 1.2 by OpenSSL's names, with colons; empty is all";
     TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime, "Suites of TLS 1.3, with colons; empty is all";
     TlsClientCertFile "tls-client-cert-file", Kind::Text, "", Anytime,
         "PEM file of a certificate for connections to other servers", no effect: NO_CLIENT_SIDE;
     TlsClientKeyFile "tls-client-key-file", Kind::Text, "", Anytime,
-        "PEM file of that certificate's private key", no effect: NO_CLIENT_SIDE;
+        "PEM file of the private key of tls-client-cert-file", no effect: NO_CLIENT_SIDE;
     TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Text, "", Anytime,
-        "Password of that file", no effect: NO_CLIENT_SIDE;
+        "Password of an encrypted tls-client-key-file", no effect: NO_CLIENT_SIDE;
     TlsCluster "tls-cluster", Kind::Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", Anytime,
         "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
     TlsHttpPort "tls-http-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port of HTTP over TLS, beyond loopback as http-port; 0 is none";
-    TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the certificate's private key";
+    TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the private key of tls-cert-file";
     TlsKeyFilePass "tls-key-file-pass", Kind::Text, "", Anytime, "Password of an encrypted tls-key-file";
     TlsPack4Port "tls-pack4-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port for RESP in frames over TLS; 0 is none";

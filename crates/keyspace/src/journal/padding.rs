@@ -1,17 +1,17 @@
 //! [`padding`]: commands of an exact length that change nothing.
 //!
 //! If a thread panics after its transaction took a position and before it wrote the bytes, the stream has a hole.
-//! Readers of the stream (files, replicas, redis-server) expect commands, so a command that changes nothing fills
+//! Who loads the append-only file (Strand, redis-server) expects commands, so a command that changes nothing fills
 //! the hole.
 
-/// Commands without arguments, one of each length that [`padding`] needs. redis-server runs all of them when it
-/// loads a file.
+/// Commands without arguments, of 14, 17 and 18 bytes. A command with an argument has at least 19 bytes, and the
+/// shortest transaction has 17. redis-server runs all of these commands when it loads a file.
 const PLAIN: [&[u8]; 3] = [b"*1\r\n$4\r\nPING\r\n", b"*1\r\n$7\r\nUNWATCH\r\n", b"*1\r\n$8\r\nLASTSAVE\r\n"];
 /// The first bytes of two commands with one argument, which may have any length.
 const WITH_ARGUMENT: [&[u8]; 2] = [b"*2\r\n$4\r\nPING\r\n", b"*2\r\n$3\r\nGET\r\n"];
 
 /// One command of exactly `len` bytes that changes nothing. The shortest transaction has 17 bytes (FLUSHDB). For a
-/// shorter `len` that no command has, returns newlines.
+/// shorter `len`, returns newlines, except that 14 bytes are a PING.
 pub fn padding(len: usize) -> Vec<u8> {
     if let Some(plain) = PLAIN.iter().find(|plain| plain.len() == len) {
         return plain.to_vec();

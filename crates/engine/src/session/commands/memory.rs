@@ -143,7 +143,7 @@ fn remarks(engine: &Engine) -> String {
     note(
         ratio(peak, used) > PEAK_RATIO_MAX,
         format!(
-            "Peak: {peak} bytes were in use at a time, {used} are now. Freed pages go back to the system by and by; \
+            "Peak: {peak} bytes were in use at once, {used} are now. Freed pages go back to the system by and by; \
              MEMORY PURGE gives them back now."
         ),
     );
