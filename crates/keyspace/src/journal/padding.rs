@@ -1,8 +1,8 @@
 //! [`padding`]: commands of an exact length that change nothing.
 //!
 //! If a thread panics after its transaction took a position and before it wrote the bytes, the stream has a hole.
-//! Who loads the append-only file (Strand, redis-server) expects commands, so a command that changes nothing fills
-//! the hole.
+//! Strand and redis-server expect commands when they load the append-only file. So a command that changes nothing
+//! fills the hole.
 
 /// Commands without arguments, of 14, 17 and 18 bytes. A command with an argument has at least 19 bytes, and the
 /// shortest transaction has 17. redis-server runs all of these commands when it loads a file.
