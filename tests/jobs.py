@@ -163,7 +163,7 @@ def jobs_are_defined_run_and_told_of(world):
     assert world.client.dbsize() == 381
     # Beside a second service over the same state.
     second = world.run("jobs", "serve", f"{world.folder}/jobs.toml")
-    assert second.returncode == 1 and "another service" in second.stderr, second
+    assert second.returncode == 1 and "another `strand jobs serve` uses this folder" in second.stderr, second
     # What the cache did is in the list.
     options = ["--cache", f"{world.folder}/cache"]
     service.http("PUT", "/v1/jobs/cached", {"source": docs, "server": f"127.0.0.1:{world.strand.port}", "options": options})

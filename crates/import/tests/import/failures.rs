@@ -97,7 +97,7 @@ fn a_key_of_another_type_is_a_dead_letter_that_is_tried_again() {
     fake.state().keys.insert(b"d:a.eml".to_vec(), Stored::Text);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.dead_letters[0].reason.contains("no hash"), "{:?}", summary.dead_letters);
+    assert!(summary.dead_letters[0].reason.contains("not a hash"), "{:?}", summary.dead_letters);
     assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Stored::Text);
     fake.state().keys.remove(&b"d:a.eml"[..]);
     assert_eq!(counts(&fake.import(tree.path())), ([1, 0, 0, 1, 0], 1));
