@@ -488,7 +488,7 @@ try {
   await browser?.close();
   end(server);
 }
-// No time is asserted, because machines differ. The aim is a first paint under a second; docs/operations.md has the measured figures.
+// No time is asserted, because machines differ. The aim is a first paint under a second; docs/benchmarks.md has the measured figures.
 if (firstPaints.length) console.log(`first paint of the console: ${firstPaints.join(", ")}`);
 console.log(`console: ${checks - failures.length} passed, ${failures.length} failed`);
 process.exit(failures.length ? 1 : 0);

@@ -182,7 +182,7 @@ pub fn run_requests(server: &Server, load: Workload, requests: u64, seed: u64) -
     Ok(clients.operations)
 }
 
-/// Creates what the requests of `load` need beside keys: an empty or filled collection, the script.
+/// Creates what the requests of `load` need besides keys: an empty or filled collection, the script.
 fn prepare(server: &Server, load: Workload) -> io::Result<()> {
     if load.operation.has_collection() {
         server.connect()?.call(&["DEL", COLLECTION])?;

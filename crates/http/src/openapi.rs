@@ -27,7 +27,7 @@ pub fn document(routes: &[Route]) -> Value {
         "components": {
             "securitySchemes": {
                 "basic": { "type": "http", "scheme": "basic" },
-                "bearer": { "type": "http", "scheme": "bearer", "description": "user:password, or the default user's password" },
+                "bearer": { "type": "http", "scheme": "bearer", "description": "user:password, or only the password of the default user" },
             },
             "schemas": { "Problem": problem_schema() },
             "responses": {
@@ -66,7 +66,7 @@ fn operation(route: &Route, id: String, is_head: bool) -> Value {
     responses.insert(
         "default".into(),
         match is_head {
-            true => json!({ "description": "A problem; its document is GET's" }),
+            true => json!({ "description": "A problem, without a body; GET returns the problem document" }),
             false => json!({ "$ref": "#/components/responses/Problem" }),
         },
     );
@@ -90,7 +90,7 @@ fn problem_schema() -> Value {
             "title": { "type": "string" },
             "status": { "type": "integer" },
             "detail": { "type": "string" },
-            "code": { "type": "string", "description": "The code of the command's error" },
+            "code": { "type": "string", "description": "The error code of the command, such as WRONGTYPE" },
             "line": { "type": "integer" },
             "column": { "type": "integer" },
         },

@@ -69,7 +69,7 @@ pub enum Event<'a> {
     },
     /// A function library: its whole source code.
     Function(Text<'a>),
-    /// Data of a module beside the keys. The reader has skipped it.
+    /// Data of a module besides the keys. The reader has skipped it.
     ModuleAux(ModuleId),
     /// A key. The parts of its value follow, then [`Event::KeyEnd`].
     Key {

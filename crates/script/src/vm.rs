@@ -103,7 +103,7 @@ pub enum RunEnd {
     Stopped(Option<String>),
 }
 
-/// Limits of a run, beside those that the host sets.
+/// Limits of a run, besides those that the host sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// When the interpreter uses more memory than this, the run is stopped at the next check. At [`VM_BYTES_MAX`] the

@@ -1,6 +1,6 @@
 //! The reply of FT.SEARCH: RediSearch's flat array in RESP2 and its map in RESP3.
 //!
-//! Documents are loaded one at a time while the reply is written. So only one document is in memory beside the
+//! Documents are loaded one at a time while the reply is written. So only one document is in memory besides the
 //! reply, and cancelling takes no longer than loading one document. The number of results is known only at the end,
 //! so the results are written to a separate buffer.
 

@@ -61,7 +61,7 @@ impl MatchCost {
     }
 }
 
-/// Elements that matching one pattern costs beside the pattern's own elements.
+/// Elements that matching one pattern costs besides the pattern's own elements.
 const COMPARISON_STEPS: usize = 8;
 /// Elements between two calls of `may_continue`: about 100 us.
 pub(super) const STEPS_PER_CHECK: usize = 32 * 1024;

@@ -41,14 +41,16 @@ const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
-const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
+const ALWAYS_CHECKED: &str = "every payload of RESTORE is checked completely";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
-const NO_UNIX_SOCKET: &str = "only TCP ports are listened on; `bind 127.0.0.1` keeps them on this machine";
+const NO_UNIX_SOCKET: &str =
+    "the server listens on TCP ports only; `bind 127.0.0.1` keeps them on this machine";
 const NO_SYSLOG: &str = "the log goes to `logfile` or the standard error";
-const NO_TITLE: &str = "the process keeps its command line as title";
-const NO_CRASH_LOG: &str = "a panic is always logged with its place in the source, and nothing more is";
+const NO_TITLE: &str = "the title of the process stays its command line";
+const NO_CRASH_LOG: &str =
+    "a panic is always logged with its place in the source, and nothing else is logged";
 const NO_REHASHING: &str = "tables grow by one small segment at a time, nothing is rehashed";
-const NO_CLIENT_SIDE: &str = "it is for connections to other servers, and none are made";
+const NO_CLIENT_SIDE: &str = "it is for connections to a primary or to nodes of a cluster, and none are made";
 const ALWAYS_LAZY: &str = "large values are always freed by a helper thread";
 const IN_FOREGROUND: &str = "the server stays in the foreground; let a service manager run it";
 const OWN_THREADS: &str = "threads are set with \"workers\" (default: one for each core)";
@@ -80,19 +82,19 @@ options! {
     AclFile "aclfile", Kind::Text, "", Startup, "File that users are read from and ACL SAVE writes to; empty is none";
     AclLogMaxLen "acllog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Entries that ACL LOG keeps";
     ActiveDefragCycleMax "active-defrag-cycle-max", Kind::Integer(1, 99), "25", Anytime,
-        "Most percent of a core for defragmentation", no effect: NO_DEFRAG;
+        "Most processor time for defragmentation, in percent of a core", no effect: NO_DEFRAG;
     ActiveDefragCycleMin "active-defrag-cycle-min", Kind::Integer(1, 99), "1", Anytime,
-        "Least percent of a core for defragmentation", no effect: NO_DEFRAG;
+        "Least processor time for defragmentation, in percent of a core", no effect: NO_DEFRAG;
     ActiveDefragIgnoreBytes "active-defrag-ignore-bytes", Kind::Memory(1, LONG), "100mb", Anytime,
-        "Fragmented bytes below which nothing is done", no effect: NO_DEFRAG;
+        "Bytes lost to fragmentation below which values are not moved", no effect: NO_DEFRAG;
     ActiveDefragMaxScanFields "active-defrag-max-scan-fields", Kind::Integer(1, LONG), "1000", Anytime,
         "Elements from which a collection is moved in parts", no effect: NO_DEFRAG;
     ActiveDefragThresholdLower "active-defrag-threshold-lower", Kind::Integer(0, 1000), "10", Anytime,
         "Percent of fragmentation from which values are moved", no effect: NO_DEFRAG;
     ActiveDefragThresholdUpper "active-defrag-threshold-upper", Kind::Integer(0, 1000), "100", Anytime,
-        "Percent of fragmentation for the most effort", no effect: NO_DEFRAG;
+        "Percent of fragmentation from which the most processor time is used", no effect: NO_DEFRAG;
     ActiveExpireEffort "active-expire-effort", Kind::Integer(1, 10), "1", Anytime,
-        "Effort of removing expired keys that nobody asks for";
+        "Effort to find and remove expired keys that no command uses";
     ActiveDefrag "activedefrag", Kind::Bool, "no", Anytime, "Move values to fill gaps in memory", no effect: NO_DEFRAG;
     ActiveRehashing "activerehashing", Kind::Bool, "yes", Anytime,
         "Rehash tables in the background", no effect: NO_REHASHING;
@@ -101,7 +103,7 @@ options! {
     AofDisableAutoGc "aof-disable-auto-gc", Kind::Bool, "no", Anytime,
         "Keep old append-only files";
     AofLoadTruncated "aof-load-truncated", Kind::Bool, "yes", Anytime,
-        "Load an append-only file whose end is missing";
+        "Load an append-only file that is cut off at its end";
     AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", Kind::Bool, "yes", Anytime,
         "Sync an append-only file in parts while it is rewritten";
     AofTimestampEnabled "aof-timestamp-enabled", Kind::Bool, "no", Anytime,
@@ -119,13 +121,13 @@ options! {
     AppendOnly "appendonly", Kind::Bool, "no", Anytime,
         "Write every change to an append-only file";
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size", Kind::Memory(0, LONG), "64mb", Anytime,
-        "Bytes from which the append-only file is rewritten";
+        "Bytes below which the append-only file is not rewritten by itself";
     AutoAofRewritePercentage "auto-aof-rewrite-percentage", Kind::Integer(0, INT), "100", Anytime,
-        "Percent of growth after which the append-only file is rewritten";
+        "Percent of growth since the last rewrite after which the append-only file is rewritten; 0 is never";
     BgsaveCpulist "bgsave_cpulist", Kind::Text, "", Startup,
         "Cores for the process that saves", no effect: OF_THE_SYSTEM;
     Bind "bind", Kind::Words, "127.0.0.1 -::1", Startup,
-        "Addresses to listen on; an address with a leading - that is missing is skipped";
+        "Addresses to listen on; an address with a leading - is skipped if the machine does not have it";
     BindSourceAddr "bind-source-addr", Kind::Text, "", Anytime,
         "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
     BioCpulist "bio_cpulist", Kind::Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
@@ -133,9 +135,9 @@ options! {
         "Milliseconds after which a script may be stopped";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
-        "Unread replies a client may have: class, bytes (hard), bytes (soft), seconds over soft; 0 is no limit";
+        "Replies that may wait for a client, by class: hard limit in bytes, soft limit in bytes, seconds over the soft limit; 0 is no limit";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory(MB, LONG), "1gb", Anytime,
-        "Bytes of requests the server holds for one client";
+        "Most bytes of requests that the server holds for one client";
     ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", Kind::Bool, "yes", Anytime,
         "Serve shard channels while the cluster is down", no effect: NO_CLUSTER;
     ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", Kind::Bool, "no", Anytime,
@@ -143,15 +145,15 @@ options! {
     ClusterAllowReplicaMigration "cluster-allow-replica-migration", Kind::Bool, "yes", Anytime,
         "Let replicas move to primaries without one", no effect: NO_CLUSTER;
     ClusterAnnounceBusPort "cluster-announce-bus-port", Kind::Integer(0, 65535), "0", Anytime,
-        "Port of the bus that other nodes are told", no effect: NO_CLUSTER;
+        "Port of the bus that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterAnnounceHostname "cluster-announce-hostname", Kind::Text, "", Anytime,
-        "Host name that other nodes are told", no effect: NO_CLUSTER;
+        "Host name that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterAnnounceIp "cluster-announce-ip", Kind::Text, "", Anytime,
-        "Address that other nodes are told", no effect: NO_CLUSTER;
+        "Address that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterAnnouncePort "cluster-announce-port", Kind::Integer(0, 65535), "0", Anytime,
-        "Port that other nodes are told", no effect: NO_CLUSTER;
+        "Port that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterAnnounceTlsPort "cluster-announce-tls-port", Kind::Integer(0, 65535), "0", Anytime,
-        "TLS port that other nodes are told", no effect: NO_CLUSTER;
+        "TLS port that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterConfigFile "cluster-config-file", Kind::Text, "nodes.conf", Startup,
         "File of the cluster's state", no effect: NO_CLUSTER;
     ClusterEnabled "cluster-enabled", Kind::Bool, "no", Startup, "Be a node of a cluster", no effect: NO_CLUSTER;
@@ -197,23 +199,23 @@ options! {
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
     HeapProfiling "heap-profiling", Kind::Bool, "yes", Anytime,
-        "Sample one allocation in 4 MiB of them, for DIAG PROFILE HEAP and ALLOCS";
+        "Sample one allocation per 4 MiB allocated, for DIAG PROFILE HEAP and ALLOCS";
     HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
-        "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: where the data is kept on the disk";
+        "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: if save points or the append-only file are on";
     HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,
         "Bytes up to which a HyperLogLog is stored sparsely";
     HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
-        "Bytes of a value up to which HTTP gives it an entity tag, which costs a pass over the value";
+        "Largest value in bytes to which HTTP gives an entity tag; the tag costs one pass over the value";
     HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
-        "Seconds after which an HTTP connection is closed on which no request comes, or nothing moves; 0 is never";
-    HttpMaxBody "http-max-body", Kind::Memory(0, LONG), "512mb", Anytime, "Bytes of the body of an HTTP request";
+        "Seconds without a request, or without progress of one, after which an HTTP connection is closed; 0 is never";
+    HttpMaxBody "http-max-body", Kind::Memory(0, LONG), "512mb", Anytime, "Most bytes in the body of an HTTP request";
     HttpPort "http-port", Kind::Integer(0, 65535), "8379", Startup,
-        "TCP port of HTTP, beyond loopback only with a password or protected-mode no; 0 is none";
+        "TCP port of HTTP; other machines are served only with a password or with protected-mode no; 0 is none";
     HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
-        "What stands before the id of a document that comes by POST /v1/update in its key";
+        "Prefix of the keys of documents that POST /v1/update writes; the document's id follows";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IgnoreWarnings "ignore-warnings", Kind::Text, "", Anytime,
-        "Warnings at the start that are not given", no effect: "there is no such warning here";
+        "Startup warnings to suppress", no effect: "there is no such warning here";
     IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "io_uring", Startup,
         "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
     IoThreads "io-threads", Kind::Integer(1, 128), "1", Startup,
@@ -225,7 +227,7 @@ options! {
     KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
         "Microseconds of waiting for each key that is loaded";
     LatencyMonitorThreshold "latency-monitor-threshold", Kind::Integer(0, LONG), "0", Anytime,
-        "Milliseconds from which LATENCY notes an event";
+        "Milliseconds from which LATENCY records an event; 0 is never";
     LatencyTracking "latency-tracking", Kind::Bool, "yes", Anytime,
         "Keep the latencies of each command";
     LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
@@ -243,36 +245,36 @@ options! {
     LfuDecayTime "lfu-decay-time", Kind::Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";
     LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
-        "How much slower a key's access counter rises the higher it is";
+        "How strongly a high access counter slows its own growth";
     ListCompressDepth "list-compress-depth", Kind::Integer(0, INT), "0", Anytime,
         "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: LISTS_BY_BYTES;
     ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Kind::Integer(i32::MIN as i64, INT), "-2", Anytime,
-        "Elements of a node of a list; -1 to -5: 4 to 64 KiB of them",
+        "Most elements in a node of a list; -1 to -5: most bytes, 4 to 64 KiB",
         no effect: LISTS_BY_BYTES;
     LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Kind::Integer(1024, INT), "2097152", Anytime,
         "Bytes loaded between two looks at clients",
         no effect: FOR_TESTS;
     LogFormat "log-format", Kind::Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
     LogLevels "log-levels", Kind::Text, "", Anytime,
-        "Levels of parts of the program, as target=level with commas between: strand_search=debug,strand::driver=trace";
+        "Log levels of parts of the program, such as strand_search=debug,strand::driver=trace";
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further logins wait (up to 5 seconds; one failure is forgotten each second); 0: never";
     LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
-        "Seconds in which a client must log in, if it has to, and send the head of its first request (over HTTP: of each); 0 is never";
+        "Seconds that a client has to log in (if a login is needed) and to send the head of its first request (over HTTP: of each); 0 is no limit";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
-        "Least level that is logged";
+        "Lowest level that is logged";
     MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
     MasterUser "masteruser", Kind::Text, "", Anytime, "User for the primary", no effect: NO_REPLICAS;
     MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Kind::Memory(0, LONG), "0", Anytime,
-        "Memory limit: what the allocator has given out may be this much; 0 is none";
+        "Most memory that the allocator may have given out; 0 is no limit";
     MaxMemoryClients "maxmemory-clients", Kind::MemoryOrPercent, "0", Anytime,
-        "Requests and replies of all clients may take this much, or this part of maxmemory; 0 is no limit";
+        "Most memory for the requests and replies of all clients, in bytes or in percent of maxmemory; 0 is no limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Integer(0, 100), "10", Anytime,
-        "How many keys one command may evict at the memory limit before others do (10: 16 keys)";
+        "How many keys one command evicts at the memory limit; a background thread evicts the others (10: 16 keys)";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
-        "What to evict at the memory limit; an lfu policy makes OBJECT FREQ answer in place of OBJECT IDLETIME";
+        "What to evict at the memory limit; with an lfu policy OBJECT FREQ works, and OBJECT IDLETIME does not";
     MaxMemorySamples "maxmemory-samples", Kind::Integer(1, INT), "5", Anytime,
         "Keys looked at for each key evicted";
     MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Kind::Integer(0, INT), "10", Anytime,
@@ -282,7 +284,7 @@ options! {
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Kind::Bool, "no", Anytime,
         "Do not sync the append-only file while it is rewritten";
     NotifyKeyspaceEvents "notify-keyspace-events", Kind::KeyspaceEvents, "", Anytime,
-        "Events that are published: classes by letter";
+        "Keyspace events that are published, each class as a letter";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
         "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
     OomScoreAdjValues "oom-score-adj-values", Kind::OomScores, "0 200 800", Anytime,
@@ -290,10 +292,10 @@ options! {
     OtlpEndpoint "otlp-endpoint", Kind::Text, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
     Pack4Port "pack4-port", Kind::Integer(0, 65535), "0", Startup,
-        "TCP port on which RESP is spoken in frames of four bytes of length; 0 is none";
+        "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
     PidFile "pidfile", Kind::Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Kind::Integer(0, 65535), "6379", Startup,
-        "TCP port to listen on; 0 picks a free port and prints it, or is no port where another port is given";
+        "TCP port to listen on; 0 picks a free port and prints it, or is no port if tls-port, pack4-port or tls-pack4-port is set";
     ProcTitleTemplate "proc-title-template", Kind::Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -316,7 +318,7 @@ options! {
     ReplBacklogTtl "repl-backlog-ttl", Kind::Integer(0, LONG), "3600", Anytime,
         "Seconds without replicas after which the kept changes are freed; 0 is never", no effect: NO_REPLICAS;
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Kind::Bool, "no", Anytime,
-        "Save packets to replicas, at up to 40 ms of delay", no effect: NO_REPLICAS;
+        "Send fewer packets to replicas, with up to 40 ms of delay", no effect: NO_REPLICAS;
     ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
         "Load a primary's snapshot from the socket", no effect: NO_REPLICAS;
     ReplDisklessSync "repl-diskless-sync", Kind::Bool, "yes", Anytime,
@@ -330,9 +332,9 @@ options! {
     ReplTimeout "repl-timeout", Kind::Integer(1, INT), "60", Anytime,
         "Seconds after which a silent primary or replica is gone", no effect: NO_REPLICAS;
     ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Kind::Text, "", Anytime,
-        "Address that the primary is told", no effect: NO_REPLICAS;
+        "Address that is announced to the primary", no effect: NO_REPLICAS;
     ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Kind::Integer(0, 65535), "0", Anytime,
-        "Port that the primary is told", no effect: NO_REPLICAS;
+        "Port that is announced to the primary", no effect: NO_REPLICAS;
     ReplicaAnnounced "replica-announced", Kind::Bool, "yes", Anytime,
         "Let Sentinel know this replica", no effect: NO_REPLICAS;
     ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Kind::Bool, "no", Anytime,
@@ -351,7 +353,7 @@ options! {
         "Primary to be a replica of", no effect: NO_REPLICAS;
     RequirePass "requirepass", Kind::Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
-        "Whose RESTORE payloads are checked whole", no effect: ALWAYS_CHECKED;
+        "Whose RESTORE payloads are checked completely", no effect: ALWAYS_CHECKED;
     Save "save", Kind::SavePoints, "3600 1 300 100 60 10000", Anytime,
         "When to write a snapshot: after this number of seconds, if at least this number of keys changed";
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
@@ -368,9 +370,9 @@ options! {
         "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
-    SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Slow commands that are kept";
+    SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
     SnapshotMemoryBudget "snapshot-memory-budget", Kind::Memory(0, LONG), "128mb", Anytime,
-        "Bytes that a snapshot may keep of records written before it has saved them; beyond, writes wait for the disk";
+        "Most bytes that a snapshot keeps of records that were written before it saved them; above this, writes wait for the disk";
     SocketMarkId "socket-mark-id", Kind::Integer(0, u32::MAX as i64), "0", Startup,
         "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Kind::Bool, "yes", Anytime,
@@ -380,7 +382,7 @@ options! {
     StreamNodeMaxEntries "stream-node-max-entries", Kind::Integer(0, LONG), "100", Anytime,
         "Entries of a node of a stream; 0 is no limit";
     Supervised "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), "no", Startup,
-        "Tell the service manager when the server is ready; auto: if it is systemd and wants to know";
+        "Tell systemd when the server is ready; auto: if NOTIFY_SOCKET is set";
     SyslogEnabled "syslog-enabled", Kind::Bool, "no", Startup, "Log to the system log", no effect: NO_SYSLOG;
     SyslogFacility "syslog-facility", Kind::Choice(FACILITIES), "local0", Startup,
         "Facility of the system log",
@@ -392,12 +394,16 @@ options! {
     Timeout "timeout", Kind::Integer(0, INT), "0", Anytime, "Seconds after which an idle client is closed; 0 is never";
     TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Anytime,
         "Whether TLS clients must show a certificate";
-    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Anytime, "Folder of PEM files whose certificates may sign clients'";
-    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Anytime, "PEM file of certificates that may sign clients'";
+    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Anytime,
+        "Folder of PEM files with the CA certificates that client certificates are checked against";
+    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Anytime,
+        "PEM file with the CA certificates that client certificates are checked against";
     TlsCertFile "tls-cert-file", Kind::Text, "", Anytime,
         "PEM file of the server's certificate and the certificates between it and a root";
-    TlsCiphers "tls-ciphers", Kind::Text, "", Anytime, "Suites of TLS 1.2 by OpenSSL's names, with colons; empty is all";
-    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime, "Suites of TLS 1.3, with colons; empty is all";
+    TlsCiphers "tls-ciphers", Kind::Text, "", Anytime,
+        "Cipher suites of TLS 1.2 by OpenSSL's names, separated by colons; empty is all";
+    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime,
+        "Cipher suites of TLS 1.3, separated by colons; empty is all";
     TlsClientCertFile "tls-client-cert-file", Kind::Text, "", Anytime,
         "PEM file of a certificate for connections to other servers", no effect: NO_CLIENT_SIDE;
     TlsClientKeyFile "tls-client-key-file", Kind::Text, "", Anytime,
@@ -408,15 +414,16 @@ options! {
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", Anytime,
         "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
     TlsHttpPort "tls-http-port", Kind::Integer(0, 65535), "0", Startup,
-        "TCP port of HTTP over TLS, beyond loopback as http-port; 0 is none";
+        "TCP port of HTTP over TLS; other machines are served as at http-port; 0 is none";
     TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the private key of tls-cert-file";
     TlsKeyFilePass "tls-key-file-pass", Kind::Text, "", Anytime, "Password of an encrypted tls-key-file";
     TlsPack4Port "tls-pack4-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port for RESP in frames over TLS; 0 is none";
     TlsPort "tls-port", Kind::Integer(0, 65535), "0", Startup, "TCP port for RESP over TLS; 0 is none";
     TlsPreferServerCiphers "tls-prefer-server-ciphers", Kind::Bool, "no", Anytime,
-        "Choose suites in the server's order and not in the client's";
-    TlsProtocols "tls-protocols", Kind::Text, "", Anytime, "TLSv1.2, TLSv1.3 or both, with a space; empty is both";
+        "Choose cipher suites in the server's order, not in the client's";
+    TlsProtocols "tls-protocols", Kind::Text, "", Anytime,
+        "TLSv1.2, TLSv1.3, or both with a space between them; empty is both";
     TlsReplication "tls-replication", Kind::Bool, "no", Anytime, "TLS to replicas", no effect: NO_REPLICAS;
     TlsSessionCacheSize "tls-session-cache-size", Kind::Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
@@ -424,13 +431,13 @@ options! {
         "Seconds for which a TLS session is kept";
     TlsSessionCaching "tls-session-caching", Kind::Bool, "yes", Anytime, "Keep TLS sessions for resumption";
     TrackingTableMaxKeys "tracking-table-max-keys", Kind::Integer(0, LONG), "1000000", Anytime,
-        "Keys that are remembered for clients' caches; 0 is no limit";
+        "Most keys that client tracking remembers; 0 is no limit";
     UnixSocket "unixsocket", Kind::Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
     UnixSocketPerm "unixsocketperm", Kind::Octal(0, 0o777), "0", Startup,
         "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
-    UseExitOnPanic "use-exit-on-panic", Kind::Bool, "no", Anytime, "Exit in place of an abort", no effect: FOR_TESTS;
+    UseExitOnPanic "use-exit-on-panic", Kind::Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
     WatchdogPeriod "watchdog-period", Kind::Integer(0, INT), "100", Anytime,
-        "Milliseconds after which a worker in one turn is reported with its stack, in the log and by doctor; 0 is never";
+        "Milliseconds after which a worker that is still in one turn is reported with its stack, in the log and by DIAG DOCTOR; 0 is never";
     Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
     ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Kind::Integer(0, LONG), "128", Anytime,
         "Members up to which a sorted set is stored packed";

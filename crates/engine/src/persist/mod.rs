@@ -198,7 +198,7 @@ impl Persist {
             bytes => bytes,
         }
     }
-    /// Bytes that a snapshot keeps beside the data.
+    /// Bytes that a snapshot keeps besides the data.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.running.as_ref().and_then(|r| r.load.as_ref()).map_or(0, |load| load.bytes() as u64)

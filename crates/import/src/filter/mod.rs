@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 pub const GLOBS_MAX: usize = 10_000;
 /// Largest file of exclusions in bytes.
 pub const EXCLUDE_FILE_BYTES_MAX: u64 = 4 << 20;
-/// File types beside ripgrep's: name and globs.
+/// File types besides ripgrep's: name and globs.
 pub const TYPES: [(&str, &[&str]); 4] = [
     ("mail", &["*.eml", "*.emlx", "*.mbox", "*.mbx"]),
     ("archive", &["*.zip", "*.jar", "*.tar", "*.tgz", "*.gz", "*.txz", "*.xz", "*.tzst", "*.zst"]),

@@ -50,7 +50,7 @@ pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
     }
 }
 
-/// Skips a module's data beside the keys: its ID, the time of loading, and its value. Returns the ID.
+/// Skips a module's data besides the keys: its ID, the time of loading, and its value. Returns the ID.
 pub(crate) fn skip_aux(source: &mut impl Source) -> Result<ModuleId> {
     let id = ModuleId(p::length(source)?);
     if p::length(source)? != UNSIGNED {

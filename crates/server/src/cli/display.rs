@@ -113,7 +113,7 @@ impl Progress for Display {
         let (bytes, memory, seconds) = (ByteSize(bytes), ByteSize(memory_bytes), time.as_secs_f64());
         let line = format!(
             "forecast: {containers} containers, {documents} documents ({bytes}) to read, {removed} to remove, \
-             {memory} of memory beside the program's own, {seconds:.1} s"
+             {memory} of memory besides the program's own, {seconds:.1} s"
         );
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{line}")),
