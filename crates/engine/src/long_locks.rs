@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_busy_script_is_woken_and_told() {
+    fn a_session_that_waits_for_a_busy_script_is_woken_with_an_error() {
         let long_locks = long_locks();
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();

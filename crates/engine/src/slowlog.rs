@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_kept_entries_are_bounded() {
         let long = "x".repeat(200);
         assert_eq!(kept(&["SET", "k", &long])[2], format!("{}... (72 more bytes)", "x".repeat(128)));
         let many: Vec<&str> = std::iter::repeat_n("k", 40).collect();

@@ -2,7 +2,7 @@
 //! until the turn ends.
 
 use crate::TABLE;
-use crate::session::{CAUSES, ParkReason};
+use crate::session::{PARK_REASONS, ParkReason};
 use crate::timing::{Event, Events, Histogram, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -116,11 +116,11 @@ pub(crate) struct Stats {
     /// The option `latency-tracking`.
     tracks: AtomicBool,
     pub(crate) histograms: Histograms,
-    /// Waiting times of commands for a helper thread, and for other causes. Only commands that waited are counted.
+    /// Waiting times of commands for a helper thread, and for other park_reasons. Only commands that waited are counted.
     pub(crate) queued: Histograms,
     pub(crate) parked: Histograms,
     /// For each cause: the number of parked commands, and their microseconds.
-    causes: Counters,
+    park_reasons: Counters,
     /// Times until a full socket accepted the rest of the output.
     pub(crate) flushing: Histogram,
     pub(crate) events: Events,
@@ -143,7 +143,7 @@ impl Stats {
             histograms: Histograms::new(ids.names.len(), workers),
             queued: Histograms::new(ids.names.len(), 1),
             parked: Histograms::new(ids.names.len(), 1),
-            causes: Counters::new(2 * CAUSES, 1),
+            park_reasons: Counters::new(2 * PARK_REASONS, 1),
             flushing: Histogram::default(),
             events: Events::default(),
             tracks: true.into(),
@@ -177,12 +177,12 @@ impl Stats {
     }
     /// Counts a command that was parked.
     pub(crate) fn record_park_reason(&self, reason: ParkReason, us: u64) {
-        self.causes.add(0, 2 * reason as usize, 1);
-        self.causes.add(0, 2 * reason as usize + 1, us);
+        self.park_reasons.add(0, 2 * reason as usize, 1);
+        self.park_reasons.add(0, 2 * reason as usize + 1, us);
     }
     /// For each cause: the number of parked commands, and their microseconds.
-    pub(crate) fn causes(&self) -> [(ParkReason, [u64; 2]); CAUSES] {
-        ParkReason::ALL.map(|reason| (reason, [0, 1].map(|i| self.causes.get(2 * reason as usize + i))))
+    pub(crate) fn park_reasons(&self) -> [(ParkReason, [u64; 2]); PARK_REASONS] {
+        ParkReason::ALL.map(|reason| (reason, [0, 1].map(|i| self.park_reasons.get(2 * reason as usize + i))))
     }
     /// Sets `latency-tracking`. Recorded values stay.
     pub(crate) fn set_tracking(&self, tracks: bool) {
@@ -226,7 +226,7 @@ impl Stats {
     pub(crate) fn reset(&self) {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
-        (0..2 * CAUSES).for_each(|i| self.causes.reset(i));
+        (0..2 * PARK_REASONS).for_each(|i| self.park_reasons.reset(i));
         self.errors.lock().clear();
         [&self.histograms, &self.queued, &self.parked].into_iter().for_each(Histograms::reset);
         self.flushing.reset();

@@ -135,7 +135,7 @@ impl SessionClient {
         self.text.borrow_mut().set(0);
         let mut events = self.events.borrow_mut();
         let next = self.http_end.take(|replies| events.next(replies));
-        self.count(&mut events);
+        self.subtract_ended_replies(&mut events);
         match next {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
             Ok(None) if self.http_end.has_session_ended() => Poll::Ready(Err(Gone)),
@@ -157,7 +157,7 @@ impl SessionClient {
                 return Poll::Ready(Ok(Chain::new()));
             }
             let part = self.http_end.take(|replies| events.take(replies, bytes_max));
-            self.count(&mut events);
+            self.subtract_ended_replies(&mut events);
             match part {
                 Ok(part) if !part.is_empty() => Poll::Ready(Ok(part)),
                 Ok(_) if !self.http_end.has_session_ended() => Poll::Pending,
@@ -211,7 +211,7 @@ impl SessionClient {
             }
         })
     }
-    /// Reads a whole reply into memory. For short replies.
+    /// Reads a whole reply into memory, for replies that a route must have whole before it answers.
     ///
     /// # Errors
     /// The problem for an error reply, the problem for [`Gone`], and 507 for a reply over [`VALUE_BYTES_MAX`].
@@ -271,7 +271,7 @@ impl SessionClient {
             loop {
                 let mut events = self.events.borrow_mut();
                 let ended = self.http_end.take(|replies| events.end_text(replies));
-                self.count(&mut events);
+                self.subtract_ended_replies(&mut events);
                 match ended {
                     Ok(true) if events.is_between() => return Poll::Ready(Ok(())),
                     Ok(true) => {}
@@ -335,7 +335,7 @@ impl SessionClient {
         self.skip_unread_replies().await?;
         let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
-            self.login(credentials, version).await?;
+            self.authenticate(credentials, version).await?;
         }
         if self.db.get() != db {
             self.command(&[b"SELECT", db.to_string().as_bytes()]);
@@ -360,7 +360,7 @@ impl SessionClient {
             _ => look(DEFAULT_USER),
         }
     }
-    async fn login(&self, credentials: Option<Credentials>, version: u64) -> Result<(), Problem> {
+    async fn authenticate(&self, credentials: Option<Credentials>, version: u64) -> Result<(), Problem> {
         let was = self.identity.replace(None);
         if was.is_some() {
             self.command(&[b"RESET"]);
@@ -376,7 +376,7 @@ impl SessionClient {
         Ok(())
     }
     /// Subtracts the replies that were read to their end from the unread replies.
-    fn count(&self, events: &mut Events) {
+    fn subtract_ended_replies(&self, events: &mut Events) {
         self.unread_replies.set(self.unread_replies.get().saturating_sub(events.take_ended()));
     }
 }

@@ -104,9 +104,12 @@ impl Fields {
     }
 }
 
-/// Appends the length of `part`, and `part`.
+/// Appends the length of `part` as four bytes, and `part`.
+///
+/// # Panics
+/// When `part` has 4 GiB or more. Documents are bounded far below.
 pub(crate) fn put(bytes: &mut Vec<u8>, part: &[u8]) {
-    bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(&u32::try_from(part.len()).expect("parts are shorter than 4 GiB").to_le_bytes());
     bytes.extend_from_slice(part);
 }
 

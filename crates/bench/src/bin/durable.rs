@@ -325,8 +325,8 @@ fn cpu_s(server: &Server) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
     // The program's name, which may contain spaces, ends at the last bracket. User and system time are the
     // 12th and 13th field after that bracket.
-    let behind = text.rsplit_once(')').ok_or("stat has a name")?.1;
-    let ticks: Vec<f64> = behind.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();
+    let after_name = text.rsplit_once(')').ok_or("/proc/PID/stat has no name in brackets")?.1;
+    let ticks: Vec<f64> = after_name.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();
     Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
 }
 

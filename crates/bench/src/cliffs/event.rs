@@ -80,7 +80,7 @@ impl EventClient {
         for _ in 0..STEPS_MAX {
             let head = self.call(&words)?;
             let text = String::from_utf8_lossy(&head);
-            words[cursor] = text.lines().nth(2).ok_or("a scan's reply has a cursor")?.to_string();
+            words[cursor] = text.lines().nth(2).ok_or("the reply to a scan has no cursor")?.to_string();
             if words[cursor] == "0" {
                 return Ok(());
             }
@@ -95,7 +95,7 @@ impl EventClient {
             let head = self.call(&["DBSIZE"])?;
             let text = String::from_utf8_lossy(&head);
             let number = text.lines().next().and_then(|l| l.strip_prefix(':')?.parse::<u64>().ok());
-            size = number.ok_or("DBSIZE is a number")?;
+            size = number.ok_or("the reply to DBSIZE is not a number")?;
             if size <= keys {
                 return Ok(());
             }

@@ -252,7 +252,7 @@ fn commands_and_keys_are_checked() {
 }
 
 #[test]
-fn what_is_described_makes_the_same_user_again() {
+fn a_described_user_can_be_created_again() {
     const RULES: [&str; 20] = [
         "+@read",
         "-@read",

@@ -114,7 +114,7 @@ fn files_are_bounded_in_number_and_patterns_name_several() {
 }
 
 #[test]
-fn what_has_no_effect_is_taken_and_noted_once() {
+fn options_without_effect_are_accepted_and_noted_once() {
     let config = load(
         "daemonize no\nio-threads 4\nsave 900 1\nsave 60 1000\nport 1\nalways-show-logo no\nloadmodule /x.so a\n\
          lua-replicate-commands yes\nft.workers 3\nDaemonize yes\nslaveof 10.0.0.1 6379\n",

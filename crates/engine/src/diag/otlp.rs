@@ -96,7 +96,7 @@ impl Engine {
             attribute("db.operation.name", &command),
             attribute("client.address", &entry.addr),
         ];
-        attributes.extend(entry.waits.cause().map(|on| attribute("strand.parked_on", on)));
+        attributes.extend(entry.waits.reason_name().map(|on| attribute("strand.parked_on", on)));
         attributes.extend(entry.waits.holder.as_deref().map(|holder| attribute("strand.held_by", holder)));
         let ns = |us: u64| (us * 1000).to_string();
         let mut spans = vec![json!({

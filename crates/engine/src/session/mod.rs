@@ -31,7 +31,7 @@ pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library}
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use script::replay as replay_script;
 pub(crate) use session_command::{DetachedContext, InFiles, InScripts, Kind, SessionCommand};
-pub(crate) use waits::{CAUSES, ParkReason, Waits};
+pub(crate) use waits::{PARK_REASONS, ParkReason, Waits};
 
 use crate::clients::{Client, Snapshot};
 use crate::pubsub::Subscriptions;

@@ -37,7 +37,7 @@ pub(crate) enum ParkReason {
 }
 
 /// Number of reasons in [`ParkReason`].
-pub(crate) const CAUSES: usize = ParkReason::ALL.len();
+pub(crate) const PARK_REASONS: usize = ParkReason::ALL.len();
 
 impl ParkReason {
     /// All reasons, in the order of their numbers.
@@ -92,7 +92,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// The name of what the command waited for, if the command was parked.
-    pub(crate) fn cause(&self) -> Option<&'static str> {
+    pub(crate) fn reason_name(&self) -> Option<&'static str> {
         self.reason.map(ParkReason::name)
     }
     /// The waits of a command that may have been parked until now.
@@ -134,8 +134,8 @@ impl Session {
     pub(super) fn postponed_since_us(&self) -> Option<u64> {
         self.postponed.as_ref().map(|postponed| postponed.since_us)
     }
-    /// Records a wait of a blocked command that ends now. `args`: the command is kept as one that waited for the
-    /// server. A wait for keys is counted but not kept, because the client asked for it.
+    /// Records a wait of a blocked command that ends now. With `args`, the wait is also entered in the
+    /// slow log. A wait for keys is counted only, because the client asked for the wait.
     #[cold]
     pub(super) fn record_block(
         &mut self,

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_second_the_longest_is_kept_and_of_all_the_newest() {
+    fn the_longest_event_of_each_second_and_the_newest_seconds_are_kept() {
         let events = Events::default();
         events.note(Event::Command, 1_000_000, 1);
         assert!(events.of(Event::Command).is_none(), "nothing is long while there is no threshold");

@@ -78,7 +78,7 @@ fn rights_change_for_sessions_that_live() {
 }
 
 #[test]
-fn who_removes_itself_gets_its_answer() {
+fn a_user_that_removes_itself_gets_the_reply() {
     let mut server = Server::new();
     let (mut admin, mut bob) = (server.connect(), server.connect());
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~* &*"), "+OK|");
@@ -173,7 +173,7 @@ fn the_log_tells_what_was_denied() {
 }
 
 #[test]
-fn who_guesses_waits_and_nobody_else_does() {
+fn only_an_address_with_failed_logins_waits() {
     let mut server = Server::with("login-failures-max 3");
     let (mut admin, mut peer) = (server.connect(), server.connect());
     assert_eq!(admin.run(&server, "ACL SETUSER bob on >pw +@all ~*"), "+OK|");
@@ -398,7 +398,7 @@ fn a_search_that_waits_sees_the_keys_of_then() {
 }
 
 #[test]
-fn what_a_pause_held_back_runs_by_the_rights_of_then() {
+fn a_paused_command_runs_by_the_rights_at_its_run() {
     for (change, reply, end) in [
         ("ACL SETUSER bob -set", no_command("set"), None),
         ("ACL SETUSER bob resetkeys ~b", NO_KEY.to_string(), None),
@@ -445,7 +445,7 @@ fn a_long_key_is_checked_beside_the_worker() {
 }
 
 #[test]
-fn what_a_service_keeps_goes_with_the_user() {
+fn the_data_of_a_service_ends_with_its_user() {
     let mut server = Server::new();
     let (mut admin, mut peer) = (server.connect(), server.connect());
     let gone =

@@ -30,7 +30,7 @@ fn key_elsewhere(server: &Server, other: &str) -> String {
 }
 
 #[test]
-fn who_pushes_serves_who_waits_before_anybody_else_sees_it() {
+fn a_push_serves_the_waiter_before_other_clients_see_the_element() {
     let mut server = Server::new();
     let (mut pusher, mut third) = (server.connect(), server.connect());
     for (line, push, pushed, want) in [
@@ -94,7 +94,7 @@ fn first_come_is_first_served_and_nobody_is_woken_for_nothing() {
 }
 
 #[test]
-fn who_needs_more_elements_than_there_are_waits_on_and_lets_others_go_first() {
+fn a_waiter_for_too_many_elements_lets_later_waiters_go_first() {
     let mut server = Server::new();
     let (mut pusher, mut many, mut one) = (server.connect(), server.connect(), server.connect());
     blocks(&mut many, &server, "BLMOVEM k d LEFT RIGHT 0 EXACTLY 3 BULK");
@@ -370,7 +370,7 @@ fn a_move_to_a_shard_that_is_held_comes_by_itself_and_keeps_its_turn() {
 }
 
 #[test]
-fn who_has_gone_or_was_killed_takes_nothing() {
+fn a_waiter_that_left_or_was_killed_takes_no_element() {
     let mut server = Server::new();
     let (mut a, mut gone, mut killed) = (server.connect(), server.connect(), server.connect());
     blocks(&mut gone, &server, "BLPOP k l 0");
@@ -465,7 +465,7 @@ fn a_pause_of_all_commands_stops_no_clock() {
 }
 
 #[test]
-fn what_is_long_is_done_by_who_waits_on_a_helper_thread() {
+fn the_waiter_does_a_long_attempt_itself_on_a_helper_thread() {
     let mut server = Server::new();
     let (mut a, mut waiter) = (server.connect(), server.connect());
     let many = (0..5000).map(|i| i.to_string()).collect::<Vec<_>>().join(" ");

@@ -15,7 +15,7 @@ fn find<'v>(rows: &'v Value, member: &str, value: &str) -> &'v Value {
 }
 
 #[test]
-fn what_a_command_waits_for_is_told_by_phase() {
+fn the_waits_of_a_command_are_reported_by_phase() {
     let mut server = Server::with("slowlog-log-slower-than 500000");
     let (mut peer, mut other) = (server.connect(), server.connect());
     assert_eq!(peer.run(&server, "CLIENT PAUSE 2000 WRITE"), "+OK|");
@@ -200,7 +200,7 @@ fn rules(peer: &mut Peer, server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
+fn figures_of_the_system_become_advice_and_pressure_makes_the_server_act() {
     let mut server = Server::new();
     let mut peer = server.connect();
     let say = |server: &mut Server, figures: &[(&'static str, f64, bool)]| {
@@ -260,7 +260,7 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
 }
 
 #[test]
-fn what_the_server_counts_becomes_advice() {
+fn counters_of_the_server_become_advice() {
     let mut server = Server::with("maxclients 2\nlatency-monitor-threshold 100\nenable-debug-command yes");
     let mut peer = server.connect();
     seconds(&mut server, 2);

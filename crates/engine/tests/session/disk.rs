@@ -334,7 +334,7 @@ fn with_always_a_reply_waits_for_the_disk_and_others_do_not_wait_for_it() {
 }
 
 #[test]
-fn what_the_disk_has_no_room_for_is_written_when_it_has() {
+fn effects_are_written_once_a_full_disk_has_room_again() {
     let disk = Disk::default();
     let mut server = open(&disk, "appendfsync everysec");
     let mut peer = server.connect();
@@ -541,7 +541,7 @@ fn with_everysec_nothing_older_than_two_seconds_is_lost() {
 }
 
 #[test]
-fn what_the_file_takes_long_for_is_told_by_latency() {
+fn slow_writes_and_syncs_are_events_of_latency() {
     let disk = Disk::default();
     let slow = "latency-monitor-threshold 1\nappendfsync ";
     for (fsync, kinds) in

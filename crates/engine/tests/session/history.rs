@@ -29,7 +29,7 @@ pub fn seconds(server: &mut Server, n: u64) {
 }
 
 #[test]
-fn what_happened_is_told_second_by_second() {
+fn the_history_has_a_row_for_each_second() {
     let mut server = Server::new();
     let mut peer = server.connect();
     seconds(&mut server, 1);

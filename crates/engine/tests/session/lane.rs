@@ -156,7 +156,7 @@ fn more_command_names_than_there_are_by_far_are_refused() {
 }
 
 #[test]
-fn what_waits_for_the_disk_runs_on_the_lane_and_is_done_even_for_nobody() {
+fn disk_commands_run_on_the_lane_to_their_end_even_without_a_client() {
     let mut server = Server::new();
     let mut peer = server.connect();
     parked(&server, &mut peer, &command("CONFIG REWRITE"));
@@ -168,7 +168,7 @@ fn what_waits_for_the_disk_runs_on_the_lane_and_is_done_even_for_nobody() {
 }
 
 #[test]
-fn who_leaves_before_the_job_begins_takes_its_arguments_along_or_counts_until_it_does() {
+fn a_client_that_leaves_before_its_job_begins_frees_the_arguments_or_counts_until_the_job_begins() {
     let mut server = Server::with("maxclients 3");
     let (mut watcher, mut reader, mut writer) = (server.connect(), server.connect(), server.connect());
     let large = "x".repeat(100_000);

@@ -46,7 +46,7 @@ fn idle_clients_are_closed_after_timeout() {
 }
 
 #[test]
-fn who_does_not_log_in_in_time_is_closed_whatever_it_sends() {
+fn a_client_without_a_login_is_closed_at_the_login_timeout() {
     for (line, piece) in [("", 1), ("AUTH x\r\n", 1), ("PING\r\n", 6)] {
         let mut server = Server::with("requirepass secret\nlogin-timeout 30");
         let mut peer = server.connect();
@@ -66,7 +66,7 @@ fn who_does_not_log_in_in_time_is_closed_whatever_it_sends() {
 }
 
 #[test]
-fn who_has_logged_in_or_sends_a_long_request_is_waited_for() {
+fn the_login_timeout_spares_logged_in_clients_and_long_requests() {
     let mut server = Server::with("requirepass secret\nlogin-timeout 30");
     let (mut known, mut late) = (server.connect(), server.connect());
     known.session.await_login(server.now);
@@ -108,7 +108,7 @@ fn who_has_logged_in_or_sends_a_long_request_is_waited_for() {
 }
 
 #[test]
-fn little_is_held_for_who_has_not_logged_in() {
+fn little_memory_is_held_for_a_client_before_its_login() {
     let mut server = Server::with("requirepass secret");
     let mut peer = server.connect();
     peer.feed(b"*10\r\n", 99);
@@ -215,7 +215,7 @@ fn output_over_the_soft_limit_for_too_long_closes_the_client() {
 }
 
 #[test]
-fn who_sends_all_before_reading_any_is_served_on() {
+fn a_client_that_sends_all_before_it_reads_is_served() {
     // Here the server stops reading ahead at the query limit.
     let mut server = Server::with("client-query-buffer-limit 1mb\nmaxmemory-clients 100mb");
     let mut peer = server.connect();

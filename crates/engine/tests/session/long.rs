@@ -177,7 +177,7 @@ fn a_long_read_of_many_keys_is_of_one_moment() {
 }
 
 #[test]
-fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() {
+fn an_atomic_long_command_locks_its_shards_and_only_their_users_wait() {
     let mut server = Server::new();
     let (mut peer, mut reader, mut elsewhere, mut counter, mut killed) =
         (server.connect(), server.connect(), server.connect(), server.connect(), server.connect());

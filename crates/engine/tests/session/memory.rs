@@ -116,7 +116,7 @@ fn the_background_goes_on_looking_for_the_only_volatile_key() {
 }
 
 #[test]
-fn what_was_deleted_and_is_not_freed_yet_denies_nothing() {
+fn memory_of_deleted_values_denies_no_command() {
     let mut server = Server::new();
     let mut peer = server.connect();
     let value = "x".repeat(2_000_000);

@@ -143,7 +143,7 @@ fn a_command_behind_more_empty_ones_than_a_turn_takes_is_found() {
 }
 
 #[test]
-fn what_is_dropped_of_a_refused_frame_does_not_count_for_the_next() {
+fn dropped_bytes_of_a_refused_frame_do_not_count_for_the_next_frame() {
     const KB: usize = 1 << 10;
     let mut server = Server::with("client-query-buffer-limit 1mb");
     let mut peer = server.connect_framed();

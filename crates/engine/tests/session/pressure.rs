@@ -220,7 +220,7 @@ fn work_that_waited_for_long_is_refused() {
 }
 
 #[test]
-fn who_makes_memory_grow_fastest_is_slowed_near_its_end() {
+fn the_fastest_growing_clients_are_slowed_when_memory_is_almost_used_up() {
     let mut server = Server::new();
     let (mut fast, mut slow, mut admin) = (server.connect(), server.connect(), server.connect());
     let big = format!("SET k {}", "x".repeat(600_000));

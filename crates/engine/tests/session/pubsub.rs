@@ -85,7 +85,7 @@ fn messages_keep_their_order_however_late_they_are_handed_out() {
 }
 
 #[test]
-fn whoever_is_counted_gets_the_message_and_nobody_else_does() {
+fn exactly_the_counted_subscribers_get_the_message() {
     let mut server = Server::new();
     let mut a = listener(&mut server, "SUBSCRIBE ch");
     let mut b = listener(&mut server, "PSUBSCRIBE c*");
@@ -138,7 +138,7 @@ fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
 }
 
 #[test]
-fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
+fn each_subscriber_gets_all_messages_of_a_pipeline_at_once_and_in_order() {
     const MESSAGES: usize = 30;
     let mut server = Server::new();
     // Make more deliveries than one slice has.
@@ -180,7 +180,7 @@ fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
 }
 
 #[test]
-fn what_a_session_publishes_to_itself_never_stands_inside_a_reply() {
+fn a_message_of_a_session_to_itself_is_never_inside_a_reply() {
     let mut server = Server::new();
     let mut a = server.connect();
     a.run(&server, "HELLO 3");
@@ -216,7 +216,7 @@ fn messages_wait_while_a_reply_is_on_its_way_from_a_helper_thread() {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
+fn a_subscriber_that_does_not_read_is_closed_at_the_limit_of_its_class() {
     let mut server = Server::with("client-output-buffer-limit pubsub 100000 0 0");
     let (mut a, mut p) = (listener(&mut server, "SUBSCRIBE ch"), server.connect());
     a.hold_output = true;

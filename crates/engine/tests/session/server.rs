@@ -359,7 +359,7 @@ fn keysizes_tell_how_large_values_are() {
 }
 
 #[test]
-fn who_asks_to_be_a_replica_is_told_that_there_are_none() {
+fn a_client_that_wants_to_be_a_replica_is_refused() {
     let mut server = Server::new();
     let mut a = server.connect();
     for line in ["PSYNC ? -1", "SYNC", "REPLCONF listening-port 1"] {

@@ -4,7 +4,7 @@ use crate::fixture::{Server, command};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
-fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
+fn slow_commands_are_logged_with_the_newest_first() {
     let mut server = Server::new();
     let mut peer = server.connect();
     server.step_us.store(20_000, Relaxed);
@@ -122,7 +122,7 @@ fn neighbours_in_a_pipeline_share_a_reading_of_the_clock() {
 }
 
 #[test]
-fn what_is_not_tracked_is_not_shown() {
+fn latency_is_not_shown_while_tracking_is_off() {
     let mut server = Server::new();
     let mut peer = server.connect();
     peer.script(&server, &[("GET k", "$-1|"), ("CONFIG SET latency-tracking no", "+OK|")]);
@@ -171,7 +171,7 @@ fn long_events_are_kept_by_their_kind() {
 }
 
 #[test]
-fn phases_stand_behind_what_redis_has() {
+fn phases_follow_the_fields_of_redis() {
     let mut server = Server::with("slowlog-log-slower-than 500000\nlatency-monitor-threshold 100");
     let (mut admin, mut peer) = (server.connect(), server.connect());
     assert_eq!(admin.run(&server, "CLIENT PAUSE 2000 WRITE"), "+OK|");

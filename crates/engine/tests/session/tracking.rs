@@ -66,7 +66,7 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
 }
 
 #[test]
-fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
+fn a_served_waiter_gets_invalidations_in_the_order_of_its_reads() {
     let mut server = Server::new();
     let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
     assert_eq!(a.run(&server, "XREAD BLOCK 0 STREAMS s $"), "");
@@ -81,7 +81,7 @@ fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
 }
 
 #[test]
-fn what_a_script_reads_is_remembered_declared_or_not() {
+fn declared_and_undeclared_reads_of_a_script_are_tracked() {
     let mut server = Server::new();
     let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
     b.run(&server, "MSET k 1 m 1");

@@ -307,7 +307,7 @@ fn a_long_transaction_serves_who_waits_at_its_moment() {
 }
 
 #[test]
-fn who_keeps_copies_hears_of_every_change_after_a_long_transaction() {
+fn a_tracking_client_gets_every_invalidation_of_a_long_transaction() {
     let mut server = Server::new();
     let (mut peer, mut other) = (server.connect(), server.connect());
     let invalidated =
@@ -436,7 +436,7 @@ fn commands_about_the_server_answer_in_their_place() {
 }
 
 #[test]
-fn what_is_queued_counts_as_the_clients_and_is_bounded() {
+fn queued_commands_count_as_client_memory_and_are_bounded() {
     let mut server = Server::with("client-query-buffer-limit 1mb");
     let (mut a, mut b) = (server.connect(), server.connect());
     a.run(&server, "MULTI");

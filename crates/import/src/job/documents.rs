@@ -2,7 +2,7 @@
 //! from its old place, or is removed. [`Job::documents`] is the entry. It also builds the folder's new container.
 
 use super::failed::{self, Mode};
-use super::moves::Moved;
+use super::moves::Departure;
 use super::nested::{self, Nested};
 use super::{Child, ERROR_NOTE, Job, join, record_error, view};
 use crate::cache::texts::{self, Text};
@@ -42,7 +42,7 @@ struct DocumentPlace<'a> {
     new: Entry<'a>,
     nested: Option<&'a nested::Opened>,
     /// A document that was removed or replaced at another place, and that may have moved here.
-    moved: Option<&'a Moved>,
+    moved: Option<&'a Departure>,
 }
 
 impl DocumentPlace<'_> {
@@ -203,7 +203,7 @@ impl Job<'_> {
     fn copy(
         &mut self,
         place: DocumentPlace<'_>,
-        moved: &Moved,
+        moved: &Departure,
         token: &[u8],
         builder: &mut Builder,
     ) -> Result<(), ImportError> {

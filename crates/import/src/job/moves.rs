@@ -39,15 +39,15 @@ pub const MOVES_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of identities of arrivals that a plan notes. Documents beyond this limit are parsed again.
 const ARRIVALS_MAX: usize = 1 << 17;
 /// Bytes counted for a departure in addition to its strings.
-const MOVED_BYTES: usize = 320;
+const NOTE_BYTES: usize = 320;
 /// Maximum number of documents that one run stashes. Documents beyond this limit are parsed again.
-const STASHED_MAX: u32 = (MOVES_BYTES_MAX / MOVED_BYTES) as u32;
+const STASHED_MAX: u32 = (MOVES_BYTES_MAX / NOTE_BYTES) as u32;
 /// The name of the record with the maximum number of stashed documents. No container has this name.
 const STASH_NAME: &[u8] = b"//";
 
 /// A departure: a document that the run removes or replaces at its path.
 #[derive(Clone, Debug)]
-pub(super) struct Moved {
+pub(super) struct Departure {
     /// The place where the server has the document.
     pub(super) place: Place,
     token: Vec<u8>,
@@ -63,10 +63,10 @@ pub(super) struct Moved {
     arrivals: u32,
 }
 
-impl Moved {
+impl Departure {
     /// The memory for this value, without the document's path.
     fn bytes(&self) -> usize {
-        self.token.len() + self.digest.len() + MOVED_BYTES
+        self.token.len() + self.digest.len() + NOTE_BYTES
     }
 
     /// True when the arrival `entry` certainly has the bytes of this document.
@@ -81,7 +81,7 @@ pub(super) struct Moves {
     /// True when departures and arrivals are noted. False when the sink cannot copy.
     is_noting: bool,
     /// The departures, by identity.
-    departures: HashMap<Digest, Moved>,
+    departures: HashMap<Digest, Departure>,
     /// The identities of the departures, by the digest of their paths.
     by_path: HashMap<Digest, Digest>,
     /// The number of arrivals of each identity. Empty after the plan.
@@ -118,7 +118,7 @@ impl Moves {
         self.bytes + self.plan_bytes >= MOVES_BYTES_MAX
     }
 
-    fn add_departure(&mut self, identity: Digest, path: &[u8], mut moved: Moved) {
+    fn add_departure(&mut self, identity: Digest, path: &[u8], mut moved: Departure) {
         if self.is_full() {
             return;
         }
@@ -152,7 +152,7 @@ impl Moves {
         }
         self.departures.retain(|_, moved| moved.arrivals > 0);
         self.by_path.retain(|_, identity| self.departures.contains_key(identity));
-        self.bytes = self.losing.iter().map(|path| path.len() + MOVED_BYTES).sum();
+        self.bytes = self.losing.iter().map(|path| path.len() + NOTE_BYTES).sum();
         for moved in self.departures.values() {
             self.bytes += moved.bytes();
             let Place::Document(path) = &moved.place else { continue };
@@ -163,7 +163,7 @@ impl Moves {
                 if !self.losing.insert(path[..at].to_vec()) {
                     break;
                 }
-                self.bytes += at + MOVED_BYTES;
+                self.bytes += at + NOTE_BYTES;
             }
         }
     }
@@ -211,7 +211,7 @@ impl Job<'_> {
         }
         if let Some((old, (identity, is_certain))) = old {
             if old.get(INNER_NOTE).is_some() && !self.moves.is_full() {
-                self.moves.plan_bytes += path.len() + MOVED_BYTES;
+                self.moves.plan_bytes += path.len() + NOTE_BYTES;
                 self.moves.archives.insert(identity, path.to_vec());
             }
             self.note_departure(path, &old, identity, is_certain, 0);
@@ -232,7 +232,7 @@ impl Job<'_> {
     ) {
         let is_doubtful = [ERROR_NOTE, MAYBE_NOTE].iter().any(|note| entry.get(note).is_some());
         let Some(held) = entry.get(DIGEST_NOTE).filter(|_| !is_doubtful) else { return };
-        let moved = Moved {
+        let moved = Departure {
             place: Place::Document(path.to_vec()),
             token: entry.token.to_vec(),
             digest: held.to_vec(),
@@ -248,7 +248,7 @@ impl Job<'_> {
     /// Notes that the container at `path` is new. It is listed after the plan, if there are departures.
     pub(super) fn note_added(&mut self, path: &[u8], level: Level) {
         if self.moves.is_noting && !self.moves.is_full() {
-            self.moves.plan_bytes += path.len() + MOVED_BYTES;
+            self.moves.plan_bytes += path.len() + NOTE_BYTES;
             self.moves.added.push((path.to_vec(), level));
         }
     }
@@ -339,7 +339,7 @@ impl Job<'_> {
         old: Container<'_>,
         new: Container<'_>,
         path: &[u8],
-    ) -> Result<BTreeMap<Vec<u8>, Moved>, ImportError> {
+    ) -> Result<BTreeMap<Vec<u8>, Departure>, ImportError> {
         let mut found = BTreeMap::new();
         if self.moves.departures.is_empty() {
             return Ok(found);

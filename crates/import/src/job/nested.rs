@@ -7,7 +7,7 @@
 //! mailbox's [`Prefix`] and the digest of the record of its messages. So a mailbox that only grew is read from its
 //! former end on.
 
-use super::moves::Moved;
+use super::moves::Departure;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::container::{Container, Digest, Entry, Kind};
@@ -95,7 +95,7 @@ pub(super) fn counts(note: &[u8]) -> (u64, u64) {
 
 /// True when the document at the new place may be the moved document `moved`. `opened` is the result of opening the
 /// document at the new place as an archive. The document of an archive file is never copied: it has only name and size.
-pub(super) fn matches_move(opened: Option<&Opened>, moved: &Moved) -> bool {
+pub(super) fn matches_move(opened: Option<&Opened>, moved: &Departure) -> bool {
     let archive = opened.filter(|opened| opened.note.is_some());
     moved.is_archive == archive.is_some()
         && archive.is_none_or(|archive| archive.kind.is_none() && archive.error.is_none())

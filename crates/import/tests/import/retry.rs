@@ -93,7 +93,7 @@ fn only_what_failed_is_read_again() {
 }
 
 #[test]
-fn what_failed_in_a_revision_is_read_again() {
+fn failed_documents_of_a_revision_are_read_again() {
     let (fake, tree) = (Fake::start(), tree());
     init(&tree);
     commit(&tree);

@@ -170,7 +170,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     let too_big = || SearchError::refused("ERR The set is too big for a stream: use fewer patterns");
     let machine = set.ends().ok_or_else(too_big)?;
     if machine.nfa.look_set_any().contains_word_unicode() {
-        let text = "ERR Unicode word boundaries are not looked for in streams; use (?-u:\\b)";
+        let text = "ERR Unicode word boundaries are not supported in streams: use (?-u:\\b)";
         return Err(SearchError::refused(text));
     }
     let start = machine.full().and_then(|dfa| dfa.start_state_forward(&Input::new(b"")).ok());

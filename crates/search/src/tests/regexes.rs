@@ -327,7 +327,7 @@ fn wrong_arguments_of_rx_set_and_kin_are_named_in_errors() {
     }
     assert_eq!(line(&w, "RX.MATCH s x"), "[p]", "what was refused changed nothing");
     w.ok(r"RX.SET u ID p '\bx' UNICODE");
-    let refusal = "ERR Unicode word boundaries are not looked for in streams; use (?-u:\\b)";
+    let refusal = "ERR Unicode word boundaries are not supported in streams: use (?-u:\\b)";
     assert_eq!(w.error("RX.STREAM OPEN u"), refusal);
     let many = "x ".repeat(rx::MATCHES_MAX + 1);
     let reply = w.run(&["RX.FINDALL", "s", &many]);

@@ -34,12 +34,15 @@ impl Process {
         command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
-        let (Some(stdin), Some(stdout), Ok(handle)) = (child.stdin.take(), child.stdout.take(), handle)
-        else {
-            child.kill()?;
-            child.wait()?;
-            return Err(io::Error::other("the process of the run has no pidfd or no pipes"));
+        let stdin = child.stdin.take().expect("the command asks for a pipe");
+        let stdout = child.stdout.take().expect("the command asks for a pipe");
+        let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(error.into());
+            }
         };
         std::thread::Builder::new().name("job".to_owned()).stack_size(128 << 10).spawn(move || {
             let code = follow(child, stdout, &name, &service);
@@ -62,6 +65,7 @@ impl Process {
         self.signal(Signal::KILL);
     }
     fn signal(&self, signal: Signal) {
+        // Ignore an error: the process is gone, and its end is reported separately.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }

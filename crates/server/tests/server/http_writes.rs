@@ -143,7 +143,7 @@ fn a_conditional_write_depends_on_the_current_tag() {
 }
 
 #[test]
-fn of_writers_with_equal_tags_only_one_succeeds() {
+fn only_one_of_several_writers_with_equal_tags_succeeds() {
     const WRITERS: u64 = 4;
     const EACH: u64 = 50;
     let site = site(&["--workers", "2"]);

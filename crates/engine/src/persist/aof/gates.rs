@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_when_its_place_is_reached() {
+    fn a_waiting_session_is_woken_at_its_offset() {
         let gates = Gates::new(Box::new(NoOne));
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();

@@ -44,7 +44,7 @@ pub(super) fn phases(engine: &Engine) -> Value {
     });
     let flushing = Spread::of([&stats.flushing].into_iter());
     let commands: Vec<Value> = commands.collect();
-    let causes = stats.causes().into_iter().filter(|(_, [count, _])| *count > 0);
+    let park_reasons = stats.park_reasons().into_iter().filter(|(_, [count, _])| *count > 0);
     let causes = causes.map(|(on, [count, us])| json!({ "on": on.name(), "count": count, "total": us }));
     let parked_on: Vec<Value> = causes.collect();
     json!({ "unit": "us", "commands": commands, "parked_on": parked_on, "flushing": spread(&flushing) })
@@ -82,7 +82,7 @@ fn entry(engine: &Engine, entry: &Entry) -> Value {
         "client_name": entry.name,
         "queued_us": entry.waits.queued_us,
         "parked_us": entry.waits.parked_us,
-        "parked_on": entry.waits.cause(),
+        "parked_on": entry.waits.reason_name(),
         "held_by": entry.waits.holder.as_deref(),
         "executing_us": entry.took_us,
         "flushing_us": entry.flushing_us.load(Relaxed),

@@ -98,7 +98,7 @@ fn write_phases(entry: &Entry, reply: &mut Reply<'_>) {
         reply.bulk(name.as_bytes());
         reply.int(us as i64);
     }
-    for (name, text) in [("parked-on", waits.cause()), ("held-by", waits.holder.as_deref())] {
+    for (name, text) in [("parked-on", waits.reason_name()), ("held-by", waits.holder.as_deref())] {
         reply.bulk(name.as_bytes());
         match text {
             Some(text) => reply.bulk(text.as_bytes()),
