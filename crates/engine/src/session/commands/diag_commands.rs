@@ -45,8 +45,9 @@ pub(super) fn phases(engine: &Engine) -> Value {
     let flushing = Spread::of([&stats.flushing].into_iter());
     let commands: Vec<Value> = commands.collect();
     let park_reasons = stats.park_reasons().into_iter().filter(|(_, [count, _])| *count > 0);
-    let causes = causes.map(|(on, [count, us])| json!({ "on": on.name(), "count": count, "total": us }));
-    let parked_on: Vec<Value> = causes.collect();
+    let park_reasons =
+        park_reasons.map(|(on, [count, us])| json!({ "on": on.name(), "count": count, "total": us }));
+    let parked_on: Vec<Value> = park_reasons.collect();
     json!({ "unit": "us", "commands": commands, "parked_on": parked_on, "flushing": spread(&flushing) })
 }
 
