@@ -135,7 +135,7 @@ options! {
         "Milliseconds after which a script may be stopped";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
-        "Replies that may wait for a client, by class: hard limit in bytes, soft limit in bytes, seconds over the soft limit; 0 is no limit";
+        "Waiting replies of a client, by class: hard limit in bytes, soft limit in bytes, seconds over the soft limit; 0 is no limit";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory(MB, LONG), "1gb", Anytime,
         "Most bytes of requests that the server holds for one client";
     ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", Kind::Bool, "yes", Anytime,
@@ -261,7 +261,7 @@ options! {
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further logins wait (up to 5 seconds; one failure is forgotten each second); 0: never";
     LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
-        "Seconds that a client has to log in (if a login is needed) and to send the head of its first request (over HTTP: of each); 0 is no limit";
+        "Seconds to log in (if a login is needed) and to send the head of the first request (over HTTP: of each request); 0 is no limit";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
     MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
