@@ -2,8 +2,8 @@
 //!
 //! A range of members is meant for a sorted set whose members have one score. If the scores differ, the members are not
 //! in order, and Redis calls the result unspecified. A listpack of redis-server compares member after member, so its
-//! result is well defined, and is also the result here. A skip list of redis-server begins at a random
-//! level, so the result of one command differs from server to server. The effects of such a command name ranks instead
+//! result is well defined, and is also the result here. A skip list of redis-server begins at a random level, so the
+//! result of one command differs from server to server. The effects of a command on different scores name ranks instead
 //! ([`Bounds::rank_words`]), so a replica removes the members that Strand has removed.
 
 use crate::families::list::range as between;

@@ -291,21 +291,22 @@ fn remove(call: &mut Call<'_, '_>, by: RangeBy) {
         Ok(bounds) => bounds,
         Err(text) => return call.reply.error(&text),
     };
-    let mut effect = None;
+    let (is_recorded, mut effect) = (call.is_recorded(), None);
     let removed = visit_existing(call, |zset: &mut ZSetValue, pauses| {
         let ranks = bounds.ranks(zset, false);
         let removed = ranks.len();
-        effect = removal_by_rank(&bounds, zset, &ranks);
+        if is_recorded && removed > 0 {
+            effect = removal_by_rank(&bounds, zset, &ranks);
+        }
         pauses.pieces_back(ranks, |piece| zset.remove_range(piece));
         (removed as i64, Changed::from(removed > 0))
     });
     match removed {
         Ok(removed) => {
-            let removed = removed.unwrap_or(0);
-            if let (Some(effect), true) = (effect, removed > 0 && call.is_recorded()) {
+            if let Some(effect) = effect {
                 effect.record(&mut call.txn.db(call.db), call.keys[0].bytes);
             }
-            call.reply.int(removed);
+            call.reply.int(removed.unwrap_or(0));
         }
         Err(text) => call.reply.error(&text),
     }

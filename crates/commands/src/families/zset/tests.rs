@@ -105,7 +105,7 @@ fn ranges_of_members_that_are_not_in_order() {
     }
 }
 
-/// The journal names ranks, because redis-server searches a skip list of such members at random.
+/// The journal names ranks, because redis-server begins at a random level of a skip list.
 #[test]
 fn the_effect_of_a_range_of_members_that_are_not_in_order_names_ranks() {
     let long = "l".repeat(70);
