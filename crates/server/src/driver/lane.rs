@@ -7,7 +7,8 @@
 //! HGETALL or a flush does not wait behind them, and the many searches of one owner do not delay another's
 //! (`super::fair`). Hard jobs (a pattern on a text where its automaton does not help) have a queue and threads of
 //! their own, at the lowest priority. These threads hold no shard, so a worker on the same core preempts them at
-//! once. [`Reclaimer`] is one more thread, which only frees large things.
+//! once. They start with the first hard jobs: on a busy machine, a process with a waiting thread of the lowest
+//! priority takes long to end (see `super::priority`). [`Reclaimer`] is one more thread, which only frees large things.
 //!
 //! Helper threads have the priority of workers, and yield the processor between slices (a job's `yield_now`). On a
 //! kernel with a 4 ms tick only these yields keep a worker on the same core from waiting for the end of a time
@@ -42,8 +43,8 @@ pub fn lane_threads(workers: usize) -> usize {
     workers.clamp(LANE_THREADS_MIN, LANE_THREADS_MAX)
 }
 
-/// Number of helper threads for hard jobs.
-const HARD_THREADS: usize = 2;
+/// Maximum number of helper threads for hard jobs.
+const HARD_THREADS_MAX: usize = 2;
 
 /// Number of helper threads that take no heavy jobs.
 const LIGHT_THREADS: usize = 2;
@@ -62,6 +63,8 @@ struct Jobs {
     light: VecDeque<Ticket>,
     heavy: FairQueue<Ticket>,
     hard: FairQueue<Ticket>,
+    /// Number of threads that run hard jobs.
+    hard_threads: usize,
     /// True when all handles to the threads are dropped.
     closed: bool,
 }
@@ -71,6 +74,7 @@ struct Queue {
     changed: Condvar,
     hard_arrived: Condvar,
     heavy_max: usize,
+    clock: Clock,
 }
 
 impl Queue {
@@ -110,16 +114,16 @@ impl Queue {
             }
         }
     }
-    fn push(&self, ticket: Ticket) {
+    fn push(self: &Arc<Queue>, ticket: Ticket) {
         let (user, address) = ticket.job.owner();
         let owner = Owner { user, address: address.into() };
         let mut jobs = self.jobs.lock();
         let arrived = match () {
-            () if ticket.job.is_hard() => {
+            () if ticket.job.is_hard() && self.has_hard_thread(&mut jobs) => {
                 jobs.hard.push(owner, ticket);
                 &self.hard_arrived
             }
-            () if ticket.job.is_heavy() => {
+            () if ticket.job.is_heavy() || ticket.job.is_hard() => {
                 jobs.heavy.push(owner, ticket);
                 &self.changed
             }
@@ -130,6 +134,22 @@ impl Queue {
         };
         drop(jobs);
         arrived.notify_one();
+    }
+    /// Starts one more thread for hard jobs, up to the maximum. False when the system has given no thread so far.
+    fn has_hard_thread(self: &Arc<Queue>, jobs: &mut Jobs) -> bool {
+        if jobs.hard_threads < HARD_THREADS_MAX {
+            let queue = self.clone();
+            let thread = thread::Builder::new().name(format!("hard-{}", jobs.hard_threads));
+            let started = thread.spawn(move || {
+                priority::set_lowest();
+                while let Some((owner, ticket)) = queue.take_hard() {
+                    serve(&queue, ticket);
+                    queue.finish_hard(&owner);
+                }
+            });
+            jobs.hard_threads += usize::from(started.is_ok());
+        }
+        jobs.hard_threads > 0
     }
     fn finish_heavy(&self, owner: &Owner) {
         self.jobs.lock().heavy.finish(owner);
@@ -165,27 +185,17 @@ impl LanePool {
     /// When the system gives no thread.
     pub fn start(heavy_max: usize, clock: Clock) -> io::Result<LanePool> {
         let (changed, hard_arrived) = (Condvar::new(), Condvar::new());
-        let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_arrived, heavy_max });
+        let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_arrived, heavy_max, clock });
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
         for i in 0..heavy_max + RESERVED_SLOTS + LIGHT_THREADS {
             let queue = queue.clone();
             let thread = thread::Builder::new().name(format!("lane-{i}")).stack_size(STACK_BYTES);
             thread.spawn(move || {
                 while let Some((ticket, heavy)) = queue.take() {
-                    serve(&queue, ticket, clock);
+                    serve(&queue, ticket);
                     if let Some(owner) = heavy {
                         queue.finish_heavy(&owner);
                     }
-                }
-            })?;
-        }
-        for i in 0..HARD_THREADS {
-            let queue = queue.clone();
-            thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
-                priority::set_lowest();
-                while let Some((owner, ticket)) = queue.take_hard() {
-                    serve(&queue, ticket, clock);
-                    queue.finish_hard(&owner);
                 }
             })?;
         }
@@ -197,9 +207,9 @@ impl LanePool {
     }
 }
 
-fn serve(queue: &Queue, Ticket { job, wake }: Ticket, clock: Clock) {
+fn serve(queue: &Arc<Queue>, Ticket { job, wake }: Ticket) {
     let name = job.name();
-    let result = catch_unwind(AssertUnwindSafe(|| job.try_run(clock.now(), &thread::yield_now)));
+    let result = catch_unwind(AssertUnwindSafe(|| job.try_run(queue.clock.now(), &thread::yield_now)));
     let done = match result {
         Ok(Ok(done)) => done,
         Ok(Err(job)) => return queue.push(Ticket { job, wake }),

@@ -89,7 +89,6 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
         set_option(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
-    symbols::start();
     start(config, config_file, listeners, Arc::new(tls), level, clients)
 }
 

@@ -5,6 +5,11 @@
 //! on each core, `GET /v1/bundle` took 59 s (debug build, `sh -c 'while :; do :; done'` six times on two cores). A
 //! bundle is wanted most on a busy machine. So on such a machine, work that somebody waits for takes the usual
 //! priority. The workers there share their cores with other programs anyway.
+//!
+//! A thread gets the lowest priority only when there is work for it, because a killed process ends only after each
+//! of its threads got the processor once more. With three programs that never sleep on two cores, the end of a killed
+//! server took 175 ms while three of its threads waited at nice 19, 37 ms without them, and 12 ms with no thread above
+//! nice 0 (`kill -9` and `wait` of 60 servers, debug build).
 
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
