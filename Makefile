@@ -18,12 +18,12 @@ run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import example
 
 test: setup-compiler ## all checks: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	@$(MAKE) --no-print-directory --jobs=2 setup built
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target suites
 
-# The tests of the workspace, and the tests that run beside real clients and servers. Three suites run at a time, because a suite
+# The tests of the workspace, and the tests that run beside real clients and servers. Four suites run at a time, because a suite
 # waits for its processes more than it computes. The longest suites come first. Each suite is also a target of its own, for
 # example `make test-sources`, once target/debug/strand is built.
-SUITES = test-workspace test-real-clients test-sources test-clients test-sinks test-console test-jobs test-bindings test-cli
+SUITES = test-workspace test-real-clients test-sources test-clients test-sinks test-console test-cli test-jobs test-bindings
 .PHONY: suites $(SUITES)
 suites: $(SUITES)
 
@@ -36,7 +36,7 @@ test-cli:
 test-console:
 	@node tests/console/console.mjs $(STRAND)
 test-real-clients:
-	@CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py $(STRAND)
+	@CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py $(STRAND) --strand-alone
 test-sources:
 	@$(VENV_PYTHON) tests/sources.py $(STRAND)
 test-sinks:
@@ -113,9 +113,10 @@ sequences: binary ## send COMMANDS (1 M) random commands to Strand and redis-ser
 simulation: ## run SEEDS (10,000) seeds of simulated clients, clock and scheduling; print the command that repeats a seed that fails
 	STRAND_SEEDS=$${SEEDS:-10000} $(CARGO) test --profile quick --workspace --test session -- simulation::every --nocapture
 
-kills: ## kill a server under load 200 times, and let the power of a disk in memory fail 20,000 times
+kills: ## kill a server under load 200 times, let the power of a disk in memory fail 20,000 times, check histories of 10 s each
 	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills --nocapture
 	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk --nocapture
+	STRAND_STRESS_MS=10000 $(CARGO) test --workspace --test server -- linearizable
 
 hostile: binary ## send every command with every hostile shape of its arguments to the release build (make test sends a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets

@@ -1,5 +1,7 @@
 """What the Python tests share: free ports, and servers as processes of their own."""
+import contextlib
 import http.server
+import random
 import signal
 import socket
 import subprocess
@@ -12,11 +14,19 @@ TRIES_MAX, TRY_S = 800, 0.025
 END_S = 20
 
 
+# Linux gives ports above these to who asks for any port. So no other test's connection or server takes a port between
+# free_port's look and the start of the server there.
+PORTS = range(16_000, 32_000)
+
+
 def free_port():
-    """A port of 127.0.0.1 that is free now. Another program may take it before it is used."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of 127.0.0.1 that is free now, by random."""
+    for port in random.sample(PORTS, TRIES_MAX):
+        with socket.socket() as s:
+            with contextlib.suppress(OSError):
+                s.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError(f"none of {TRIES_MAX} ports is free")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

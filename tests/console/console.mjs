@@ -18,8 +18,11 @@ const failures = [], firstPaints = [];
 let checks = 0;
 const check = (ok, what) => { checks += 1; if (!ok) { failures.push(what); console.error(`FAILED ${what}`); } };
 
+/** A free port by random, below the ports that Linux gives to who asks for any port: no other test takes it meanwhile. */
 const freePort = () => new Promise((done) => {
-  const s = net.createServer().listen(0, "127.0.0.1", () => { const { port } = s.address(); s.close(() => done(port)); });
+  const port = 16_000 + Math.floor(Math.random() * 16_000);
+  const s = net.createServer().listen(port, "127.0.0.1", () => s.close(() => done(port)));
+  s.on("error", () => done(freePort()));
 });
 
 /** Runs commands over HTTP; the results. */
@@ -214,8 +217,13 @@ async function works(browser, { base, port }) {
   check(marked.includes("invoices") && marked.includes("invoice"), `found words are marked: ${marked}`);
   await page.selectOption("select", "values");
   await page.fill("input[type=search]", "ticket-[0-9]{4}");
-  await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector(".hit mark")?.textContent === "ticket-1234");
+  // On a busy machine the page may give up marking, as for the pattern below. Then a person searches again.
+  const isMarked = async () => {
+    await page.keyboard.press("Enter");
+    const mark = page.locator(".hit mark").first();
+    return (await mark.textContent({ timeout: 2000 }).catch(() => null)) === "ticket-1234";
+  };
+  check(await becomes(isMarked, true), "the found text is marked");
   // A pattern that a backtracking engine never finishes: the server is linear, and the page gives up marking.
   await page.fill("input[type=search]", "(a+)+$|(a|a)*b|!");
   await page.keyboard.press("Enter");

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::compare::Policy;
 use crate::process::Server;
 use crate::quoting;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use strand_wire::client::{Value, encode_command};
@@ -15,11 +15,19 @@ const EXPIRY_CHECKS_MAX: usize = 1_000;
 /// Pause between two of these checks.
 const EXPIRY_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
+/// Maximum number of requests that [`Delivery::Pipelined`] sends before it reads the replies.
+pub const PIPELINE_MAX: usize = 16;
+/// Requests of one write have at most this many bytes, except a single larger request. They fit into the socket's
+/// buffers, so a server whose replies nobody reads yet cannot block the write.
+const WRITE_BYTES_MAX: usize = 32 << 10;
+
 /// How a request is written to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Each request is sent by one write.
+    /// Each request is sent by one write, after the reply to the request before it.
     Whole,
+    /// Up to [`PIPELINE_MAX`] requests are sent by one write.
+    Pipelined,
     /// Each byte is sent by a write of its own.
     Bytewise,
 }
@@ -62,23 +70,57 @@ impl Pair {
     /// # Errors
     /// When a server closes the connection.
     pub fn compare(&mut self, args: &[Vec<u8>], policy: Policy) -> io::Result<Option<Difference>> {
-        let context = |e: io::Error, who: &str| {
+        Ok(self.compare_in_one_write(&[(args, policy)])?.pop())
+    }
+
+    /// Sends `commands` to both servers as the delivery says. Returns the first difference in the replies.
+    ///
+    /// # Errors
+    /// When a server closes the connection.
+    pub fn first_difference(&mut self, commands: &[&[Vec<u8>]]) -> io::Result<Option<Difference>> {
+        let length_max = if self.delivery == Delivery::Pipelined { PIPELINE_MAX } else { 1 };
+        let mut left = commands;
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |args: &&&[Vec<u8>]| {
+                bytes += args.iter().map(Vec::len).sum::<usize>();
+                bytes <= WRITE_BYTES_MAX
+            };
+            let length = left.iter().take(length_max).take_while(fits).count().max(1);
+            let (now, later) = left.split_at(length);
+            let now: Vec<_> = now.iter().map(|args| (*args, Policy::of(args))).collect();
+            let mut found = self.compare_in_one_write(&now)?;
+            if !found.is_empty() {
+                return Ok(Some(found.swap_remove(0)));
+            }
+            left = later;
+        }
+        Ok(None)
+    }
+
+    /// Sends all `commands` to both servers by one write, then reads the replies. Returns all differences.
+    fn compare_in_one_write(&mut self, commands: &[(&[Vec<u8>], Policy)]) -> io::Result<Vec<Difference>> {
+        let named = |e: io::Error, who: &str, args: &[Vec<u8>]| {
             io::Error::new(e.kind(), format!("{who} at `{}`: {e}", quoting::join(args)))
         };
-        let mut request = Vec::new();
-        encode_command(&mut request, args);
-        if self.delivery == Delivery::Bytewise {
-            self.ours.send_bytewise(&request).map_err(|e| context(e, "strand"))?;
-        } else {
-            self.ours.send(args).map_err(|e| context(e, "strand"))?;
+        let first = commands.first().map_or(&[][..], |(args, _)| args);
+        let mut requests = Vec::new();
+        commands.iter().for_each(|(args, _)| encode_command(&mut requests, args));
+        let sent = match self.delivery {
+            Delivery::Bytewise => self.ours.send_bytewise(&requests),
+            Delivery::Whole | Delivery::Pipelined => self.ours.stream().write_all(&requests),
+        };
+        sent.map_err(|e| named(e, "strand", first))?;
+        self.theirs.stream().write_all(&requests).map_err(|e| named(e, "redis-server", first))?;
+        let mut found = Vec::new();
+        for (args, policy) in commands {
+            let ours = self.ours.reply().map_err(|e| named(e, "strand", args))?;
+            let theirs = self.theirs.reply().map_err(|e| named(e, "redis-server", args))?;
+            if !policy.accepts(&ours, &theirs) {
+                found.push(Difference { command: quoting::join(args), ours, theirs });
+            }
         }
-        self.theirs.send(args).map_err(|e| context(e, "redis-server"))?;
-        let ours = self.ours.reply().map_err(|e| context(e, "strand"))?;
-        let theirs = self.theirs.reply().map_err(|e| context(e, "redis-server"))?;
-        if policy.accepts(&ours, &theirs) {
-            return Ok(None);
-        }
-        Ok(Some(Difference { command: quoting::join(args), ours, theirs }))
+        Ok(found)
     }
 
     /// Both servers count an expired key until a sweep removes it, and a busy machine delays the sweep. Waits for
@@ -112,7 +154,7 @@ impl Pair {
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
                 // In these commands, `$` stands for the key.
-                for question in [
+                let questions = [
                     &["TYPE", "$"][..],
                     &["OBJECT", "ENCODING", "$"],
                     &["GET", "$"],
@@ -122,11 +164,15 @@ impl Pair {
                     &["ZRANGE", "$", "0", "-1", "WITHSCORES"],
                     &["XINFO", "STREAM", "$", "FULL", "COUNT", "0"],
                     &["PEXPIRETIME", "$"],
-                ] {
+                ];
+                let questions = questions.map(|question| {
                     let mut args = words(question);
                     args.iter_mut().filter(|arg| *arg == b"$").for_each(|arg| arg.clone_from(&key));
-                    out.extend(self.compare(&args, Policy::of(&args))?);
-                }
+                    args
+                });
+                // In one write: a sequence of commands leaves many keys.
+                let questions: Vec<_> = questions.iter().map(|args| (&args[..], Policy::of(args))).collect();
+                out.extend(self.compare_in_one_write(&questions)?);
             }
         }
         out.extend(self.compare(&words(&["SELECT", "0"]), Policy::Exact)?);

@@ -1,8 +1,9 @@
 //! Hostile variants of every command: long, many, repeated and nested arguments, from the argument trees of the
 //! command table.
 //!
-//! [`shapes`] returns the [`Shape`]s of one command. A test sends them to a server that holds the [`KEYS`] and
-//! measures the cost of each. Attacks with several requests or with HTTP bodies have their own tests.
+//! [`shapes`] returns the [`Shape`]s of one command, and [`some_shapes`] makes only a part of them. A test sends
+//! them to a server that holds the [`KEYS`] and measures the cost of each. Attacks with several requests or with HTTP
+//! bodies have their own tests.
 
 use strand_commands::spec::{Arg, CommandSpec};
 
@@ -116,8 +117,18 @@ enum Mutation<'t> {
     Many(usize, bool),
 }
 
-/// The hostile variants of a command. `container` is the container of a subcommand.
+/// The hostile variants of a command, each once. `container` is the container of a subcommand.
 pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape> {
+    some_shapes(spec, container, &mut || true)
+}
+
+/// Those variants for which `is_wanted` returns true. It is called once for each variant, duplicates included. All
+/// variants of all commands have gigabytes of words, so a variant is made only when it is wanted.
+pub fn some_shapes(
+    spec: &CommandSpec,
+    container: Option<&CommandSpec>,
+    is_wanted: &mut dyn FnMut() -> bool,
+) -> Vec<Shape> {
     let name = |options: Options, what: &str| match container {
         Some(container) => format!("{} {}, options {options:?}: {what}", container.name, spec.name),
         None => format!("{}, options {options:?}: {what}", spec.name),
@@ -126,40 +137,48 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     let (plain, _) = RequestWriter::new(spec, container, Options::None, Mutation::None).write_all(spec);
     // Append words that no argument tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
-        let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
-        out.push(Shape {
-            name: name(Options::None, &format!("{repeated} repeated after it")),
-            words: plain.iter().cloned().chain(more).collect(),
-        });
+        if is_wanted() {
+            let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
+            out.push(Shape {
+                name: name(Options::None, &format!("{repeated} repeated after it")),
+                words: plain.iter().cloned().chain(more).collect(),
+            });
+        }
     }
     let optional =
         spec.args.iter().enumerate().filter(|(_, arg)| arg.optional).map(|(i, _)| Options::Only(i));
     for options in [Options::None, Options::All].into_iter().chain(optional) {
         let (words, leaves) = RequestWriter::new(spec, container, options, Mutation::None).write_all(spec);
-        out.push(Shape { name: name(options, "nothing hostile"), words });
+        if is_wanted() {
+            out.push(Shape { name: name(options, "nothing hostile"), words });
+        }
         let has_parameter = |arg: &&Arg| spec.group == "search" && arg.name == "value";
         let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
         for (at, arg) in leaves.into_iter().enumerate() {
-            for (text, what) in texts(arg) {
+            for text in texts(arg) {
                 // Also let the parameter of a query be a long text, which the query can use many times.
                 let is_query = arg.name == "query";
                 for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
+                    if !is_wanted() {
+                        continue;
+                    }
+                    let bytes = text.bytes();
                     let words = RequestWriter {
                         parameter,
-                        ..RequestWriter::new(spec, container, options, Mutation::Text(at, &text))
+                        ..RequestWriter::new(spec, container, options, Mutation::Text(at, &bytes))
                     };
                     let with = if is_query { format!(", parameter {parameter:?}") } else { String::new() };
-                    let name = name(options, &format!("argument {at} {what}{with}"));
+                    let name = name(options, &format!("argument {at} {}{with}", text.name()));
                     out.push(Shape { name, words: words.write_all(spec).0 });
                 }
             }
             for distinct in [false, true] {
-                let (words, _) = RequestWriter::new(spec, container, options, Mutation::Many(at, distinct))
-                    .write_all(spec);
-                out.push(Shape {
-                    name: name(options, &format!("argument {at} many, distinct: {distinct}")),
-                    words,
-                });
+                if is_wanted() {
+                    let mutation = Mutation::Many(at, distinct);
+                    let (words, _) = RequestWriter::new(spec, container, options, mutation).write_all(spec);
+                    let name = name(options, &format!("argument {at} many, distinct: {distinct}"));
+                    out.push(Shape { name, words });
+                }
             }
         }
     }
@@ -169,23 +188,49 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     out
 }
 
-/// Hostile texts for a leaf, each with a name. Only patterns, queries and searched texts get all texts.
-fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
+/// A hostile text for a leaf.
+#[derive(Clone, Copy, Debug)]
+enum HostileText {
+    Integer(&'static str),
+    /// A text that is repeated until it has the given number of bytes, and the texts before and after it.
+    Repeated(&'static str, usize, (&'static str, &'static str)),
+}
+
+impl HostileText {
+    fn bytes(self) -> Vec<u8> {
+        match self {
+            HostileText::Integer(integer) => integer.as_bytes().to_vec(),
+            HostileText::Repeated(part, bytes, (before, after)) => {
+                let repeated = match part.split_once(NUMBER) {
+                    Some((left, right)) => {
+                        (0..bytes / part.len()).map(|n| format!("{left}{n}{right}")).collect()
+                    }
+                    None => part.repeat(bytes / part.len()),
+                };
+                [before, repeated.as_str(), after].concat().into_bytes()
+            }
+        }
+    }
+    fn name(self) -> String {
+        match self {
+            HostileText::Integer(integer) => integer.to_string(),
+            HostileText::Repeated(part, bytes, (before, after)) => {
+                format!("{before:?}, {part:?} for {bytes} bytes, {after:?}")
+            }
+        }
+    }
+}
+
+/// Hostile texts for a leaf. Only patterns, queries and searched texts get all texts.
+fn texts(arg: &Arg) -> Vec<HostileText> {
     let is_read = arg.kind == "pattern" || matches!(arg.name, "query" | "text" | "value" | "replacement");
     let (repeated, around, bytes) =
         if is_read { (REPEATED, AROUND, &BYTES[..]) } else { (&REPEATED[..1], &AROUND[..1], &BYTES[..1]) };
-    let mut out: Vec<(Vec<u8>, String)> =
-        INTEGERS.iter().map(|n| (n.as_bytes().to_vec(), n.to_string())).collect();
-    for (part, (before, after), bytes) in repeated
-        .iter()
-        .flat_map(|part| around.iter().flat_map(move |around| bytes.iter().map(move |n| (part, around, n))))
-    {
-        let repeated: String = match part.split_once(NUMBER) {
-            Some((left, right)) => (0..bytes / part.len()).map(|n| format!("{left}{n}{right}")).collect(),
-            None => part.repeat(bytes / part.len()),
-        };
-        let text = [before, repeated.as_str(), after].concat();
-        out.push((text.into_bytes(), format!("{before:?}, {part:?} for {bytes} bytes, {after:?}")));
+    let mut out: Vec<HostileText> = INTEGERS.iter().map(|n| HostileText::Integer(n)).collect();
+    for part in repeated {
+        for around in around {
+            out.extend(bytes.iter().map(|bytes| HostileText::Repeated(part, *bytes, *around)));
+        }
     }
     out
 }
@@ -331,7 +376,12 @@ mod tests {
 
     #[test]
     fn every_argument_has_a_hostile_variant() {
-        let has = |name: &str, what: &dyn Fn(&Shape) -> bool| assert!(of(name).iter().any(what), "{name}");
+        let names = ["mget", "hmget", "scan", "ft.search"];
+        let shapes: Vec<_> = names.iter().map(|name| (*name, of(name))).collect();
+        let has = |name: &str, what: &dyn Fn(&Shape) -> bool| {
+            let found = shapes.iter().find(|(of, _)| *of == name).expect("one of the names");
+            assert!(found.1.iter().any(what), "{name}");
+        };
         let is = |shape: &Shape, at: usize, text: &str| {
             shape.words.get(at).is_some_and(|word| word == text.as_bytes())
         };
@@ -364,12 +414,31 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_shapes_equals_the_shapes_of_all() {
+        let spec = TABLE.lookup(b"lrange").expect("a command");
+        let all: Vec<_> = of("lrange").into_iter().map(|shape| shape.words).collect();
+        let mut asked = 0;
+        let some = some_shapes(spec, None, &mut || {
+            asked += 1;
+            asked % 3 == 0
+        });
+        assert!(asked >= all.len() && (2..=asked / 3).contains(&some.len()), "{asked} {}", some.len());
+        assert!(some.iter().all(|shape| all.contains(&shape.words)));
+    }
+
+    /// Makes every 16th shape: all have gigabytes of words.
+    #[test]
     fn shapes_are_unique_and_bounded() {
+        let mut asked = 0;
         for spec in TABLE.rows() {
-            let shapes = shapes(spec, None);
+            let shapes = some_shapes(spec, None, &mut || {
+                asked += 1;
+                asked % 16 == 0
+            });
             assert!(shapes.windows(2).all(|two| two[0].words != two[1].words), "{}", spec.name);
             let bytes = |shape: &Shape| shape.words.iter().map(Vec::len).sum::<usize>();
             assert!(shapes.iter().all(|shape| bytes(shape) <= 1 << 20), "{}", spec.name);
         }
+        assert!(asked > 10_000, "{asked}");
     }
 }

@@ -1,7 +1,6 @@
 //! [`Sequences`]: sends random commands to two servers. For a difference it reports the seed and the shortest
 //! sequence that still shows it.
 
-use crate::compare::Policy;
 use crate::differential::{Delivery, Difference, Pair, describe};
 use crate::generate::Generator;
 use crate::process::Server;
@@ -74,12 +73,11 @@ impl Sequences<'_> {
     /// The first difference in the replies to a sequence, or the differences in the data at its end.
     fn differences(&self, sequence: &[Command]) -> io::Result<Vec<Difference>> {
         let mut pair = Pair::open(self.ours, self.theirs, self.protocol, self.delivery)?;
-        for args in self.settings.iter().chain(sequence) {
-            if let Some(difference) = pair.compare(args, Policy::of(args))? {
-                return Ok(vec![difference]);
-            }
+        let commands: Vec<&[Vec<u8>]> = self.settings.iter().chain(sequence).map(Vec::as_slice).collect();
+        match pair.first_difference(&commands)? {
+            Some(difference) => Ok(vec![difference]),
+            None => pair.compare_data(),
         }
-        pair.compare_data()
     }
 
     fn report(&self, sequence: &[Command], found: &[Difference]) -> String {

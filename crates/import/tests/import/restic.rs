@@ -184,7 +184,7 @@ fn each_pair_of_snapshots_matches_restic_diff() {
 }
 
 #[test]
-fn names_are_bytes_and_invalid_repositories_are_refused() {
+fn names_are_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let Some(restic) = Restic::new() else { return };
     let names: [&[u8]; 4] =
@@ -199,7 +199,14 @@ fn names_are_bytes_and_invalid_repositories_are_refused() {
     let local = Fake::start();
     local.import(restic.work.path());
     assert_eq!(fake.state().keys, local.state().keys);
+}
 
+#[test]
+fn invalid_repositories_are_refused_and_damaged_packs_are_dead_letters() {
+    let Some(restic) = Restic::with_cheap_password("2") else { return };
+    restic.work.write("a.eml", mail("s", "1"));
+    restic.backup();
+    let fake = Fake::start();
     let error = |source: &str, password: Option<&str>| {
         let password_file = password.map(|text| {
             restic.repository.write("other", text);

@@ -101,9 +101,8 @@ fn the_corpus_gets_the_same_replies() {
     let mut all: Vec<Difference> = Vec::new();
     let mut commands = 0;
     for file in corpus_files() {
-        for (protocol, delivery) in
-            [(2, Delivery::Whole), (3, Delivery::Whole), (2, Delivery::Bytewise), (3, Delivery::Bytewise)]
-        {
+        // The protocol changes only replies, so each byte by itself once is enough.
+        for (protocol, delivery) in [(2, Delivery::Whole), (3, Delivery::Whole), (3, Delivery::Bytewise)] {
             let mut pair = Pair::open(&ours, &theirs, protocol, delivery).expect("both answer");
             let (count, differences) = pair.run_corpus(&file).expect("the corpus runs");
             commands += count;

@@ -13,11 +13,13 @@ use strand_testkit::sequences::Sequences;
 const RANDOM_COMMANDS: usize = 50_000;
 
 /// How random commands are sent: protocol, delivery, and how many of each hundred commands are sent in this way.
-const WAYS: [(u8, Delivery, usize); 4] = [
-    (2, Delivery::Whole, 40),
-    (3, Delivery::Whole, 40),
-    (2, Delivery::Bytewise, 10),
-    (3, Delivery::Bytewise, 10),
+const WAYS: [(u8, Delivery, usize); 6] = [
+    (2, Delivery::Whole, 18),
+    (3, Delivery::Whole, 18),
+    (2, Delivery::Pipelined, 30),
+    (3, Delivery::Pipelined, 30),
+    (2, Delivery::Bytewise, 2),
+    (3, Delivery::Bytewise, 2),
 ];
 
 /// Sends random commands. `share` is the test's part of all random commands, in hundredths. `weight` gives the

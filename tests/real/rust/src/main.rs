@@ -104,7 +104,10 @@ fn scripts(_: &Client, c: &mut Connection) -> RedisResult<()> {
 }
 
 fn large(_: &Client, c: &mut Connection) -> RedisResult<()> {
-    let value: Vec<u8> = (0..64usize << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    // A piece whose length is prime, repeated: no two blocks of a power of two are equal.
+    let piece: Vec<u8> = (0..999_983usize).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    let mut value = piece.repeat(68);
+    value.truncate(64 << 20);
     let key: &[u8] = b"\x00\xff\r\n\x80";
     c.set(key, &value[..])?;
     assert!(redis::Commands::get::<_, Vec<u8>>(c, key)? == value);
