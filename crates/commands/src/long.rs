@@ -17,7 +17,7 @@ use strand_chain::Chain;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn, Viewed};
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Number of arguments per slice: about 20 us of work.
 pub const SLICE_ARGUMENTS: usize = 128;
@@ -111,7 +111,7 @@ fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     send_outcome(call, done, out);
 }
 
-fn send_outcome(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
+fn send_outcome(call: &mut LaneCall<'_>, done: Result<Lookups, ErrorText>, out: Chain) {
     match done {
         Ok(lookups) => {
             call.lookups = lookups;
@@ -129,7 +129,7 @@ fn run_on_snapshot(
     args: Args<'_>,
     call: &mut LaneCall<'_>,
     out: &mut Chain,
-) -> Result<Lookups, Vec<u8>> {
+) -> Result<Lookups, ErrorText> {
     let keys = keys(spec, args, call.keyspace);
     let of_system = matches!(spec.cost(), Cost::SystemElements);
     let from = if of_system { call.keyspace.system_db(call.db) } else { call.db };
@@ -327,7 +327,7 @@ fn run_on_copies(
     copies: &Keyspace,
     call: &mut LaneCall<'_>,
     out: &mut Chain,
-) -> Result<Lookups, Vec<u8>> {
+) -> Result<Lookups, ErrorText> {
     let (yield_now, cancel, now_ms) = (call.yield_now, call.cancel, call.now_ms);
     let pause = || {
         yield_now();

@@ -28,6 +28,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Weak};
 use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
 use strand_wire::args::Argv;
+use strand_wire::reply::ErrorText;
 
 /// Keys that active expiry checks in one slice, for each step of `active-expire-effort`: about 0.1 ms, which a worker
 /// on the same core may wait for. With 2,000 the p99.9 of a probe beside 1 M expiring keys was 0.30-0.46 ms; with 500
@@ -175,7 +176,7 @@ impl Engine {
         user.may_call(found.spec, argv.args())
     }
     /// Replaces the users with those of the ACL file.
-    pub(crate) fn load_acl_file(&self, path: &str) -> Result<(), Vec<u8>> {
+    pub(crate) fn load_acl_file(&self, path: &str) -> Result<(), ErrorText> {
         let text = self.host.read_acl_file(path);
         let text =
             text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {}", system_text(&why)))?;

@@ -5,7 +5,7 @@ use crate::vm::MemoryLimitLift;
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_lua::{Answer, Plain, Short};
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
 const DEPTH_MAX: usize = 100;
@@ -42,7 +42,7 @@ pub(crate) fn plain_reply(reply: &Chain, text: &mut Short) -> Option<Answer> {
 ///
 /// # Errors
 /// When the interpreter has no memory for the value.
-pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, Vec<u8>>> {
+pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, ErrorText>> {
     state::charge(reply.len())?;
     let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| MemoryLimitLift::new(lua));
     let mut slices = reply.slices();

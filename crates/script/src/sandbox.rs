@@ -14,6 +14,7 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_lua::Runner;
+use strand_wire::reply::ErrorText;
 
 /// The names of Lua's own functions that scripts may use.
 const BASE: [&str; 14] = [
@@ -388,7 +389,7 @@ pub(crate) fn compile(
     text: &[u8],
     name: &[u8],
     globals: &Table,
-) -> Result<std::result::Result<Function, Vec<u8>>> {
+) -> Result<std::result::Result<Function, ErrorText>> {
     if text.first() == Some(&BYTECODE) {
         let shown = [&displayed_name(name)[..], b":1: unexpected symbol near 'char(27)'"].concat();
         return Ok(Err(shown));

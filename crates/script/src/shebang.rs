@@ -1,5 +1,7 @@
 //! The first line of a script or library: `#!lua flags=no-writes` and `#!lua name=library`.
 
+use strand_wire::reply::ErrorText;
+
 /// The flags of a script, from its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptFlags {
@@ -94,7 +96,7 @@ fn words(line: &[u8]) -> Words {
 ///
 /// # Errors
 /// redis-server's text about the error in that line.
-pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
+pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), ErrorText> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags { compatible: true, ..ScriptFlags::default() }, body));
     }
@@ -123,7 +125,7 @@ pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
 ///
 /// # Errors
 /// redis-server's text about the error in that line.
-pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
+pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), ErrorText> {
     if !code.starts_with(b"#!") {
         return Err(b"Missing library metadata".to_vec());
     }
@@ -155,7 +157,7 @@ pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
 ///
 /// # Errors
 /// redis-server's text about the error in that line.
-pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
+pub fn library_name(code: &[u8]) -> Result<Vec<u8>, ErrorText> {
     library(code).map(|(name, _)| name)
 }
 

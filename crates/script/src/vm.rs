@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 use strand_lua::Passed;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum memory of one interpreter in bytes. Memory that Strand's functions use outside the interpreter has a limit
 /// of its own, which is equal.
@@ -50,7 +50,7 @@ impl Script {
     ///
     /// # Errors
     /// redis-server's text about the error in that line.
-    pub fn new(body: &[u8]) -> std::result::Result<Script, Vec<u8>> {
+    pub fn new(body: &[u8]) -> std::result::Result<Script, ErrorText> {
         let (flags, text) = shebang::script(body)?;
         let reaches_tables = reaches_tables(text);
         Ok(Script { sha: sha_of(body), text: text.into(), flags, reaches_tables })
@@ -189,7 +189,7 @@ impl Vm {
     ///
     /// # Errors
     /// Lua's error text.
-    pub fn compile(&mut self, script: &Script) -> std::result::Result<(), Vec<u8>> {
+    pub fn compile(&mut self, script: &Script) -> std::result::Result<(), ErrorText> {
         if self.scripts.contains_key(&script.sha) {
             return Ok(());
         }
@@ -269,7 +269,7 @@ impl Vm {
         code: &[u8],
         limits: Limits,
         host: &mut dyn Host,
-    ) -> std::result::Result<Library, Vec<u8>> {
+    ) -> std::result::Result<Library, ErrorText> {
         let (name, registered) = self.run_library(code, limits, host).map_err(|error| match error {
             LoadError::Text(text) => text,
             LoadError::Stopped => b"Error registering functions: ERR FUNCTION LOAD timeout".to_vec(),

@@ -17,6 +17,10 @@ pub enum Protocol {
     Resp3,
 }
 
+/// The text of an error reply: the code, a space and the message, such as `ERR syntax error`. Without the `-` before
+/// it and the line end.
+pub type ErrorText = Vec<u8>;
+
 /// A blob of at least this length is shared with the output chain. A shorter one is copied.
 pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 /// Values up to this length are written together with their header and line ends.

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
 use strand_keyspace::{Db, Key};
+use strand_wire::reply::ErrorText;
 
 /// How a command's argument names a time.
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ fn reply_set(call: &mut Call<'_, '_>, given: TimeArgument) {
     }
 }
 
-fn set(call: &mut Call<'_, '_>, given: TimeArgument) -> Result<bool, Vec<u8>> {
+fn set(call: &mut Call<'_, '_>, given: TimeArgument) -> Result<bool, ErrorText> {
     let condition = Condition::parse(call)?;
     let at_ms = to_unix_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
     let (key, has_passed) = (&call.keys[0], call.txn.has_passed(at_ms));
@@ -91,7 +92,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn parse(call: &Call<'_, '_>) -> Result<Condition, Vec<u8>> {
+    fn parse(call: &Call<'_, '_>) -> Result<Condition, ErrorText> {
         let mut condition = Condition::default();
         for at in 3..call.args.len() {
             let option = match call.args.at(at) {

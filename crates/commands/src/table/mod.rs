@@ -27,6 +27,7 @@ use crate::dispatch::{self, Resolved};
 use crate::errors;
 use crate::spec::CommandSpec;
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 /// The commands about the data, except [`MEMORY`] and [`IMPORT_VERSION`], to which other crates add subcommands.
 pub const GROUPS: &[&[CommandSpec]] = &[
@@ -78,7 +79,7 @@ impl Table {
     /// # Panics
     /// Panics if `args` is empty. The decoder never returns an empty command.
     #[inline]
-    pub fn resolve(&self, args: Args<'_>) -> Result<Resolved, Vec<u8>> {
+    pub fn resolve(&self, args: Args<'_>) -> Result<Resolved, ErrorText> {
         let Some(spec) = self.lookup(args.at(0)) else { return Err(errors::unknown_command(args)) };
         let mut found = Resolved { spec, container: None };
         if !spec.subcommands.is_empty()

@@ -10,6 +10,7 @@ use super::{Acl, DEFAULT_USER};
 use crate::config::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strand_wire::reply::ErrorText;
 
 /// The text after the errors of an ACL file.
 const NOTHING_CHANGED: &[u8] =
@@ -44,7 +45,7 @@ impl Acl {
     ///
     /// # Errors
     /// All errors of the text, in redis-server's words.
-    pub(crate) fn load(&self, text: &[u8], name: &str, all_channels: bool) -> Result<(), Vec<u8>> {
+    pub(crate) fn load(&self, text: &[u8], name: &str, all_channels: bool) -> Result<(), ErrorText> {
         let (mut users, mut errors): (BTreeMap<Vec<u8>, User>, Vec<u8>) = (BTreeMap::new(), Vec::new());
         for (i, line) in text.split(|b| *b == b'\n').enumerate() {
             let line = trim(line, b" \t\r\n");

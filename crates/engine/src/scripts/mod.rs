@@ -18,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use strand_script::{Script, Vm};
+use strand_wire::reply::ErrorText;
 
 /// An interpreter that has grown by more bytes than this is not reused.
 const KEPT_BYTES_MAX: usize = 16 << 20;
@@ -165,7 +166,7 @@ impl Scripts {
     ///
     /// # Errors
     /// When the scripts of SCRIPT LOAD have too many bytes.
-    pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<CachedScript>, Vec<u8>> {
+    pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<CachedScript>, ErrorText> {
         let mut cache = self.cache.write();
         let (sha, bytes) = (script.sha.clone(), script.heap_bytes());
         if let Some((known, was_loaded)) = cache.scripts.get_mut(&sha) {
@@ -211,7 +212,7 @@ impl Scripts {
     ///
     /// # Errors
     /// When there is no memory for one.
-    pub(crate) fn take_interpreter(&self) -> Result<Box<Interpreter>, Vec<u8>> {
+    pub(crate) fn take_interpreter(&self) -> Result<Box<Interpreter>, ErrorText> {
         let idle = IDLE.take().filter(|idle| Arc::ptr_eq(&idle.memory, &self.memory));
         let mut taken = match idle {
             Some(idle) => idle,
@@ -230,7 +231,7 @@ impl Scripts {
         drop(functions);
         Ok(taken)
     }
-    fn new_interpreter(&self) -> Result<Box<Interpreter>, Vec<u8>> {
+    fn new_interpreter(&self) -> Result<Box<Interpreter>, ErrorText> {
         let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
         let charged_bytes = vm.used_bytes() as u64;
         let charge = Charge::new(&self.memory, Purpose::Scripts, charged_bytes);
@@ -272,7 +273,7 @@ impl Scripts {
     ///
     /// # Errors
     /// redis-server's text when no run can be stopped.
-    pub(crate) fn kill(&self, functions: bool) -> Result<(), Vec<u8>> {
+    pub(crate) fn kill(&self, functions: bool) -> Result<(), ErrorText> {
         let running = self.running.lock();
         if running.is_empty() {
             return Err("NOTBUSY No scripts in execution right now.".into());
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn only_what_has_written_nothing_is_killed() {
         let scripts = Scripts::new(Arc::new(Memory::new(0)));
-        let text = |done: Result<(), Vec<u8>>| String::from_utf8(done.expect_err("no")).expect("text");
+        let text = |done: Result<(), ErrorText>| String::from_utf8(done.expect_err("no")).expect("text");
         assert!(text(scripts.kill(false)).starts_with("NOTBUSY"));
         let run = scripts.begin_run(Running {
             name: "x".into(),

@@ -25,10 +25,10 @@ use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// What a command of this file returns.
-type Outcome = Result<NextStep, Vec<u8>>;
+type Outcome = Result<NextStep, ErrorText>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";

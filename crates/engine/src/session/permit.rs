@@ -11,6 +11,7 @@ use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 const NO_CHANNEL: &str =
@@ -103,7 +104,7 @@ impl Session {
         password: &[u8],
         word: &[u8],
         now: Now,
-    ) -> Result<Login, Vec<u8>> {
+    ) -> Result<Login, ErrorText> {
         let engine = self.engine.clone();
         let from = &self.client.peer.addr;
         let waited = self.identity.login_at_us.is_some_and(|at| at <= now.mono_us);

@@ -30,9 +30,9 @@ use strand_commands::spec::CommandSpec;
 use strand_keyspace::{Key, Lookups, Txn};
 use strand_script::{Limits, RunEnd, VM_BYTES_MAX};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
-type Outcome = Result<NextStep, Vec<u8>>;
+type Outcome = Result<NextStep, ErrorText>;
 
 thread_local! {
     /// A chain for the reply of this thread's next script. It is empty, and keeps its block.

@@ -12,17 +12,17 @@ use std::any::Any;
 use strand_commands::spec::{CommandSpec, Exec};
 use strand_script::CallOutcome;
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// A function that runs the command on the session.
 type RunOnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
 /// A function that runs the command without the session: on a helper thread, or after EXEC has unlocked its shards. The
 /// function uses shared state only. An error is the whole text of the reply.
-type RunDetached = fn(&Engine, Args<'_>, DetachedContext, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+type RunDetached = fn(&Engine, Args<'_>, DetachedContext, &mut Reply<'_>) -> Result<(), ErrorText>;
 /// A function that runs the command in a script.
 type RunInScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> CallOutcome;
 /// A function that runs the command from an append-only file, on data that no client sees yet.
-type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 
 /// The database and the time of a command that runs without its session.
 #[derive(Clone, Copy, Debug)]

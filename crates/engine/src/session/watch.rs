@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 /// Keys that a session begins to watch in one turn: about 0.2 milliseconds.
 const WATCHED_AT_ONCE_MAX: usize = 256;
@@ -101,7 +102,7 @@ impl Drop for Unwatched {
 
 impl Session {
     /// `WATCH key [key ...]`. Reply: OK.
-    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Result<NextStep, Vec<u8>> {
+    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Result<NextStep, ErrorText> {
         if self.queue.is_some() {
             return Err(b"ERR WATCH inside MULTI is not allowed".to_vec());
         }
@@ -125,7 +126,7 @@ impl Session {
         Ok(NextStep::Continue)
     }
     /// `UNWATCH`. Reply: OK.
-    pub(super) fn unwatch(&mut self) -> Result<NextStep, Vec<u8>> {
+    pub(super) fn unwatch(&mut self) -> Result<NextStep, ErrorText> {
         self.unwatch_all();
         self.reply().ok();
         Ok(NextStep::Continue)

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_http::session_client::Value;
 use strand_http::{Bundler, PackError, Packer};
 use strand_wire::client::Value as Reply;
+use strand_wire::reply::ErrorText;
 
 /// True while a bundle is being made. Only one bundle is made at a time, because the replies take some 20 MB.
 static IS_BEING_MADE: AtomicBool = AtomicBool::new(false);
@@ -37,7 +38,7 @@ impl Packer for MakingBundle {
     }
     fn pack(
         self: Box<Self>,
-        replies: Vec<Result<Value, Vec<u8>>>,
+        replies: Vec<Result<Value, ErrorText>>,
         secrets: Vec<Vec<u8>>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, PackError>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();

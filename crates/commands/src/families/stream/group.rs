@@ -10,6 +10,7 @@ use crate::parse;
 use strand_keyspace::types::stream::{Entries, Group, StreamValue};
 use strand_keyspace::{Changed, Settings};
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 const NO_KEY: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
                       MKSTREAM option to create an empty stream automatically.";
@@ -25,7 +26,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: Args<'_>, creates: bool) -> Result<Options, Vec<u8>> {
+    fn parse(args: Args<'_>, creates: bool) -> Result<Options, ErrorText> {
         let mut options = Options { make: false, entries_read: None };
         let mut at = 5;
         while at < args.len() {
@@ -55,7 +56,7 @@ pub(crate) fn xgroup_create(call: &mut Call<'_, '_>) {
     }
 }
 
-fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+fn create(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let args = call.args;
     let options = Options::parse(args, true)?;
     let change = |stream: &mut StreamValue, _: &Settings| {
@@ -173,8 +174,8 @@ pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
 /// Fails if the key or group is missing, and the errors of `change`.
 fn change_group<R>(
     call: &mut Call<'_, '_>,
-    change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,
-) -> Result<R, Vec<u8>> {
+    change: impl FnOnce(&mut Group, &Entries) -> Result<R, ErrorText>,
+) -> Result<R, ErrorText> {
     let (key, group) = (call.args.at(2), call.args.at(3));
     let changed = change_existing(call, |stream, _| {
         let done = stream.change_group(group, change);

@@ -8,7 +8,7 @@ use crate::introspect;
 use crate::parse;
 use strand_keyspace::types::stream::{Consumer, Entries, Group, Id, StreamValue};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Number of entries that XINFO STREAM FULL shows without COUNT. Also its number of pending entries per group and
 /// per consumer.
@@ -28,7 +28,7 @@ pub(crate) fn xinfo_stream(call: &mut Call<'_, '_>) {
 }
 
 /// The COUNT of FULL; `u64::MAX` means all. `None` without FULL.
-pub(super) fn full_count(args: Args<'_>) -> Result<Option<u64>, Vec<u8>> {
+pub(super) fn full_count(args: Args<'_>) -> Result<Option<u64>, ErrorText> {
     match args.len() {
         3 => return Ok(None),
         4 if args.is(3, "FULL") => return Ok(Some(COUNT_DEFAULT)),

@@ -12,7 +12,7 @@ use strand_chain::Chain;
 use strand_keyspace::Changed;
 use strand_keyspace::types::stream::{Claim, Entries, Group, Id, StreamValue};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// The default COUNT of XAUTOCLAIM.
 const CLAIMS_DEFAULT: i64 = 100;
@@ -248,7 +248,7 @@ impl ClaimChanges {
 }
 
 /// Parses the options of XCLAIM, beginning at argument `from`.
-fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming) -> Result<(), Vec<u8>> {
+fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming) -> Result<(), ErrorText> {
     let (mut delivered_ms, mut at) = (None, from);
     while at < args.len() {
         let value = args.get(at + 1);
@@ -372,8 +372,8 @@ pub(super) fn autoclaim_looks(args: Args<'_>) -> usize {
 /// NOGROUP when the key or group is missing, and the errors of `change`.
 fn in_group<R>(
     call: &mut Call<'_, '_>,
-    change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,
-) -> Result<R, Vec<u8>> {
+    change: impl FnOnce(&mut Group, &Entries) -> Result<R, ErrorText>,
+) -> Result<R, ErrorText> {
     let args = call.args;
     let mut is_new = false;
     let done = change_existing(call, |stream, _| {

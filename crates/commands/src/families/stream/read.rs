@@ -13,7 +13,7 @@ use strand_chain::Chain;
 use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::{Db, Key, Wanted};
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::{Protocol, Reply};
+use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// The arguments of XREAD and XREADGROUP.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ pub(crate) fn xread(call: &mut Call<'_, '_>) {
     }
 }
 
-fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+fn read(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys) = (call.args, call.keys);
     let options = Options::parse(args, false).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {
@@ -196,7 +196,7 @@ pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
     }
 }
 
-fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+fn read_group(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys, now_ms) = (call.args, call.keys, call.now_ms);
     let options = Options::parse(args, true).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {

@@ -9,7 +9,7 @@ use strand_commands::dispatch::{self, Resolved};
 use strand_commands::{errors, introspect};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum number of bits of ACL GENPASS.
 const GENPASS_BITS_MAX: i64 = 4096;
@@ -57,7 +57,7 @@ impl Session {
 }
 
 /// Runs `ACL GETUSER`.
-pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     match engine.acl.get(args.at(2)) {
         Some(user) => describe(&user, reply),
         None => reply.null(),
@@ -66,7 +66,7 @@ pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -
 }
 
 /// Runs `ACL LIST`.
-pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let users = engine.acl.all();
     reply.array(users.len());
     users.iter().for_each(|user| reply.bulk(&user.line()));
@@ -74,7 +74,7 @@ pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>
 }
 
 /// Runs `ACL USERS`.
-pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let users = engine.acl.all();
     reply.array(users.len());
     users.iter().for_each(|user| reply.bulk(user.name()));
@@ -82,7 +82,7 @@ pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8
 }
 
 /// Runs `ACL LOAD`.
-pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let file = acl_file(engine)?;
     engine.load_acl_file(&file).map_err(|text| [b"ERR ", &text[..]].concat())?;
     engine.users_removed();
@@ -91,19 +91,19 @@ pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>
 }
 
 /// Runs `ACL SAVE`.
-pub(super) fn save(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn save(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let file = acl_file(engine)?;
     engine.host.write_acl_file(&file, &|| engine.acl.text()).map_err(|_| NOT_SAVED)?;
     reply.ok();
     Ok(())
 }
 
-fn acl_file(engine: &Engine) -> Result<String, Vec<u8>> {
+fn acl_file(engine: &Engine) -> Result<String, ErrorText> {
     Some(engine.config.aclfile()).filter(|f| !f.is_empty()).ok_or(NO_ACL_FILE.into())
 }
 
 /// Runs `ACL CAT [category]`.
-pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let names: Vec<&str> = match args.len() {
         2 => CATEGORIES.to_vec(),
         3 => match category(args.at(2)) {
@@ -118,7 +118,7 @@ pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> 
 }
 
 /// Runs `ACL SETUSER`.
-pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let (name, rules) = (args.at(2), args.skip(3));
     if has_blanks(name) {
         return Err("ERR Usernames can't contain spaces or null characters".into());
@@ -138,7 +138,7 @@ pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -
 }
 
 /// Runs `ACL DELUSER`.
-pub(super) fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let names = args.skip(2);
     if names.iter().any(|name| name == crate::acl::DEFAULT_USER) {
         return Err("ERR The 'default' user cannot be removed".into());
@@ -184,7 +184,7 @@ fn describe_selector(selector: &crate::acl::Selector, reply: &mut Reply<'_>) {
 }
 
 /// Runs `ACL LOG [count | RESET]`.
-pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let count = match args.len() {
         2 => LOG_ENTRIES,
         3 if args.is(2, "RESET") => {
@@ -220,7 +220,7 @@ pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
 }
 
 /// Runs `ACL DRYRUN user command [arg ...]`.
-pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let user = engine.acl.get(args.at(2));
     let user = user.ok_or_else(|| [b"ERR User '", c_text(args.at(2)), b"' not found"].concat())?;
     let args = args.skip(3);

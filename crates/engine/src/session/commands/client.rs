@@ -9,7 +9,7 @@ use strand_commands::errors;
 use strand_commands::introspect;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// The values of TYPE. Clients of this server are normal or pubsub.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
@@ -139,7 +139,7 @@ pub(in crate::session) fn list(
     args: Args<'_>,
     now: Now,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     let clients = if args.len() == 2 {
         engine.clients.all()
     } else if args.is(2, "TYPE") && args.len() == 4 {
@@ -168,12 +168,12 @@ pub(in crate::session) fn list(
 }
 
 /// The name of a client type, in lower case.
-pub(super) fn known_type(name: &[u8]) -> Result<&'static str, Vec<u8>> {
+pub(super) fn known_type(name: &[u8]) -> Result<&'static str, ErrorText> {
     let found = TYPES.into_iter().find(|t| name.eq_ignore_ascii_case(t.as_bytes()));
     found.ok_or_else(|| [b"ERR Unknown client type '", name, b"'"].concat())
 }
 
-fn on_or_off(args: Args<'_>, i: usize) -> Result<bool, Vec<u8>> {
+fn on_or_off(args: Args<'_>, i: usize) -> Result<bool, ErrorText> {
     match args.is(i, "ON") {
         true => Ok(true),
         false if args.is(i, "OFF") => Ok(false),

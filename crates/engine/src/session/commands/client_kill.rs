@@ -7,6 +7,7 @@ use crate::session::run::NextStep;
 use crate::{Engine, Now};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 /// The filters of CLIENT KILL. A client must match all filters that are given.
 #[derive(Default)]
@@ -62,7 +63,7 @@ impl Session {
     }
 }
 
-fn parse<'a>(args: Args<'a>, engine: &Engine) -> Result<Filter<'a>, Vec<u8>> {
+fn parse<'a>(args: Args<'a>, engine: &Engine) -> Result<Filter<'a>, ErrorText> {
     let mut filter = Filter { skip_me: true, ..Filter::default() };
     let mut i = 2;
     while i < args.len() {

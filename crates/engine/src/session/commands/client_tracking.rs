@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::ErrorText;
 
 const CACHING_UNTRACKED: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
     OPTOUT mode enabled";
@@ -33,7 +34,7 @@ impl Session {
         }
         self.ok()
     }
-    fn parse_tracking<'a>(&self, args: Args<'a>) -> Result<TrackingOptions<'a>, Vec<u8>> {
+    fn parse_tracking<'a>(&self, args: Args<'a>) -> Result<TrackingOptions<'a>, ErrorText> {
         let mut asked = TrackingOptions::default();
         let mut at = 3;
         while at < args.len() {
@@ -63,7 +64,7 @@ impl Session {
         }
         Ok(asked)
     }
-    fn begin_tracking(&mut self, asked: &TrackingOptions<'_>) -> Result<(), Vec<u8>> {
+    fn begin_tracking(&mut self, asked: &TrackingOptions<'_>) -> Result<(), ErrorText> {
         let (new, old) = (asked.mode, self.client.tracked.mode());
         let bcast = new.has(Mode::BCAST);
         if !bcast && !asked.prefixes.is_empty() {
@@ -174,7 +175,7 @@ impl Session {
 }
 
 /// Checks that a client's new prefixes overlap neither each other nor its old prefixes.
-fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), Vec<u8>> {
+fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), ErrorText> {
     if old.len() + new.len() > PREFIXES_MAX {
         return Err(format!("ERR a client may have at most {PREFIXES_MAX} prefixes").into());
     }

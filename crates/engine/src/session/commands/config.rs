@@ -8,7 +8,7 @@ use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 impl Session {
     pub(super) fn config_get(&mut self, args: Args<'_>) -> Outcome {
@@ -53,7 +53,7 @@ impl Session {
 }
 
 /// Refuses a `requirepass` over the length limit of passwords.
-fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), ErrorText> {
     let too_long = |(name, password): &(&[u8], &[u8])| {
         name.eq_ignore_ascii_case(b"requirepass") && password.len() > PASSWORD_BYTES_MAX
     };
@@ -67,7 +67,7 @@ fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
 }
 
 /// CONFIG GET, on a worker or a helper thread.
-pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let names_of = |spec: &'static OptionSpec| std::iter::once(spec.name).chain(spec.alias);
     let names = || OPTIONS.iter().filter(|spec| !spec.is_hidden()).flat_map(names_of);
     let names_max = OPTIONS.iter().flat_map(names_of).count();
@@ -109,7 +109,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
 /// CONFIG SET, on a worker, or on a helper thread if it must read files. `protected_too`: as in [`Config::set`].
 ///
 /// [`Config::set`]: crate::Config::set
-pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Result<(), Vec<u8>> {
+pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Result<(), ErrorText> {
     let args = args.skip(2);
     if !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
@@ -200,7 +200,7 @@ fn waits_for_the_disk(option: Opt) -> bool {
 }
 
 /// Refuses a `maxclients` above the system's limit of open files.
-fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), ErrorText> {
     let named = pairs.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"maxclients"));
     let wanted = named.filter_map(|(_, text)| usize::try_from(parse_int(text)?).ok()).max().unwrap_or(0);
     let allowed = if wanted == 0 { 0 } else { engine.host.clients_max(wanted) };
@@ -213,7 +213,7 @@ fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8
 }
 
 /// Runs CONFIG REWRITE on a helper thread.
-pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());
     }

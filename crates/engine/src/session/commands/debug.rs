@@ -9,7 +9,7 @@ use strand_commands::serial::digest::{Digest, ValueDigest};
 use strand_commands::{errors, introspect, serial};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::{Protocol, Reply};
+use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// Maximum number of seconds of DEBUG SLEEP.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
@@ -208,7 +208,7 @@ pub(super) fn run(
     db: usize,
     now: Now,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     if args.is(1, "RELOAD") {
         return reload(engine, args, now, reply);
     }
@@ -243,7 +243,7 @@ pub(super) fn run(
     object(engine, args, db, now, reply)
 }
 
-fn reload(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+fn reload(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let mut reload = Reload::default();
     for i in 2..args.len() {
         match () {
@@ -264,7 +264,7 @@ fn object(
     db: usize,
     now: Now,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     let key = engine.keyspace.key(args.at(2));
     let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
     let mut db = locked.db(db);

@@ -9,7 +9,7 @@ use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum number of keys of one POPULATE.
 const POPULATE_KEYS_MAX: usize = 100_000_000;
@@ -32,7 +32,7 @@ pub(super) fn run(
     db: usize,
     now: Now,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     match () {
         () if args.is(1, "HTSTATS") => tables(engine, args, reply),
         () if args.is(1, "POPULATE") => populate(engine, args, db, now, reply),
@@ -41,7 +41,7 @@ pub(super) fn run(
 }
 
 /// HTSTATS: the shape of a database's tables.
-fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let keyspace = &*engine.keyspace;
     let db = parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?;
     let db = usize::try_from(db)
@@ -68,7 +68,13 @@ fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), 
 }
 
 /// HTSTATS-KEY, LISTPACK, QUICKLIST: facts about a value with this encoding. The last two write them to the log.
-fn value(engine: &Engine, args: Args<'_>, db: usize, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+fn value(
+    engine: &Engine,
+    args: Args<'_>,
+    db: usize,
+    now: Now,
+    reply: &mut Reply<'_>,
+) -> Result<(), ErrorText> {
     let key = engine.keyspace.key(args.at(2));
     let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
     let mut db = locked.db(db);
@@ -108,7 +114,7 @@ fn populate(
     db: usize,
     now: Now,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     let number =
         |i: usize| match args.get(i).map(|text| parse_int(text).and_then(|n| usize::try_from(n).ok())) {
             None => Ok(0),

@@ -11,7 +11,7 @@ use strand_diag::history::{History, ROWS_MAX, STEPS_S, Span, Table};
 use strand_keyspace::TYPE_NAMES;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Number of rows of DIAG HISTORY without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
@@ -30,7 +30,7 @@ impl Session {
 }
 
 /// Runs a subcommand of DIAG on a helper thread.
-pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let text = if args.is(1, "HISTORY") {
         history(engine, args, now)?
     } else if args.is(1, "LIVE") {
@@ -62,7 +62,7 @@ pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
 }
 
 /// `DIAG HISTORY [FROM s] [TO s] [STEP s] [POINTS n] [SERIES name,name]`
-fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>> {
+fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, ErrorText> {
     let mut span = Span {
         from_ms: now.unix_ms() - SPAN_MS_DEFAULT,
         to_ms: i64::MAX,
@@ -106,7 +106,7 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>>
 const SECONDS_MAX: i64 = 1 << 40;
 
 /// The series that match a list of names with `*`. An empty list matches all.
-fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, Vec<u8>> {
+fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, ErrorText> {
     let patterns: Vec<&[u8]> = patterns.split(|b| *b == b',').filter(|p| !p.is_empty()).collect();
     if patterns.len() > PATTERNS_MAX {
         return Err(format!("ERR too many series: expected at most {PATTERNS_MAX}").into());
@@ -152,7 +152,7 @@ fn join<T: std::fmt::Display>(text: &mut String, values: impl Iterator<Item = Op
 }
 
 /// `DIAG LIVE [SERIES name,name]`: the newest row.
-fn live(engine: &Engine, args: Args<'_>) -> Result<String, Vec<u8>> {
+fn live(engine: &Engine, args: Args<'_>) -> Result<String, ErrorText> {
     let patterns = match args.len() {
         2 => b"".as_slice(),
         4 if args.is(2, "SERIES") => args.at(3),

@@ -12,7 +12,7 @@ use strand_commands::errors;
 use strand_diag::sketch::{By, Row};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Number of keys that are shown for each measure (count, bytes, time).
 const KEYS_SHOWN: usize = 32;
@@ -57,7 +57,7 @@ fn spread(spread: &Spread) -> Value {
 }
 
 /// `DIAG SLOWLOG [count]`: commands with a long execution, and commands with a long wait before it.
-pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
+pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorText> {
     let count = match args.get(COMMAND_WORDS).map(parse_int) {
         None => SLOWLOG_ENTRIES_SHOWN,
         Some(Some(n @ 0..)) => n as usize,
@@ -100,7 +100,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE MEMORY`, `DIAG PROFILE CPU START [SECONDS n]`,
 /// `DIAG PROFILE CPU STOP id [FOLDED]`
-pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let args = args.skip(COMMAND_WORDS);
     let syntax = || Vec::from(super::SYNTAX);
     // Whether FOLDED follows the `len` arguments.
@@ -158,7 +158,7 @@ pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
 }
 
 /// `DIAG HOTKEYS [RESET]`
-pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
+pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorText> {
     let args = args.skip(COMMAND_WORDS);
     if args.len() == 1 && args.is(0, "RESET") {
         engine.diag.hot.clear();

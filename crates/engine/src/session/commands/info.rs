@@ -6,7 +6,7 @@ use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::session::run::NextStep;
 use crate::{Engine, Now};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// A section: its name, when it is shown, and the function that writes it.
 type Section = (&'static str, SectionVisibility, fn(&Facts<'_>, &mut String));
@@ -77,7 +77,7 @@ pub(super) fn info(
     now: Now,
     pause: &dyn Fn(),
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     let facts = Facts { engine, now };
     let mut text = String::new();
     for (name, shown, write) in SECTIONS {

@@ -6,7 +6,7 @@ use crate::timing::{Event, SAMPLES_MAX, Series, Spread, doctor, graph};
 use crate::{Engine, Now, TABLE};
 use strand_commands::introspect;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum number of names of one LATENCY HISTOGRAM: several times the number of commands. A name has a few bytes in
 /// the request, but its histogram has hundreds in the reply.
@@ -93,7 +93,7 @@ impl Session {
 
 /// LATENCY HISTOGRAM of the named commands with their subcommands, or of all commands. Adding up the counts of one
 /// command takes some microseconds.
-pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let stats = &engine.stats;
     let mut found: Vec<(u32, Spread)> = Vec::new();
     let mut add = |id| found.extend(stats.histograms.of(id).map(|spread| (id, spread)));

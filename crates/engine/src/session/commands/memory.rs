@@ -3,7 +3,7 @@
 
 use crate::Engine;
 use crate::memory::Purpose;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Below this much memory DOCTOR reports nothing, as in redis-server.
 const EXAMINED_BYTES_MIN: u64 = 5 << 20;
@@ -15,19 +15,19 @@ const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// Runs MEMORY DOCTOR.
-pub(super) fn doctor(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn doctor(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.verbatim("txt", remarks(engine).as_bytes());
     Ok(())
 }
 
 /// Runs MEMORY MALLOC-STATS.
-pub(super) fn malloc_stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn malloc_stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.verbatim("txt", engine.host.allocator_report().as_bytes());
     Ok(())
 }
 
 /// Runs MEMORY PURGE.
-pub(super) fn purge(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn purge(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     engine.host.purge_memory();
     reply.ok();
     Ok(())
@@ -38,7 +38,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 /// Runs MEMORY STATS.
-pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let (ledger, memory) = (engine.ledger(), &engine.memory);
     let facts = ledger.facts;
     let used = facts.used_bytes;

@@ -36,9 +36,10 @@ pub(crate) use table::GROUPS;
 
 use super::run::NextStep;
 use super::{Session, State, Turn};
+use strand_wire::reply::ErrorText;
 
 /// The outcome of a command: how to continue, or the whole text of an error reply (without the `-`).
-pub(in crate::session) type Outcome = Result<NextStep, Vec<u8>>;
+pub(in crate::session) type Outcome = Result<NextStep, ErrorText>;
 
 /// The usual outcome: the command is done.
 const DONE: Outcome = Ok(NextStep::Continue);

@@ -7,7 +7,7 @@ use crate::session::run::NextStep;
 use crate::session::session_command::DetachedContext;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// With more channels than this, PUBSUB CHANNELS runs on a helper thread.
 const LISTED_AT_ONCE_MAX: usize = 1000;
@@ -62,12 +62,12 @@ pub(super) fn publish_detached(
     args: Args<'_>,
     _at: DetachedContext,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     reply.int(publish(engine, Kind::Channel, args)? as i64);
     Ok(())
 }
 
-fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, Vec<u8>> {
+fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, ErrorText> {
     if args.at(1).len() > CHANNEL_BYTES_MAX {
         return Err(format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes").into());
     }
@@ -80,7 +80,7 @@ pub(super) fn channels(
     kind: Kind,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     if args.len() > 3 {
         return Err([
             b"ERR unknown subcommand or wrong number of arguments for '",
@@ -107,7 +107,7 @@ pub(super) fn numsub(
     kind: Kind,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     reply.array(2 * (args.len() - 2));
     for channel in args.skip(2).iter() {
         reply.bulk(channel);

@@ -14,7 +14,7 @@ use strand_rdb::dump;
 use strand_rdb::write::Writer;
 use strand_script::{CallOutcome, Host, Library, Limits, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum time for a library's chunk, as in redis-server.
 const LOAD_US_MAX: u64 = 500_000;
@@ -80,7 +80,7 @@ const FUNCTION_HELP: &[&str] = &[
 ];
 
 /// The function that does a command's work. An error is the whole text of the reply.
-pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 
 impl Session {
     /// Runs a command about scripts that is quick enough for the worker.
@@ -103,47 +103,51 @@ pub(super) fn recorded(
     engine: &Engine,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     run(engine, args, reply)?;
     engine.keyspace.record(args.iter());
     Ok(())
 }
 
-pub(super) fn script_debug(_: &Engine, _: Args<'_>, _: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_debug(_: &Engine, _: Args<'_>, _: &mut Reply<'_>) -> Result<(), ErrorText> {
     Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into())
 }
 
-pub(super) fn script_exists(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_exists(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.array(args.len() - 2);
     args.skip(2).iter().for_each(|sha| reply.int(engine.scripts.find(sha).is_some().into()));
     Ok(())
 }
 
-pub(super) fn script_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
     engine.host.reclaim(engine.scripts.flush());
     reply.ok();
     Ok(())
 }
 
-pub(super) fn script_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     introspect::help(reply, "SCRIPT", SCRIPT_HELP);
     Ok(())
 }
 
-pub(super) fn script_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     engine.scripts.kill(false)?;
     reply.ok();
     Ok(())
 }
 
-pub(super) fn function_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     engine.scripts.kill(true)?;
     reply.ok();
     Ok(())
 }
 
-pub(super) fn function_delete(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_delete(
+    engine: &Engine,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), ErrorText> {
     change(&engine.scripts, |functions| match functions.remove(args.at(2)) {
         true => Ok(()),
         false => Err("ERR Library not found".into()),
@@ -152,12 +156,16 @@ pub(super) fn function_delete(engine: &Engine, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-pub(super) fn function_dump(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_dump(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.bulk(&payload(&engine.scripts.functions.read().clone()));
     Ok(())
 }
 
-pub(super) fn function_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_flush(
+    engine: &Engine,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), ErrorText> {
     check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
     change(&engine.scripts, |functions| {
         *functions = Functions::default();
@@ -167,16 +175,16 @@ pub(super) fn function_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn function_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     introspect::help(reply, "FUNCTION", FUNCTION_HELP);
     Ok(())
 }
 
-pub(super) fn function_list(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_list(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     list(&engine.scripts.functions.read().clone(), args, reply)
 }
 
-fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
+fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), ErrorText> {
     let fits = args.len() == 2 || (args.len() == 3 && (args.is(2, "SYNC") || args.is(2, "ASYNC")));
     if fits { Ok(()) } else { Err(text.into()) }
 }
@@ -184,8 +192,8 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
 /// Applies a change to the libraries completely or not at all.
 fn change(
     scripts: &Scripts,
-    edit: impl FnOnce(&mut Functions) -> Result<(), Vec<u8>>,
-) -> Result<(), Vec<u8>> {
+    edit: impl FnOnce(&mut Functions) -> Result<(), ErrorText>,
+) -> Result<(), ErrorText> {
     let mut current = scripts.functions.write();
     let mut changed = (**current).clone();
     edit(&mut changed)?;
@@ -199,7 +207,7 @@ fn payload(functions: &Functions) -> Vec<u8> {
     dump::seal(writer, strand_rdb::VERSION_WRITTEN)
 }
 
-fn list(functions: &Functions, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+fn list(functions: &Functions, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let (mut pattern, mut with_code) = (None, false);
     let mut at = 2;
     while at < args.len() {
@@ -255,7 +263,7 @@ fn list(functions: &Functions, args: Args<'_>, reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-pub(super) fn function_stats(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_stats(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let functions = engine.scripts.functions.read().clone();
     reply.map(2);
     reply.bulk(b"running_script");
@@ -284,14 +292,14 @@ pub(super) fn function_stats(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>
 }
 
 /// SCRIPT LOAD, on a helper thread, because compiling takes long.
-pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let known = load(engine, args.at(2), true)?;
     reply.bulk(known.script.sha.as_bytes());
     Ok(())
 }
 
 /// Runs FUNCTION LOAD on a helper thread.
-pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let mut options = 2..args.len() - 1;
     let replace = match options.next() {
         None => false,
@@ -323,13 +331,13 @@ pub(super) fn function_restore(
     engine: &Engine,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
+) -> Result<(), ErrorText> {
     restore(engine, args)?;
     reply.ok();
     Ok(())
 }
 
-fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
+fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
     if args.len() > 4 {
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         return Err([head, args.at(1), b"'. Try FUNCTION HELP."].concat());
@@ -361,7 +369,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
 }
 
 /// Loads a library from a file. It replaces a loaded library with the same name.
-pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
+pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), ErrorText> {
     let library = library(engine, code)?;
     change(&engine.scripts, |functions| {
         functions.add(library, true).map_err(|error| error.to_string().into_bytes())
@@ -369,7 +377,7 @@ pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> 
 }
 
 /// Compiles a library and runs its chunk.
-fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
+fn library(engine: &Engine, code: &[u8]) -> Result<Library, ErrorText> {
     let mut vm = engine.scripts.take_interpreter()?;
     let mut host = Loading { engine, steps: 0, began_us: engine.host.mono_us() };
     let library = vm.vm.load_library(code, LOAD_LIMITS, &mut host);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 impl Session {
     pub(super) fn time(&mut self, now: Now) -> Outcome {
@@ -83,21 +83,21 @@ const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGS
                            to schedule a BGSAVE whenever possible.";
 
 /// BGREWRITEAOF within EXEC, which holds shards. As in redis-server it starts after EXEC.
-pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     engine.schedule_bgrewriteaof();
     reply.simple("Background append only file rewriting scheduled");
     Ok(())
 }
 
 /// Runs SAVE on a helper thread.
-pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     engine.save(now)?;
     reply.ok();
     Ok(())
 }
 
 /// BGSAVE within EXEC, which holds shards. As in redis-server it starts after EXEC.
-pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     match args.len() {
         1 => {}
         2 if args.is(1, "SCHEDULE") => {}
@@ -113,7 +113,7 @@ pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
 }
 
 /// SHUTDOWN with a save, on a helper thread. Without an error there is no reply, and the connection ends.
-pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), Vec<u8>> {
+pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), ErrorText> {
     let request = shutdown_request(args)?;
     // Stops scripts, because an endless script must not keep the server running or hold the shards that must be
     // saved.
@@ -126,7 +126,7 @@ pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(),
     Ok(())
 }
 
-fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
+fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, ErrorText> {
     let (mut request, mut abort) = (ShutdownRequest::default(), false);
     for i in 1..args.len() {
         match () {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::introspect;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Number of entries of SLOWLOG GET when the client gives no count.
 const GET_DEFAULT: usize = 10;
@@ -40,7 +40,7 @@ impl Session {
 }
 
 /// Runs SLOWLOG GET on a helper thread.
-pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     write(engine, &wanted(args)?, reply);
     Ok(())
 }
@@ -52,7 +52,7 @@ struct GetOptions {
     phases: bool,
 }
 
-fn wanted(args: Args<'_>) -> Result<GetOptions, Vec<u8>> {
+fn wanted(args: Args<'_>) -> Result<GetOptions, ErrorText> {
     let phases = args.len() == 4 && args.is(3, "PHASES");
     if args.len() > 3 && !phases {
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";

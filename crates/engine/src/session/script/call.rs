@@ -12,7 +12,7 @@ use strand_keyspace::KeyHash;
 use strand_keyspace::types::string::parse_int;
 use strand_script::{Input, Limits, RunEnd, Script, ScriptFlags, compile_error, sha_of};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// The script or function that a call runs.
 enum Callable {
@@ -34,7 +34,11 @@ impl ScriptCall {
     ///
     /// # Errors
     /// The whole text of the error reply.
-    pub(super) fn of(engine: &Engine, command: ScriptCommand, args: Args<'_>) -> Result<ScriptCall, Vec<u8>> {
+    pub(super) fn of(
+        engine: &Engine,
+        command: ScriptCommand,
+        args: Args<'_>,
+    ) -> Result<ScriptCall, ErrorText> {
         let (is_function, read_only) = (command.by == ScriptSource::Function, command.read_only);
         let function = match is_function {
             true => Some(engine.scripts.functions.read().find(args.at(1)).ok_or("ERR Function not found")?),
@@ -126,7 +130,7 @@ impl ScriptCall {
 }
 
 /// The script of EVAL or EVALSHA.
-fn script(engine: &Engine, command: ScriptCommand, text: &[u8]) -> Result<Arc<CachedScript>, Vec<u8>> {
+fn script(engine: &Engine, command: ScriptCommand, text: &[u8]) -> Result<Arc<CachedScript>, ErrorText> {
     if command.by == ScriptSource::Digest {
         let cached = if text.len() == 40 { engine.scripts.find(text) } else { None };
         return cached.ok_or_else(|| b"NOSCRIPT No matching script. Please use EVAL.".to_vec());
@@ -139,7 +143,7 @@ pub(in crate::session) fn load(
     engine: &Engine,
     text: &[u8],
     by_load: bool,
-) -> Result<Arc<CachedScript>, Vec<u8>> {
+) -> Result<Arc<CachedScript>, ErrorText> {
     if !by_load && let Some(cached) = engine.scripts.find(sha_of(text).as_bytes()) {
         return Ok(cached);
     }

@@ -13,14 +13,14 @@ use strand_commands::dispatch::{self, InvalidKeys, Resolved};
 use strand_commands::spec::{CommandSpec, Flags, KeySpec};
 use strand_commands::{errors, glob, introspect};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum number of names in one COMMAND DOCS or COMMAND INFO: several times the number of commands. A name has a few
 /// bytes in the request, but its description has kilobytes in the reply.
 const NAMES_MAX: usize = 1024;
 
 /// Writes the reply of a subcommand. An error is the whole text of the reply.
-pub(super) type Describe = fn(Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+pub(super) type Describe = fn(Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 
 impl Session {
     /// Runs a subcommand with a short reply.
@@ -45,26 +45,26 @@ impl Session {
 }
 
 /// Runs COMMAND without a subcommand: describes every command.
-pub(super) fn infos(reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn infos(reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.array(TABLE.rows().len());
     all().for_each(|found| info(reply, &found));
     Ok(())
 }
 
 /// Runs COMMAND COUNT.
-pub(super) fn count(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn count(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     reply.int(TABLE.rows().len() as i64);
     Ok(())
 }
 
 /// Runs COMMAND HELP.
-pub(super) fn help(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn help(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     introspect::help(reply, "COMMAND", HELP);
     Ok(())
 }
 
 /// COMMAND INFO [name ...]: null for an unknown name.
-pub(super) fn info_of(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn info_of(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     if args.len() == 2 {
         return infos(reply);
     }
@@ -99,7 +99,7 @@ fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
 }
 
 /// COMMAND DOCS [name ...]: unknown names are left out.
-pub(super) fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let found: Vec<Resolved> = match args.len() {
         2 => all().collect(),
         _ => args.skip(2).iter().filter_map(|name| TABLE.lookup_full_name(name)).collect(),
@@ -113,7 +113,7 @@ pub(super) fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u
 }
 
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too, by full name.
-pub(super) fn list(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn list(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let (pattern, mut steps_left);
     let keep: &mut dyn FnMut(&Resolved, &str) -> Result<bool, &'static str> = match args.len() {
         2 => &mut |_, _| Ok(true),
@@ -142,16 +142,16 @@ pub(super) fn list(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>>
 }
 
 /// COMMAND GETKEYS. A whole command follows as its arguments.
-pub(super) fn get_keys(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn get_keys(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     keys_of(args, reply, false)
 }
 
 /// COMMAND GETKEYSANDFLAGS. A whole command follows as its arguments.
-pub(super) fn get_keys_and_flags(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn get_keys_and_flags(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     keys_of(args, reply, true)
 }
 
-fn keys_of(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) -> Result<(), Vec<u8>> {
+fn keys_of(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) -> Result<(), ErrorText> {
     let args = args.skip(2);
     let found = match TABLE.lookup(args.at(0)) {
         Some(container) if !container.subcommands.is_empty() && args.len() > 1 => {
