@@ -1,6 +1,7 @@
 //! [`Shard`]: the part of every database that one lock protects.
 
 mod table;
+use table::Counted;
 pub(crate) use table::{Sums, Table};
 
 use crate::extendible::{ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
@@ -235,7 +236,7 @@ impl Shard {
     pub(crate) fn remove(&mut self, slot: usize, at: Location, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
-            table.uncount(at);
+            table.uncount(Counted::of(&table.records.at(at)));
             table.records.remove_at(at)
         });
         self.note(slot, position_of(key.hash.0), key.bytes);
@@ -301,10 +302,10 @@ impl Shard {
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
-            let before_ms = key_expiry_ms(&item);
+            let before = Counted::of(&item);
             let usage = Some(now.access(&mut random).after_use(Usage(item.usage())).0);
-            let expiry_ms = expiry_ms.unwrap_or(before_ms);
-            table.uncount(at);
+            let expiry_ms = expiry_ms.unwrap_or(before.expiry_ms);
+            table.uncount(before);
             let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
