@@ -427,12 +427,15 @@ impl Db<'_, '_> {
     /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
-        if self.shard(key).has_promises() {
-            self.carry_out_promises(key);
-        }
         let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
         let position = position_of(key.hash.0);
-        let table = self.shard(key).table(slot)?;
+        // Each look for the shard among the locked ones takes 25 instructions (callgrind), so look once.
+        let mut shard = self.shard(key);
+        if shard.has_promises() {
+            self.carry_out_promises(key);
+            shard = self.shard(key);
+        }
+        let table = shard.table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
         if table.records.at(at).expiry_ms() <= expiry_ms {
             return self.expire(key, at);
