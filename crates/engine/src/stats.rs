@@ -116,7 +116,7 @@ pub(crate) struct Stats {
     /// The option `latency-tracking`.
     tracks: AtomicBool,
     pub(crate) histograms: Histograms,
-    /// Waiting times of commands for a helper thread, and for other park_reasons. Only commands that waited are counted.
+    /// Waiting times of commands for a helper thread, and for other reasons. Only commands that waited are counted.
     pub(crate) queued: Histograms,
     pub(crate) parked: Histograms,
     /// For each cause: the number of parked commands, and their microseconds.

@@ -40,6 +40,31 @@ pub struct State {
     pub password: Option<&'static str>,
 }
 
+/// The states that interrupted runs leave on a server with the state `before`: each run loses the connection before
+/// one of its commands. The last state is that of a whole run. A connection that is lost after a command leaves the
+/// state of one that is lost before the next command. A transaction executes many commands at once, so no interruption
+/// can separate them.
+pub fn interrupted<R>(before: &State, import: impl Fn(&Fake) -> Result<R, ImportError>) -> Vec<State> {
+    let run = |cut_at: Option<usize>| {
+        let fake = Fake::with(State { executed: Vec::new(), cut_at, ..before.clone() });
+        let outcome = import(&fake);
+        let state = State { cut_at: None, ..fake.state().clone() };
+        (outcome, state)
+    };
+    let (outcome, whole) = run(None);
+    assert!(outcome.is_ok(), "nothing interrupts this run");
+    let mut states = Vec::new();
+    for cut in 0..whole.executed.len() {
+        match run(Some(cut)) {
+            (Ok(_), _) => {}
+            (Err(ImportError::Lost { .. }), state) => states.push(state),
+            (Err(error), _) => panic!("cut at {cut}: {error}"),
+        }
+    }
+    states.push(whole);
+    states
+}
+
 /// A server in this process, on its own port.
 pub struct Fake {
     pub address: SocketAddr,

@@ -1,6 +1,6 @@
 //! Revisions of git repositories, against git itself.
 
-use crate::fake::{Fake, State, counts};
+use crate::fake::{Fake, State, counts, interrupted};
 use crate::files::{Tree, mail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -401,21 +401,10 @@ fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
         (keys, versions)
     };
     let expected = [&first, &second, &third].map(|revision| (revision, fresh(revision)));
-    let mut cuts = 0;
-    for cut in 0.. {
-        let state = State { executed: Vec::new(), cut_at: Some(cut), ..before.clone() };
-        let fake = Fake::with(state);
-        match fake.try_import(&at(&second)) {
-            Ok(_) => {
-                break;
-            }
-            Err(ImportError::Lost { .. }) => cuts += 1,
-            Err(error) => panic!("cut at {cut}: {error}"),
-        }
-        fake.state().cut_at = None;
-        let cut_short = fake.state().clone();
+    let states = interrupted(&before, |fake| fake.try_import(&at(&second)));
+    for (cut, state) in states.iter().enumerate() {
         for (revision, (keys, versions)) in &expected {
-            let fake = Fake::with(cut_short.clone());
+            let fake = Fake::with(state.clone());
             let summary = fake.import(&at(revision));
             assert_eq!(&fake.state().keys, keys, "cut at {cut}");
             assert_eq!(&fake.state().versions, versions, "cut at {cut}");
@@ -426,5 +415,5 @@ fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
             );
         }
     }
-    assert!(cuts > 20, "only {cuts} cuts");
+    assert!(states.len() > 21, "only {} states", states.len());
 }

@@ -1,6 +1,6 @@
 //! Documents that moved within their source: the run copies them at the server, and the result equals a first import.
 
-use crate::fake::{Fake, State, Stored, counts};
+use crate::fake::{Fake, State, Stored, counts, interrupted};
 use crate::files::{Tree, mail};
 use crate::git::{commit, init, source};
 use crate::nested::{deflated, mailbox, tar, with_attachment, zip};
@@ -350,24 +350,17 @@ fn an_archive_that_takes_a_folders_name_keeps_its_documents() {
 #[track_caller]
 fn cut_everywhere(before: &State, options: impl Fn(&Fake) -> ImportOptions) -> usize {
     let run = |fake: &Fake| strand_import::run(&options(fake), &mut Silent);
-    let whole = Fake::with(State { executed: Vec::new(), ..before.clone() });
-    run(&whole).expect("nothing goes wrong");
-    let commands = whole.state().executed.len();
-    let expected = whole.state().keys.clone();
-    let mut cuts = 0;
-    for cut_at in 0..commands {
-        let cut = State { executed: Vec::new(), cut_at: Some(cut_at), ..before.clone() };
-        let fake = Fake::with(cut);
-        // A transaction executes many commands at once, so no interruption can separate them.
-        cuts += usize::from(run(&fake).is_err());
-        fake.state().cut_at = None;
+    let states = interrupted(before, run);
+    let expected = &states.last().expect("a whole run").keys;
+    for (cut, state) in states.iter().enumerate() {
+        let fake = Fake::with(state.clone());
         run(&fake).expect("nothing goes wrong");
         let state = fake.state();
-        assert_eq!(state.keys, expected, "cut at {cut_at}");
+        assert_eq!(&state.keys, expected, "cut at {cut}");
         let names: Vec<_> = state.versions[&b"d"[..]].keys().collect();
         assert!(names.iter().all(|name| !name.ends_with(b"/")), "no intent is left: {names:?}");
     }
-    cuts
+    states.len() - 1
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Archives in archives: their documents, the cost of a change, and the errors for hostile archives.
 
-use crate::fake::{Fake, State, counts};
+use crate::fake::{Fake, counts, interrupted};
 use crate::files::{Tree, mail};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use strand_import::source::archive::limits;
-use strand_import::{ImportError, ImportOptions, Silent, Summary};
+use strand_import::{ImportOptions, Silent, Summary};
 
 /// One entry of a zip archive that a test writes.
 pub struct Entry<'a> {
@@ -307,9 +307,8 @@ fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
     assert!(cuts > 20, "only {cuts} cuts");
 }
 
-/// Imports `first`, then `second`, and loses the connection before each of the second run's commands. A connection
-/// that is lost after a command leaves what one leaves that is lost before the next command. Each time a further run
-/// of either tree must lead to what the tree holds. Returns the number of cut runs.
+/// Imports `first`, then `second`, and interrupts the second run everywhere ([`interrupted`]). Each time a further run
+/// of either tree must lead to what the tree holds. Returns the number of interrupted runs.
 fn cut_at_every_command(first: &Tree, second: &Tree) -> usize {
     let base = Fake::start();
     base.import(first.path());
@@ -320,28 +319,17 @@ fn cut_at_every_command(first: &Tree, second: &Tree) -> usize {
         let keys = fake.state().keys.clone();
         (tree, keys)
     });
-    let mut cuts = 0;
-    for cut in 0.. {
-        let state = State { executed: Vec::new(), cut_at: Some(cut), ..before.clone() };
-        let fake = Fake::with(state);
-        match fake.try_import(second.path()) {
-            Ok(_) => {
-                break;
-            }
-            Err(ImportError::Lost { .. }) => cuts += 1,
-            Err(error) => panic!("cut at {cut}: {error}"),
-        }
-        fake.state().cut_at = None;
-        let cut_short = fake.state().clone();
+    let states = interrupted(&before, |fake| fake.try_import(second.path()));
+    for (cut, state) in states.iter().enumerate() {
         for (tree, keys) in &expected {
-            let fake = Fake::with(cut_short.clone());
+            let fake = Fake::with(state.clone());
             fake.import(tree.path());
             assert_eq!(&fake.state().keys, keys, "cut at {cut}");
             let names: Vec<_> = fake.state().versions[&b"d"[..]].keys().cloned().collect();
             assert!(names.iter().all(|n| !n.ends_with(b"/")), "no intent is left: {names:?}");
         }
     }
-    cuts
+    states.len() - 1
 }
 
 #[test]

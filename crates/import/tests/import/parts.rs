@@ -1,12 +1,10 @@
 //! Folders with more documents than a run holds in memory: they are listed and recorded in parts, and behave like any
 //! other folder.
 
-use crate::fake::{Fake, State, counts};
+use crate::fake::{Fake, counts, interrupted};
 use crate::files::{Tree, mail};
 use std::path::Path;
-use strand_import::{
-    FilterOptions, ImportError, ImportOptions, MaxDelete, RemoteOptions, Silent, Summary, compare,
-};
+use strand_import::{FilterOptions, ImportOptions, MaxDelete, RemoteOptions, Silent, Summary, compare};
 
 fn options(fake: &Fake, source: &Path, cutoff: usize) -> ImportOptions {
     let remote = RemoteOptions { list_cutoff: Some(cutoff), ..RemoteOptions::default() };
@@ -84,22 +82,17 @@ fn a_run_interrupted_while_a_folder_is_divided_loses_and_leaves_nothing() {
         import(&fresh, third.path(), 1000);
         fresh.state().keys.clone()
     };
-    let mut cuts = 0;
-    for cut in 0..10_000 {
-        let state = State { executed: Vec::new(), cut_at: Some(cut), ..before.clone() };
-        let fake = Fake::with(state);
-        let all = ImportOptions { max_delete: MaxDelete::Percent(100), ..options(&fake, second.path(), 8) };
-        match strand_import::run(&all, &mut Silent) {
-            Ok(_) => break,
-            Err(ImportError::Lost { .. }) => cuts += 1,
-            Err(other) => panic!("{other}"),
-        }
-        fake.state().cut_at = None;
+    let states = interrupted(&before, |fake| {
+        let all = ImportOptions { max_delete: MaxDelete::Percent(100), ..options(fake, second.path(), 8) };
+        strand_import::run(&all, &mut Silent)
+    });
+    for (cut, state) in states.iter().enumerate() {
+        let fake = Fake::with(state.clone());
         import(&fake, third.path(), 8);
         assert_eq!(fake.state().keys, expected, "cut at {cut}");
         assert_eq!(counts(&import(&fake, third.path(), 8)), ([0, 0, 0, 6, 0], 0), "cut at {cut}");
     }
-    assert!(cuts > 30, "{cuts}");
+    assert!(states.len() > 31, "{}", states.len());
 }
 
 #[test]

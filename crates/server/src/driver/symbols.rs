@@ -54,7 +54,8 @@ fn resolve(address: usize) -> Vec<Frame> {
 /// The tables of names take tens of megabytes. They are freed when no name was looked up for this time.
 const TABLES_KEPT: Duration = Duration::from_secs(2);
 
-/// The thread of [`on_names_thread`] with the lowest priority. It starts with its first work. `None` when the system could not create it.
+/// The thread of [`on_names_thread`] with the lowest priority. It starts with its first work. `None` when the system
+/// could not create it.
 static LOWEST: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names", priority::set_lowest));
 /// The thread of [`on_names_thread`] for a machine on which the lowest priority starves.
 static USUAL: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names-usual", || ()));

@@ -345,6 +345,6 @@ fn no_request_exceeds_its_budget_of_time_and_memory() {
         eprintln!("base {base:?} sent {} of {seen}", all.len());
         return;
     }
-    assert!(all.len() > seen * 9 / 10 / every, "{} shapes are not all", all.len());
+    assert!(all.len() > seen / every, "{} shapes are not all", all.len());
     assert!(offences.is_empty(), "a plain request costs {base:?}, these more: {offences:#?}");
 }

@@ -1,7 +1,7 @@
 //! Both drivers of sockets: the promises of `io-driver`, with each driver that the kernel allows. (All tests of
 //! this folder can run with the other driver: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
-use crate::harness::{Client, Server, comes_true, command, is_true_within};
+use crate::harness::{Client, Server, comes_true, command, is_true_within, numbered};
 use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -69,12 +69,7 @@ fn pipelines_of_many_clients_are_answered_in_order() {
 fn a_large_value_survives_set_and_get() {
     const LEN: usize = 64 << 20;
     each(|server| {
-        // Each 64 bytes begin with a number of their own, so lost, duplicated or moved bytes are noticed. A number
-        // for each four bytes took a debug build 3.5 s.
-        let mut value: Vec<u8> = (0..64).collect::<Vec<u8>>().repeat(LEN / 64);
-        for (i, line) in (0u32..).zip(value.chunks_exact_mut(64)) {
-            line[..4].copy_from_slice(&i.wrapping_mul(0x9E37_79B1).to_le_bytes());
-        }
+        let value = numbered(LEN);
         let (mut client, mut other) = (server.connect(), server.connect());
         client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LEN}\r\n").as_bytes());
         let (half, rest) = value.split_at(LEN / 2);

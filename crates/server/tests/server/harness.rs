@@ -375,6 +375,16 @@ pub fn command(words: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// A large value of `len` bytes, a multiple of 64. Each 64 bytes begin with a number of their own, so a test notices
+/// lost, duplicated and moved bytes. A debug build takes 3.5 s to make 64 MB with a number for each four bytes.
+pub fn numbered(len: usize) -> Vec<u8> {
+    let mut value: Vec<u8> = (0..64).collect::<Vec<u8>>().repeat(len / 64);
+    for (i, line) in (0u32..).zip(value.chunks_exact_mut(64)) {
+        line[..4].copy_from_slice(&i.wrapping_mul(0x9E37_79B1).to_le_bytes());
+    }
+    value
+}
+
 /// The beginning of `bytes`, for messages.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()

@@ -1,6 +1,6 @@
 //! The HTTP door: keys, commands, authentication, order, memory and the life of a connection.
 
-use crate::harness::{Client, Server, comes_true, command};
+use crate::harness::{Client, Server, comes_true, command, numbered};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -411,7 +411,7 @@ fn large_values_are_not_copied() {
     let site = site(&["--workers", "1"]);
     let mut http = site.http();
     assert_eq!(http.ask("PUT /v1/keys/warm", "", &vec![1; 1 << 20]).status, 201);
-    let value = b"0123456789abcdef".repeat(BYTES / 16);
+    let value = numbered(BYTES);
     let before = site.server.memory("VmRSS");
     let put = http.ask("PUT /v1/keys/large", "", &value);
     assert_eq!(put.status, 201);

@@ -1,7 +1,7 @@
 //! The doors with TLS in a real server: who is admitted, the reasons for refusals, and certificates replaced at
 //! run time. Each run makes new certificates.
 
-use crate::harness::{Client, Folder, Server, comes_true, command};
+use crate::harness::{Client, Folder, Server, comes_true, command, numbered};
 use crate::pack4::frame;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -173,7 +173,7 @@ fn large_values_and_pipelines_pass_in_pieces_of_any_size() {
     const BYTES: usize = 8 << 20;
     let fixture = start(&["--tls-port"], &["--workers", "1"]);
     let mut stream = fixture.trusted();
-    let value: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
+    let value = numbered(BYTES);
     let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${BYTES}\r\n");
     call(&mut stream, &[head.as_bytes(), &value, b"\r\n"].concat(), b"+OK\r\n");
     let bulk = [format!("${BYTES}\r\n").as_bytes(), &value, b"\r\n"].concat();
