@@ -17,3 +17,9 @@ pub mod process;
 pub mod quoting;
 pub mod sequences;
 pub mod shrink;
+
+/// The number in the environment variable `name`, or `default` when the variable is not there or has no number. Tests
+/// are made longer by such variables, and repeated with a seed.
+pub fn env_number<N: std::str::FromStr>(name: &str, default: N) -> N {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}

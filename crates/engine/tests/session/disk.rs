@@ -250,7 +250,7 @@ fn note(replies: &str, counter: usize, known: &mut [u64]) {
 /// has shown exists afterwards.
 #[test]
 fn with_always_no_acknowledged_write_is_lost_when_the_power_fails() {
-    let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
+    let crashes = strand_testkit::env_number("STRAND_CRASHES", CRASHES);
     let (disk, mut known, mut rng) = (Disk::default(), [0u64; PEERS], fastrand::Rng::with_seed(18));
     let (mut replies, mut waited, mut rewrites) = (0u64, 0u64, 0u64);
     for crash in 0..crashes {
@@ -482,7 +482,7 @@ fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bo
 #[test]
 fn with_everysec_nothing_older_than_two_seconds_is_lost() {
     const SAFE_TURNS: usize = 2_000_000 / TURN_US as usize;
-    let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
+    let crashes = strand_testkit::env_number("STRAND_CRASHES", CRASHES);
     // Run fewer crashes, because each takes hundreds of turns and a thread of its own.
     let crashes = (crashes / 100).max(20);
     let (disk, mut rng) = (Disk::default(), fastrand::Rng::with_seed(19));

@@ -193,7 +193,7 @@ fn shown(argv: &Argv) -> String {
 
 #[test]
 fn a_journal_of_several_workers_makes_the_data_again() {
-    let seed = std::env::var("STRAND_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7u64);
+    let seed = strand_testkit::env_number("STRAND_SEED", 7u64);
     let mut server = Server::with("maxmemory 1mb\nmaxmemory-policy allkeys-random\n");
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
     let start_s = since_1970.as_secs() as i64 + AHEAD_S;

@@ -12,6 +12,7 @@ use strand_commands::spec::CommandSpec;
 use strand_engine::TABLE;
 use strand_testkit::compare::Policy;
 use strand_testkit::differential::{Delivery, Difference, Pair, describe, words};
+use strand_testkit::env_number;
 use strand_testkit::generate::{Generator, NOT_GENERATED};
 use strand_testkit::process::Server;
 use strand_testkit::quoting;
@@ -89,10 +90,6 @@ fn corpus_files() -> Vec<PathBuf> {
     files.sort();
     assert!(files.len() >= 4, "only {} corpus files", files.len());
     files
-}
-
-fn env_number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Random commands, made from the command table, get the same replies from both servers.
 
-use crate::{env_number, servers};
+use crate::servers;
 use std::time::{SystemTime, UNIX_EPOCH};
 use strand_commands::spec::CommandSpec;
 use strand_engine::TABLE;
 use strand_testkit::differential::{Delivery, words};
+use strand_testkit::env_number;
 use strand_testkit::generate::Generator;
 use strand_testkit::sequences::Sequences;
 
@@ -33,7 +34,7 @@ fn random(
 ) {
     let (ours, theirs) = servers();
     let first_seed = env_number("STRAND_SEED", 7);
-    let commands = env_number("STRAND_DIFFERENTIAL_COMMANDS", RANDOM_COMMANDS as u64) as usize;
+    let commands = env_number("STRAND_DIFFERENTIAL_COMMANDS", RANDOM_COMMANDS);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
     println!("seed {first_seed} (STRAND_SEED), {commands} commands (STRAND_DIFFERENTIAL_COMMANDS)");
     for (i, (protocol, delivery, percent)) in WAYS.into_iter().enumerate() {

@@ -13,7 +13,7 @@ const WRITERS: usize = 4;
 /// Duration of a round, in milliseconds.
 const ROUND_MS: std::ops::Range<u64> = 20..120;
 fn kills() -> u64 {
-    std::env::var("STRAND_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
+    strand_testkit::env_number("STRAND_KILLS", KILLS)
 }
 
 /// What a writer knows of its counter: the last number that was acknowledged, and the last number that it has sent.

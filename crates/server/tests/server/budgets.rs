@@ -285,7 +285,7 @@ fn no_request_exceeds_its_budget_of_time_and_memory() {
         .collect();
     let base: Vec<_> = (0..3).flat_map(|door| plain.iter().map(move |shape| (door, shape))).collect();
     let base = base.into_iter().map(|(door, shape)| site.shape(shape, door).stood).max().expect("some");
-    let every = std::env::var("STRAND_HOSTILE_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(EVERY);
+    let every = strand_testkit::env_number("STRAND_HOSTILE_EVERY", EVERY);
     let is_over = |cost: &Cost| {
         cost.stood > base * STAND_FACTOR_MAX
             || cost.held_bytes > HELD_BYTES_MAX

@@ -26,7 +26,7 @@ fn connect(server: &Server) -> Client {
 /// Runs `client` on `CLIENTS` threads, each with its own connection and random numbers, until the time is over.
 /// Returns the results of all calls, in order for each thread.
 fn stress<T: Send>(server: &Server, client: impl Fn(&mut Client, &mut Rng, u64) -> T + Sync) -> Vec<T> {
-    let stress_ms = std::env::var("STRAND_STRESS_MS").ok().and_then(|n| n.parse().ok()).unwrap_or(STRESS_MS);
+    let stress_ms = strand_testkit::env_number("STRAND_STRESS_MS", STRESS_MS);
     let end = Instant::now() + Duration::from_millis(stress_ms);
     let failed = AtomicBool::new(false);
     let body = |id: u64| {
