@@ -156,6 +156,9 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
         if !text.starts_with("//!") && !text.starts_with("#![") {
             findings.push(format!("{path}:1: a module opens with its role (`//!`)"));
         }
+        if is_beside_its_folder(file) {
+            findings.push(format!("{path}:1: a module with a folder is `mod.rs` in this folder"));
+        }
         let lines = text.lines().count();
         let limit =
             LONG_FILES.iter().find(|(name, _)| *name == path).map_or(FILE_LINES_MAX, |(_, limit)| *limit);
@@ -189,6 +192,12 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// True for `x.rs` beside a folder `x` with further modules. The root of an integration test must lie beside its folder.
+fn is_beside_its_folder(file: &Path) -> bool {
+    let in_tests = file.parent().is_some_and(|dir| dir.ends_with("tests") && !dir.ends_with("src/tests"));
+    !in_tests && list(&file.with_extension("")).iter().any(|f| f.extension().is_some_and(|e| e == "rs"))
 }
 
 fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
