@@ -71,6 +71,7 @@ const QUOTED_BYTES_MAX: usize = 128;
 ///
 /// The name is cut to 128 bytes, and the arguments together are cut to 128 bytes. Each also ends at its first zero
 /// byte, as in redis-server, which uses C strings.
+#[cold]
 pub fn unknown_command(args: Args<'_>) -> Vec<u8> {
     let mut out = b"ERR unknown command '".to_vec();
     out.extend_from_slice(quoted(args.at(0), QUOTED_BYTES_MAX));
@@ -89,6 +90,7 @@ pub fn unknown_command(args: Args<'_>) -> Vec<u8> {
 }
 
 /// `ERR unknown subcommand 'x'. Try CLIENT HELP.`
+#[cold]
 pub fn unknown_subcommand(args: Args<'_>) -> Vec<u8> {
     let mut out = b"ERR unknown subcommand '".to_vec();
     out.extend_from_slice(quoted(args.at(1), QUOTED_BYTES_MAX));
@@ -99,6 +101,7 @@ pub fn unknown_subcommand(args: Args<'_>) -> Vec<u8> {
 }
 
 /// `ERR wrong number of arguments for 'get' command`; a subcommand is named `client|setname`.
+#[cold]
 pub fn wrong_arity(found: &Resolved) -> Vec<u8> {
     format!("ERR wrong number of arguments for '{}' command", found.full_name()).into_bytes()
 }

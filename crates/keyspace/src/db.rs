@@ -309,7 +309,7 @@ impl Db<'_, '_> {
         let at = self.locate(key);
         let slot = self.slot;
         let shard = self.shard(key);
-        let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.at(at).expiry_ms()));
+        let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.metadata_at(at).expiry_ms()));
         let is_new = shard.watchers.add(slot, key.bytes, flag);
         Watched { is_new, expires_ms: next_ms.filter(|at_ms| *at_ms != i64::MAX) }
     }
@@ -437,7 +437,7 @@ impl Db<'_, '_> {
         }
         let table = shard.table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
-        if table.records.at(at).expiry_ms() <= expiry_ms {
+        if table.records.metadata_at(at).expiry_ms() <= expiry_ms {
             return self.expire(key, at);
         }
         Some(at)

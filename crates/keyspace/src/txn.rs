@@ -375,6 +375,22 @@ impl<'k> Txn<'k> {
 impl Drop for Txn<'_> {
     #[inline]
     fn drop(&mut self) {
+        // A GET passes four branches here, and the rest is a call: 55 instructions less (callgrind).
+        if self.effects.is_some()
+            || !self.garbage.is_empty()
+            || !self.flushed.is_empty()
+            || self.guards.iter().any(|guard| guard.lock.watchers.waiters.has_signalled())
+        {
+            self.finish();
+        }
+    }
+}
+
+impl<'k> Txn<'k> {
+    /// Does the work that remains when the transaction ends: serves waiters, records the effects, releases the shards,
+    /// and then wakes clients and frees values.
+    #[inline(never)]
+    fn finish(&mut self) {
         let mut woken = Vec::new();
         if self.guards.iter().any(|guard| guard.lock.watchers.waiters.has_signalled())
             && !std::thread::panicking()
@@ -394,9 +410,6 @@ impl Drop for Txn<'_> {
             self.garbage.drain(..).for_each(|value| self.keyspace.dispose(value));
         }
     }
-}
-
-impl<'k> Txn<'k> {
     /// Calls `look` with a shard. A shard that this transaction does not hold is locked while `look` runs.
     pub(crate) fn with_shard<R>(&mut self, shard: usize, look: impl FnOnce(&Shard) -> R) -> R {
         match self.guards.binary_search_by_key(&shard, |guard| guard.shard) {

@@ -27,6 +27,8 @@ pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 const TOGETHER_BYTES_MAX: usize = 2048;
 /// Maximum length of a header: its type, a number and the line end.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
+/// Maximum length of the text of a simple string or an error that is written at once.
+const SHORT_LINE_BYTES_MAX: usize = 64;
 const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MAX);
 /// A pausing reply pauses each time it has grown by this many bytes. Scattered small values of this size take about
 /// 100 us.
@@ -155,6 +157,7 @@ impl<'a> Reply<'a> {
         self.out.push_slice(b"+QUEUED\r\n");
     }
     /// Writes a simple string (`+text`). CR and LF inside the text become spaces; at its ends they are dropped.
+    #[inline]
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
@@ -355,14 +358,25 @@ impl<'a> Reply<'a> {
         !self.is_over()
     }
     /// Writes a simple string or an error, whose text may contain any bytes.
-    #[inline(never)]
+    #[inline]
     fn line(&mut self, kind: u8, text: &[u8]) {
+        if text.len() > SHORT_LINE_BYTES_MAX || text.iter().any(is_line_end) {
+            return self.long_line(kind, text);
+        }
+        let n = text.len();
+        let room = self.out.room(n + 3);
+        room[0] = kind;
+        room[1..=n].copy_from_slice(text);
+        room[n + 1..n + 3].copy_from_slice(b"\r\n");
+        self.out.filled(n + 3);
+    }
+    #[inline(never)]
+    fn long_line(&mut self, kind: u8, text: &[u8]) {
         self.out.push_slice(&[kind]);
         // Drop line ends around the text. A line end inside the text would end the reply.
-        let is_end = |b: &u8| matches!(b, b'\r' | b'\n');
-        let start = text.iter().position(|b| !is_end(b)).unwrap_or(text.len());
-        let end = text.iter().rposition(|b| !is_end(b)).map_or(start, |last| last + 1);
-        for (i, part) in text[start..end].split(is_end).enumerate() {
+        let start = text.iter().position(|b| !is_line_end(b)).unwrap_or(text.len());
+        let end = text.iter().rposition(|b| !is_line_end(b)).map_or(start, |last| last + 1);
+        for (i, part) in text[start..end].split(is_line_end).enumerate() {
             if i > 0 {
                 self.out.push_slice(b" ");
             }
@@ -388,6 +402,10 @@ impl<'a> Reply<'a> {
         self.out.push_slice(bytes);
         self.out.push_slice(b"\r\n");
     }
+}
+
+fn is_line_end(byte: &u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn large_argument_is_allocated_once_and_shared() {
     };
     round(&mut argv);
     let info = allocation_counter::measure(|| round(&mut argv));
-    // The value needs one allocation, and the argv's list of blobs another.
+    // The value needs one allocation, and the argv's overflow another.
     assert!(info.count_total <= 2, "{info:?}");
     assert!(blob.is_some_and(|b| b.is_unique() && b.capacity() == b.len()));
 }

@@ -148,17 +148,15 @@ impl Engine {
 
 impl Session {
     /// Starts the current command. Returns true when its time is measured alone.
-    #[inline]
+    // Always inlined, like `Table::resolve`.
+    #[inline(always)]
     pub(super) fn begin_lap(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
-        let is_sampled = self.sample.next == 0;
-        self.sample.next -= u32::from(!is_sampled);
-        self.sample.is_on = is_sampled;
-        if is_sampled {
-            self.sample.out_bytes = self.replies.out.len();
-        }
-        let alone =
-            is_sampled || bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.args());
+        self.sample.next = self.sample.next.saturating_sub(1);
+        self.sample.out_bytes = self.replies.out.len();
+        let alone = self.sample.is_on()
+            || bytes > self.settings.shared_lap_bytes_max
+            || may_be_slow(spec, self.argv.args());
         self.laps.begin(&self.engine, self.client.peer.worker, self.last_command, alone, now);
         alone
     }
@@ -166,7 +164,7 @@ impl Session {
     #[inline(never)]
     pub(super) fn end_lap(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
-        let is_looked_at = self.sample.is_on || self.postponed.is_some();
+        let is_looked_at = self.sample.is_on() || self.postponed.is_some();
         if is_looked_at || self.engine.slow_log.is_slow(took_ns / 1000) {
             self.record_lap(spec, took_ns, now);
         }
@@ -180,7 +178,7 @@ impl Session {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
         }
         self.engine.note_slow(&self.client, spec, args, now, took_ns / 1000, waits);
-        if self.sample.is_on {
+        if self.sample.is_on() {
             self.take_sample(spec, took_ns);
         }
     }

@@ -223,7 +223,7 @@ impl Session {
                 over_soft_since_us: None,
             },
             disk: DiskWait::default(),
-            sample: Sample { next: crate::diag::first_sample(rng_seed), is_on: false, out_bytes: 0 },
+            sample: Sample { next: crate::diag::first_sample(rng_seed), out_bytes: 0 },
             retry: RetryState::default(),
             settings,
             rng: fastrand::Rng::with_seed(rng_seed),

@@ -15,7 +15,7 @@ impl Session {
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
         // A parked command is always sampled, so it counts as one command and not as [`COMMANDS_PER_SAMPLE`] commands.
         let weight = if self.postponed.is_some() { 1.0 } else { f64::from(COMMANDS_PER_SAMPLE) };
-        self.sample.next = self.rng.u32(0..2 * COMMANDS_PER_SAMPLE - 1);
+        self.sample.next = self.rng.u32(1..2 * COMMANDS_PER_SAMPLE);
         let moved = self.frame_bytes.saturating_sub(self.input.len())
             + self.replies.out.len().saturating_sub(self.sample.out_bytes);
         let weight = Weight { count: 1.0, bytes: moved as f64, ns: took_ns as f64 }.part(weight);

@@ -73,12 +73,18 @@ pub(super) struct DiskWait {
 
 /// Sampling of commands for [`crate::diag`]'s heaviest keys.
 pub(super) struct Sample {
-    /// Number of commands until the next sample.
+    /// Number of commands until the next sample. 0 when the current command is the sample.
     pub(super) next: u32,
-    /// True when the current command is a sample.
-    pub(super) is_on: bool,
-    /// Number of reply bytes when the sample began.
+    /// Number of reply bytes when the current command began.
     pub(super) out_bytes: usize,
+}
+
+impl Sample {
+    /// True when the current command is a sample.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.next == 0
+    }
 }
 
 /// State of the current command if it ran before and had to wait.

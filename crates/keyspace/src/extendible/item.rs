@@ -4,7 +4,7 @@
 //! An *item* is stored as an *entry*, the bytes in the segment's heap (`entry`), plus a value outside the heap if the
 //! value or the key is long. In the keyspace's tables, an item is a *record* ([`crate::RecordRef`]).
 
-use super::entry::{EntryLayout, InlineValue};
+use super::entry::{EntryLayout, EntryMetadata, InlineValue};
 use crate::types::Bytes;
 use strand_chain::{Blob, HEADER_BYTES, prefetch};
 
@@ -105,7 +105,7 @@ impl<V> Entries<V> {
             while at < self.heap.len() {
                 let layout = EntryLayout::of(&self.heap, at);
                 at = layout.range().end;
-                if !layout.is_garbage() {
+                if !layout.metadata.is_garbage() {
                     return Some(Item { entries: self, layout });
                 }
             }
@@ -123,6 +123,30 @@ impl<V> Entries<V> {
 pub(crate) struct Item<'a, V> {
     pub(super) entries: &'a Entries<V>,
     pub(super) layout: EntryLayout,
+}
+
+/// The metadata of an item: its usage and its expiry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ItemMetadata<'a> {
+    heap: &'a [u8],
+    metadata: EntryMetadata,
+}
+
+impl<'a> ItemMetadata<'a> {
+    #[inline(always)]
+    pub(super) fn of(heap: &'a [u8], start: usize) -> ItemMetadata<'a> {
+        ItemMetadata { heap, metadata: EntryMetadata::of(heap, start) }
+    }
+    /// Does what [`Item::usage`] does.
+    #[inline(always)]
+    pub(crate) fn usage(self) -> u32 {
+        self.metadata.usage(self.heap)
+    }
+    /// Does what [`Item::expiry_ms`] does.
+    #[inline(always)]
+    pub(crate) fn expiry_ms(self) -> i64 {
+        self.metadata.expiry_ms(self.heap)
+    }
 }
 
 impl<V> Clone for Item<'_, V> {
@@ -161,12 +185,12 @@ impl<'a, V> Item<'a, V> {
     /// Expiry (unix milliseconds); `i64::MAX` for never.
     #[inline]
     pub(crate) fn expiry_ms(&self) -> i64 {
-        self.layout.expiry_ms(&self.entries.heap)
+        self.layout.metadata.expiry_ms(&self.entries.heap)
     }
     /// The usage of the item, in 24 bits.
     #[inline]
     pub(crate) fn usage(&self) -> u32 {
-        self.layout.usage(&self.entries.heap)
+        self.layout.metadata.usage(&self.entries.heap)
     }
     /// Start of the item's entry in the heap.
     pub(super) fn start(&self) -> usize {

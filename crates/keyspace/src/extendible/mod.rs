@@ -23,7 +23,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use item::{Content, Entries, Item, NewItem, OutsideValue, Payload};
+pub(crate) use item::{Content, Entries, Item, ItemMetadata, NewItem, OutsideValue, Payload};
 pub(crate) use segment::{Segment, class_bytes};
 
 use smallvec::SmallVec;
@@ -272,6 +272,11 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     #[inline]
     pub(crate) fn at(&self, at: Location) -> Item<'_, V> {
         self.segments[at.segment as usize].item(at.start as usize)
+    }
+    /// The metadata of the item at this place. Faster than [`ExtendibleTable::at`], if nothing else is needed.
+    #[inline(always)]
+    pub(crate) fn metadata_at(&self, at: Location) -> ItemMetadata<'_> {
+        self.segments[at.segment as usize].metadata(at.start as usize)
     }
     /// Sets the usage of the item at this place.
     #[inline]

@@ -5,8 +5,8 @@
 //! longer fits. When the heap is full and an eighth of it is garbage, the live entries are copied to a new heap. So
 //! a segment's memory stays close to the size of its contents, and no copy is larger than a segment.
 
-use super::entry::{self, EntryLayout, EntryParts, INLINE_BYTES_MAX, InlineValue};
-use super::item::{Entries, Item, Keyed, NewItem, OutsideSlot, OutsideValue, Payload};
+use super::entry::{self, EntryLayout, EntryMetadata, EntryParts, INLINE_BYTES_MAX, InlineValue};
+use super::item::{Entries, Item, ItemMetadata, Keyed, NewItem, OutsideSlot, OutsideValue, Payload};
 use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
 
@@ -217,15 +217,20 @@ impl<V: OutsideValue> Segment<V> {
             _ => None,
         }
     }
+    /// The metadata of the item at `start`.
+    #[inline(always)]
+    pub(super) fn metadata(&self, start: usize) -> ItemMetadata<'_> {
+        ItemMetadata::of(&self.entries.heap, start)
+    }
     /// Sets the usage of the item at `start`.
     #[inline]
     pub(super) fn set_usage(&mut self, start: usize, usage: u32) {
-        EntryLayout::of(&self.entries.heap, start).set_usage(&mut self.entries.heap, usage);
+        EntryMetadata::of(&self.entries.heap, start).set_usage(&mut self.entries.heap, usage);
     }
     /// Sets the expiry of the item in `bucket`, which has this key.
     pub(super) fn set_expiry(&mut self, bucket: usize, key: &[u8], expiry_ms: i64) {
         let layout = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
-        let usage = layout.has_usage().then(|| layout.usage(&self.entries.heap));
+        let usage = layout.metadata.has_usage().then(|| layout.metadata.usage(&self.entries.heap));
         let mut copy = [0; INLINE_BYTES_MAX];
         let value = match layout.value(&self.entries.heap) {
             InlineValue::Int(n) => InlineValue::Int(n),
@@ -281,7 +286,7 @@ impl<V: OutsideValue> Segment<V> {
         self.reserve(entry.len());
         let handle = Handle::new(self.entries.heap.len());
         self.entries.heap.extend_from_slice(entry);
-        self.expiry_ms = self.expiry_ms.min(layout.expiry_ms(&other.entries.heap));
+        self.expiry_ms = self.expiry_ms.min(layout.metadata.expiry_ms(&other.entries.heap));
         if let InlineValue::Outside(index, _) = layout.value(&other.entries.heap) {
             let value = std::mem::replace(&mut other.entries.outside[index as usize], OutsideSlot::Free);
             let index = self.add_outside(value);
@@ -398,7 +403,7 @@ impl<V: OutsideValue> Segment<V> {
     /// Turns an entry into garbage.
     #[inline]
     fn mark_garbage(&mut self, layout: &EntryLayout) {
-        layout.mark_garbage(&mut self.entries.heap);
+        layout.metadata.mark_garbage(&mut self.entries.heap);
         self.garbage += layout.range().len();
     }
     /// Makes the entry of a handle garbage, after the handle has left the table. Returns the outside value.

@@ -129,7 +129,7 @@ impl FieldsExpired {
 
 /// Prepares a value for a table: stores the key's expiry in a value whose fields expire. Returns the value, the
 /// expiry to store in the record, and whether fields expire.
-#[inline]
+#[inline(always)]
 fn joined(payload: Payload<'_, Value>, expiry_ms: i64) -> (Payload<'_, Value>, i64, bool) {
     match payload {
         Payload::Outside(mut value) => {
@@ -236,7 +236,7 @@ impl Shard {
     pub(crate) fn remove(&mut self, slot: usize, at: Location, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
-            table.uncount(Counted::of(&table.records.at(at)));
+            table.uncount(Counted::of(&table.records, at, table.records.metadata_at(at)));
             table.records.remove_at(at)
         });
         self.note(slot, position_of(key.hash.0), key.bytes);
@@ -301,9 +301,10 @@ impl Shard {
         self.note(slot, position_of(key.hash.0), key.bytes);
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
-            let item = table.records.at(at);
-            let before = Counted::of(&item);
-            let usage = Some(now.access(&mut random).after_use(Usage(item.usage())).0);
+            let metadata = table.records.metadata_at(at);
+            let before = Counted::of(&table.records, at, metadata);
+            let usage = Usage(metadata.usage());
+            let usage = Some(now.access(&mut random).after_use(usage).0);
             let expiry_ms = expiry_ms.unwrap_or(before.expiry_ms);
             table.uncount(before);
             let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
@@ -342,7 +343,7 @@ impl Shard {
                 &mut *self.others[place].1
             }
         };
-        let before = Usage(table.records.at(at).usage());
+        let before = Usage(table.records.metadata_at(at).usage());
         let usage = now.access(&mut self.random).after_use(before);
         // Write only a changed usage: a second read of a hot key in the same second must not dirty its cache line.
         if usage != before {
