@@ -128,7 +128,7 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 	STRAND_WRITE_PAGES=1 $(CARGO) test --workspace --quiet --lib -- page_of
 
 docs: ## rustdoc with warnings denied
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --keep-going --workspace --no-deps --document-private-items
 
 setup: ## install what the tests need and this machine lacks (make test installs it, too; takes 2 s when nothing is missing)
 	@scripts/setup.sh

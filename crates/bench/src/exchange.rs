@@ -26,26 +26,26 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Kind of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExchangeKind {
     /// PUBLISH to this many subscribers, in pipelines of this length. Each subscriber reads all messages.
     Publish(usize, usize),
     /// RPUSH to a list, for which a client waits with BLPOP.
     HandOver,
 }
 
-impl Kind {
+impl ExchangeKind {
     /// Number of receiving connections.
     pub fn connections(self) -> usize {
         match self {
-            Kind::Publish(subscribers, _) => subscribers,
-            Kind::HandOver => WAITERS,
+            ExchangeKind::Publish(subscribers, _) => subscribers,
+            ExchangeKind::HandOver => WAITERS,
         }
     }
 }
 
 /// The connections of a row: one sender, and the receivers of its messages or elements.
 pub struct Exchange {
-    kind: Kind,
+    kind: ExchangeKind,
     sender: TcpStream,
     receivers: Vec<TcpStream>,
     /// The requests that the sender sends in a turn, and the number of lines of their replies.
@@ -60,13 +60,13 @@ impl Exchange {
     ///
     /// # Errors
     /// When the server does not accept this many clients.
-    pub fn open(server: &Server, kind: Kind) -> io::Result<Exchange> {
+    pub fn open(server: &Server, kind: ExchangeKind) -> io::Result<Exchange> {
         let (sender, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
         let receivers = kind.connections();
         server.connect()?.call(&["CONFIG", "SET", "maxclients", &(receivers + 1000).to_string()])?;
         let mut receivers = (0..receivers).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
         let (lines, receiver_batches) = match kind {
-            Kind::Publish(_, pipeline) => {
+            ExchangeKind::Publish(_, pipeline) => {
                 let mut subscribe = Vec::new();
                 encode_command(&mut subscribe, &["SUBSCRIBE", CHANNEL]);
                 for receiver in &mut receivers {
@@ -76,7 +76,7 @@ impl Exchange {
                 (0..pipeline).for_each(|_| encode_command(&mut out, &["PUBLISH", CHANNEL, PAYLOAD]));
                 (pipeline, vec![(Vec::new(), MESSAGE_LINES * pipeline); receivers.len()])
             }
-            Kind::HandOver => {
+            ExchangeKind::HandOver => {
                 let queue = |n: usize| format!("queue:{n}");
                 (0..WAITERS).for_each(|n| encode_command(&mut out, &["RPUSH", &queue(n), PAYLOAD]));
                 let waits = |n| {
@@ -110,8 +110,8 @@ impl Exchange {
             }
             round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
             operations += match self.kind {
-                Kind::Publish(_, pipeline) => pipeline,
-                Kind::HandOver => WAITERS,
+                ExchangeKind::Publish(_, pipeline) => pipeline,
+                ExchangeKind::HandOver => WAITERS,
             } as u64;
         }
         let (wall, cpu) = (start.elapsed(), server.cpu()? - cpu);

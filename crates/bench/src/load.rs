@@ -18,7 +18,7 @@ const COUNTER_KEYS: u64 = 100_000;
 
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum RequestKind {
     /// `PING`.
     Ping,
     /// `GET key`.
@@ -42,7 +42,7 @@ pub enum Operation {
     /// `LPOP list`. Each batch begins with an `LPUSH` of as many elements as the batch takes, so the list
     /// never runs out.
     Lpop,
-    /// `RPOP list`. Each batch begins with an `LPUSH`, as for [`Operation::Lpop`].
+    /// `RPOP list`. Each batch begins with an `LPUSH`, as for [`RequestKind::Lpop`].
     Rpop,
     /// `LRANGE list 0 n-1` of a list of [`LIST_ELEMENTS`].
     Lrange(usize),
@@ -62,7 +62,7 @@ pub enum Operation {
     Multi10,
 }
 
-/// The script of [`Operation::EvalGet`], and its digest.
+/// The script of [`RequestKind::EvalGet`], and its digest.
 const GET_SCRIPT: &str = "return redis.call('get',KEYS[1])";
 const GET_SCRIPT_SHA1: &[u8] = b"fd758d1589d044dd850a6f05d52f2eefd27f033f";
 
@@ -71,21 +71,21 @@ pub const LIST_ELEMENTS: u64 = 10_000;
 /// The key that all operations on a collection use.
 const COLLECTION: &str = "bench";
 
-impl Operation {
+impl RequestKind {
     /// True for operations on one collection. Each run creates this collection again.
     fn has_collection(self) -> bool {
         !matches!(
             self,
-            Operation::Ping
-                | Operation::Get
-                | Operation::Set
-                | Operation::Mixed
-                | Operation::Incr
-                | Operation::Hset
-                | Operation::Mget100
-                | Operation::Mset10
-                | Operation::EvalGet
-                | Operation::Multi10
+            RequestKind::Ping
+                | RequestKind::Get
+                | RequestKind::Set
+                | RequestKind::Mixed
+                | RequestKind::Incr
+                | RequestKind::Hset
+                | RequestKind::Mget100
+                | RequestKind::Mset10
+                | RequestKind::EvalGet
+                | RequestKind::Multi10
         )
     }
     /// The command that adds as many elements as a batch of `requests` requests takes. `next` numbers the
@@ -97,15 +97,15 @@ impl Operation {
         };
         let mut words: Vec<Vec<u8>> = Vec::new();
         match self {
-            Operation::Lpop | Operation::Rpop => {
+            RequestKind::Lpop | RequestKind::Rpop => {
                 words.extend([b"LPUSH".to_vec(), COLLECTION.into()]);
                 words.extend((0..requests).map(|_| value.to_vec()));
             }
-            Operation::Spop => {
+            RequestKind::Spop => {
                 words.extend([b"SADD".to_vec(), COLLECTION.into()]);
                 words.extend((0..requests).map(|_| member()));
             }
-            Operation::ZpopMin => {
+            RequestKind::ZpopMin => {
                 words.extend([b"ZADD".to_vec(), COLLECTION.into()]);
                 (0..requests).for_each(|i| words.extend([i.to_string().into_bytes(), member()]));
             }
@@ -119,7 +119,7 @@ impl Operation {
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Kind of request.
-    pub operation: Operation,
+    pub operation: RequestKind,
     /// Number of requests in one batch.
     pub pipeline: usize,
     /// Number of connections.
@@ -187,10 +187,10 @@ fn prepare(server: &Server, load: Workload) -> io::Result<()> {
     if load.operation.has_collection() {
         server.connect()?.call(&["DEL", COLLECTION])?;
     }
-    if let Operation::Lrange(_) = load.operation {
+    if let RequestKind::Lrange(_) = load.operation {
         fill::collection(server, COLLECTION, Collection::List, LIST_ELEMENTS)?;
     }
-    if load.operation == Operation::EvalGet {
+    if load.operation == RequestKind::EvalGet {
         server.connect()?.call(&["SCRIPT", "LOAD", GET_SCRIPT])?;
     }
     Ok(())
@@ -317,29 +317,29 @@ fn incr(out: &mut Vec<u8>, key: u64) {
 fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> usize {
     let key = rng.u64(0..load.keys);
     match load.operation {
-        Operation::Ping => {
+        RequestKind::Ping => {
             out.extend_from_slice(b"*1\r\n$4\r\nPING\r\n");
             1
         }
-        Operation::Set => {
+        RequestKind::Set => {
             fill::set(out, key, value);
             1
         }
-        Operation::Mixed if rng.u8(0..5) == 0 => {
+        RequestKind::Mixed if rng.u8(0..5) == 0 => {
             fill::set(out, key, value);
             1
         }
-        Operation::Mixed | Operation::Get => {
+        RequestKind::Mixed | RequestKind::Get => {
             out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
             push_key(out, b"key:", key);
             out.extend_from_slice(b"\r\n");
             2
         }
-        Operation::Incr => {
+        RequestKind::Incr => {
             incr(out, key);
             1
         }
-        Operation::EvalGet => {
+        RequestKind::EvalGet => {
             out.extend_from_slice(b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n");
             out.extend_from_slice(GET_SCRIPT_SHA1);
             out.extend_from_slice(b"\r\n$1\r\n1\r\n$16\r\n");
@@ -347,14 +347,14 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             out.extend_from_slice(b"\r\n");
             2
         }
-        Operation::Multi10 => {
+        RequestKind::Multi10 => {
             out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
             (0..10).for_each(|_| incr(out, rng.u64(0..load.keys)));
             out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
             // The lines of OK, ten times QUEUED, and an array of ten integers.
             22
         }
-        Operation::Hset => {
+        RequestKind::Hset => {
             out.extend_from_slice(b"*4\r\n$4\r\nHSET\r\n$16\r\n");
             push_key(out, b"hsh:", key % COUNTER_KEYS);
             out.extend_from_slice(b"\r\n$7\r\nfield:");
@@ -362,44 +362,44 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             fill::bulk(out, value);
             1
         }
-        Operation::Lpush | Operation::Rpush => {
-            let name: &[u8] = if load.operation == Operation::Lpush { b"LPUSH" } else { b"RPUSH" };
+        RequestKind::Lpush | RequestKind::Rpush => {
+            let name: &[u8] = if load.operation == RequestKind::Lpush { b"LPUSH" } else { b"RPUSH" };
             encode_command(out, &[name, COLLECTION.as_bytes(), value]);
             1
         }
-        Operation::Lpop | Operation::Rpop | Operation::Spop => {
+        RequestKind::Lpop | RequestKind::Rpop | RequestKind::Spop => {
             let name: &[u8] = match load.operation {
-                Operation::Lpop => b"LPOP",
-                Operation::Rpop => b"RPOP",
+                RequestKind::Lpop => b"LPOP",
+                RequestKind::Rpop => b"RPOP",
                 _ => b"SPOP",
             };
             encode_command(out, &[name, COLLECTION.as_bytes()]);
             2
         }
-        Operation::Lrange(elements) => {
+        RequestKind::Lrange(elements) => {
             let last = (elements - 1).to_string();
             encode_command(out, &[&b"LRANGE"[..], COLLECTION.as_bytes(), b"0", last.as_bytes()]);
             1 + 2 * elements
         }
-        Operation::Sadd => {
+        RequestKind::Sadd => {
             let member = format!("element:{key:012}");
             encode_command(out, &[&b"SADD"[..], COLLECTION.as_bytes(), member.as_bytes()]);
             1
         }
-        Operation::Zadd => {
+        RequestKind::Zadd => {
             let (score, member) = (rng.u32(..).to_string(), format!("element:{key:012}"));
             encode_command(out, &[&b"ZADD"[..], COLLECTION.as_bytes(), score.as_bytes(), member.as_bytes()]);
             1
         }
-        Operation::ZpopMin => {
+        RequestKind::ZpopMin => {
             encode_command(out, &[&b"ZPOPMIN"[..], COLLECTION.as_bytes()]);
             5
         }
-        Operation::Xadd => {
+        RequestKind::Xadd => {
             encode_command(out, &[&b"XADD"[..], COLLECTION.as_bytes(), b"*", b"myfield", value]);
             2
         }
-        Operation::Mset10 => {
+        RequestKind::Mset10 => {
             out.extend_from_slice(b"*21\r\n$4\r\nMSET");
             for _ in 0..10 {
                 out.extend_from_slice(b"\r\n$16\r\n");
@@ -410,7 +410,7 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             out.extend_from_slice(b"\r\n");
             1
         }
-        Operation::Mget100 => {
+        RequestKind::Mget100 => {
             out.extend_from_slice(b"*101\r\n$4\r\nMGET\r\n");
             for _ in 0..100 {
                 out.extend_from_slice(b"$16\r\n");

@@ -9,12 +9,12 @@ use std::time::Duration;
 pub struct Report {
     title: String,
     columns: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 /// One row: the cells for reading, the exact numbers for JSON, and the command that measures the row again.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub struct ReportRow {
     /// The cells of the row, one for each column.
     pub cells: Vec<String>,
     /// Named numbers, only for JSON.
@@ -23,10 +23,10 @@ pub struct Row {
     pub reproduce: String,
 }
 
-impl Row {
+impl ReportRow {
     /// A row that has only its first cells yet.
-    pub fn new(cells: &[&str], reproduce: String) -> Row {
-        Row { cells: cells.iter().map(|c| c.to_string()).collect(), figures: Vec::new(), reproduce }
+    pub fn new(cells: &[&str], reproduce: String) -> ReportRow {
+        ReportRow { cells: cells.iter().map(|c| c.to_string()).collect(), figures: Vec::new(), reproduce }
     }
 
     /// Appends a cell.
@@ -59,7 +59,7 @@ impl Report {
     ///
     /// # Panics
     /// When the number of cells differs from the number of columns.
-    pub fn row(&mut self, row: Row) {
+    pub fn row(&mut self, row: ReportRow) {
         assert_eq!(row.cells.len(), self.columns.len(), "{row:?}");
         eprintln!("  {}", row.cells.join("  "));
         self.rows.push(row);
@@ -89,7 +89,7 @@ impl Report {
     /// A JSON object: the title, the names of the columns, and the rows. A row's cells are strings, its figures
     /// numbers.
     pub fn json(&self) -> String {
-        let object = |row: &Row| {
+        let object = |row: &ReportRow| {
             let names = self.columns.iter().map(String::as_str).chain(["reproduce"]);
             let values = row.cells.iter().map(String::as_str).chain([row.reproduce.as_str()]);
             let texts = names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v)));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_report_prints_as_table_and_as_json() {
         let mut report = Report::new("T", &["what", "ratio"]);
-        let mut row = Row::new(&["say \"hi\""], "make x".into());
+        let mut row = ReportRow::new(&["say \"hi\""], "make x".into());
         row.cell("1.5");
         row.figure("ratio_exact", 1.4999);
         row.figure("none", f64::NAN);

@@ -1,7 +1,7 @@
 //! [`Editor`]: reads a line from a person, with completion by Tab and hints from the command table. Built on
 //! reedline.
 
-use crate::help::{Entry, Rows, tokens};
+use crate::help::{HelpEntry, Rows, tokens};
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, Emacs, FileBackedHistory, Hinter, History, HistoryItem,
     HistoryItemId, HistorySessionId, KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode,
@@ -173,7 +173,7 @@ fn missing_arguments(rows: Rows, line: &str) -> String {
     let Some(entry) = rows.find(&typed) else { return String::new() };
     let ends_in_space = line.ends_with(char::is_whitespace);
     let syntax = match entry {
-        Entry { spec, container: None } if !spec.subcommands.is_empty() => vec!["subcommand".to_string()],
+        HelpEntry { spec, container: None } if !spec.subcommands.is_empty() => vec!["subcommand".to_string()],
         entry => entry.syntax(),
     };
     let rest: Vec<String> = syntax.into_iter().skip(typed.len() - entry.words()).collect();

@@ -5,14 +5,14 @@ use strand_commands::spec::{Arg, CommandSpec};
 
 /// An entry of the help: a command or subcommand.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub struct HelpEntry {
     /// The row of the command or subcommand.
     pub spec: &'static CommandSpec,
     /// The row of the container, if this entry is a subcommand.
     pub container: Option<&'static CommandSpec>,
 }
 
-impl Entry {
+impl HelpEntry {
     /// The full name, for example `CONFIG GET`.
     pub fn name(&self) -> String {
         match self.container {
@@ -36,24 +36,24 @@ pub struct Rows(pub &'static [CommandSpec]);
 
 impl Rows {
     /// Every command and subcommand.
-    pub fn entries(self) -> impl Iterator<Item = Entry> {
+    pub fn entries(self) -> impl Iterator<Item = HelpEntry> {
         self.0.iter().flat_map(|spec| {
-            let own = Entry { spec, container: None };
+            let own = HelpEntry { spec, container: None };
             std::iter::once(own)
-                .chain(spec.subcommands.iter().map(move |sub| Entry { spec: sub, container: Some(spec) }))
+                .chain(spec.subcommands.iter().map(move |sub| HelpEntry { spec: sub, container: Some(spec) }))
         })
     }
 
     /// The command at the start of `words`. Prefers a subcommand to its container.
-    pub fn find(self, words: &[Vec<u8>]) -> Option<Entry> {
+    pub fn find(self, words: &[Vec<u8>]) -> Option<HelpEntry> {
         let first = words.first()?;
         let spec = self.0.iter().find(|spec| first.eq_ignore_ascii_case(spec.name.as_bytes()))?;
         let sub = words.get(1).and_then(|word| {
             spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes()))
         });
         Some(match sub {
-            Some(sub) => Entry { spec: sub, container: Some(spec) },
-            None => Entry { spec, container: None },
+            Some(sub) => HelpEntry { spec: sub, container: Some(spec) },
+            None => HelpEntry { spec, container: None },
         })
     }
 
@@ -90,7 +90,7 @@ pub fn tokens(args: &'static [Arg], out: &mut Vec<&'static str>) {
     }
 }
 
-fn one(text: &mut String, entry: &Entry, with_group: bool) {
+fn one(text: &mut String, entry: &HelpEntry, with_group: bool) {
     let (name, syntax, spec) = (entry.name(), entry.syntax().join(" "), entry.spec);
     text.push_str(&format!("\n  \u{1b}[1m{name}\u{1b}[0m \u{1b}[90m{syntax}\u{1b}[0m\n"));
     text.push_str(&format!("  \u{1b}[33msummary:\u{1b}[0m {}\n", spec.summary.trim_end_matches('.')));

@@ -221,7 +221,7 @@ pub fn shown(bytes: &[u8]) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
-    use strand_wire::resp::{Decoder, Limits, Progress};
+    use strand_wire::resp::{Decoder, Progress, RequestLimits};
 
     /// The rows of this crate, and rows of the other commands that a journal may have. No test here runs those.
     static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
@@ -245,7 +245,7 @@ pub(crate) mod tests {
     /// The command that could not run, and why.
     pub(crate) fn replayed(stream: Chain, into: &Keyspace, now_ms: i64) -> Result<(), String> {
         let (mut input, mut decoder, mut replay) =
-            (stream, Decoder::new(Limits::FULL), Replay::new(&TABLE, 0));
+            (stream, Decoder::new(RequestLimits::FULL), Replay::new(&TABLE, 0));
         let mut argv = Argv::new();
         loop {
             match decoder.decode(&mut input, &mut argv).expect("a journal is a stream of requests") {

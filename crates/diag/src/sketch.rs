@@ -2,7 +2,7 @@
 //!
 //! A sketch keeps [`ROWS_MAX`] keys. A new key replaces the lightest one and inherits its weight as its
 //! error. So a key with more than `1/ROWS_MAX` of all weight is always present. The key's whole weight is between
-//! [`Row::weight`] and the sum of [`Row::weight`] and [`Row::error`].
+//! [`SketchRow::weight`] and the sum of [`SketchRow::weight`] and [`SketchRow::error`].
 
 /// Number of keys in a sketch.
 pub const ROWS_MAX: usize = 64;
@@ -75,7 +75,7 @@ impl std::ops::Deref for KeyText {
 
 /// A row of a sketch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct SketchRow {
     /// Number of the key's database.
     pub db: usize,
     /// The key, or the start of a long key.
@@ -97,7 +97,7 @@ pub struct Sketch {
     hashes: Vec<u64>,
     /// The weight plus the error of each row.
     scores: Vec<f64>,
-    rows: Vec<Row>,
+    rows: Vec<SketchRow>,
 }
 
 impl Sketch {
@@ -118,7 +118,8 @@ impl Sketch {
             self.rows[at].weight.add(weight);
             return;
         }
-        let row = |error| Row { db, key: KeyText::of(key), key_bytes: key.len(), weight: *weight, error };
+        let row =
+            |error| SketchRow { db, key: KeyText::of(key), key_bytes: key.len(), weight: *weight, error };
         if self.rows.len() < ROWS_MAX {
             self.hashes.push(hash);
             self.scores.push(score);
@@ -149,8 +150,8 @@ impl Sketch {
             row.error /= 2.0;
         }
     }
-    /// The rows, ordered by [`Row::weight`], heaviest first.
-    pub fn heaviest(&self) -> Vec<Row> {
+    /// The rows, ordered by [`SketchRow::weight`], heaviest first.
+    pub fn heaviest(&self) -> Vec<SketchRow> {
         let mut rows = self.rows.clone();
         rows.sort_by(|a, b| b.weight.by(self.by).total_cmp(&a.weight.by(self.by)));
         rows

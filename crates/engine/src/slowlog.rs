@@ -27,7 +27,7 @@ const FLUSHING_SEARCHED_MAX: usize = 64;
 
 /// An entry of the slow log: one slow command.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SlowLogEntry {
     pub(crate) id: u64,
     /// The id of the client.
     pub(crate) client: u64,
@@ -48,10 +48,10 @@ pub(crate) struct Entry {
 
 /// All entries of both lists, the newest first.
 pub(crate) struct SlowLog {
-    entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
+    entries: Mutex<(VecDeque<Arc<SlowLogEntry>>, u64)>,
     /// Commands that waited for long before they ran, the newest first. SLOWLOG does not show them: it shows long
     /// executions.
-    waited: Mutex<VecDeque<Arc<Entry>>>,
+    waited: Mutex<VecDeque<Arc<SlowLogEntry>>>,
     seq: AtomicU64,
     /// `slowlog-log-slower-than`. The largest number means never.
     slow_us: AtomicU64,
@@ -101,7 +101,7 @@ impl SlowLog {
         let unix_s = now.unix_s();
         let addr = client.peer.addr.clone();
         let (client, flushing_us) = (client.id, AtomicU64::new(0));
-        entries.push_front(Arc::new(Entry {
+        entries.push_front(Arc::new(SlowLogEntry {
             id,
             client,
             seq,
@@ -123,8 +123,19 @@ impl SlowLog {
         let (args, waits) = (shown(args), waits.clone());
         let (unix_s, unix_us, seq) = (now.unix_s(), now.unix_us, self.seq.fetch_add(1, Relaxed));
         let (id, took_us, flushing_us) = (client.id, 0, AtomicU64::new(0));
-        let entry =
-            Entry { id, client: id, seq, unix_s, unix_us, took_us, args, addr, name, waits, flushing_us };
+        let entry = SlowLogEntry {
+            id,
+            client: id,
+            seq,
+            unix_s,
+            unix_us,
+            took_us,
+            args,
+            addr,
+            name,
+            waits,
+            flushing_us,
+        };
         let mut waited = self.waited.lock();
         waited.push_front(Arc::new(entry));
         waited.truncate(WAITED_MAX);
@@ -139,11 +150,11 @@ impl SlowLog {
         }
     }
     /// The newest commands that waited for long.
-    pub(crate) fn waited(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn waited(&self) -> Vec<Arc<SlowLogEntry>> {
         self.waited.lock().iter().cloned().collect()
     }
     /// The newest `count` entries.
-    pub(crate) fn newest(&self, count: usize) -> Vec<Arc<Entry>> {
+    pub(crate) fn newest(&self, count: usize) -> Vec<Arc<SlowLogEntry>> {
         self.entries.lock().0.iter().take(count).cloned().collect()
     }
     pub(crate) fn len(&self) -> usize {

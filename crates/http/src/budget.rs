@@ -1,4 +1,4 @@
-//! [`Budget`]: limits the memory of one request. Bytes are counted before they are allocated.
+//! [`RequestBudget`]: limits the memory of one request. Bytes are counted before they are allocated.
 //!
 //! Data gathered from a body or from replies (a document, a chunked value, a list of keys) is reserved in a
 //! budget first. The reserved bytes count as the client's memory (`tot-mem` of CLIENT LIST) while the budget exists. A
@@ -12,16 +12,16 @@ use crate::pipe::Holding;
 pub struct OverBudget;
 
 /// Counts the bytes of one request, see the module.
-pub struct Budget {
+pub struct RequestBudget {
     holding: Holding,
     held: usize,
     bytes_max: usize,
 }
 
-impl Budget {
+impl RequestBudget {
     /// Creates a budget of `bytes_max` bytes. `holding` always shows the reserved bytes.
-    pub fn new(holding: Holding, bytes_max: usize) -> Budget {
-        Budget { holding, held: 0, bytes_max }
+    pub fn new(holding: Holding, bytes_max: usize) -> RequestBudget {
+        RequestBudget { holding, held: 0, bytes_max }
     }
     /// Reserves `bytes` more bytes. Call this before the bytes are allocated.
     ///
@@ -76,7 +76,7 @@ mod tests {
         let (http_end, session_end) = pipe();
         let meter = Arc::new(AtomicU64::new(0));
         session_end.measure(meter.clone());
-        let mut budget = Budget::new(http_end.holding(), 1000);
+        let mut budget = RequestBudget::new(http_end.holding(), 1000);
         let mut text = Vec::new();
         for i in 0..100 {
             let more = [b'x'; 10];

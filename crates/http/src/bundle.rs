@@ -3,7 +3,7 @@
 //! The session runs the commands of a [`Packer`], and the server makes the archive of the replies on a helper thread.
 
 use crate::body::ResponseBody;
-use crate::budget::Budget;
+use crate::budget::RequestBudget;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::session_client::Value;
@@ -64,7 +64,7 @@ pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
         let detail = "a bundle is being made: one at a time";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let mut budget = Budget::new(context.session.http_end().holding(), REPLIES_BYTES_MAX);
+    let mut budget = RequestBudget::new(context.session.http_end().holding(), REPLIES_BYTES_MAX);
     let mut replies = Vec::new();
     for command in packer.commands() {
         let words: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();

@@ -22,7 +22,7 @@ const ELEMENTS_PER_COMMAND: usize = 1024;
 
 /// A type of values that are not strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CollectionType {
     /// A hash: a JSON object of fields.
     Hash,
     /// A list: an ordered array.
@@ -46,40 +46,46 @@ pub enum KeyCondition {
     Absent,
 }
 
-impl Kind {
+impl CollectionType {
     /// The type with this name, as in the reply of TYPE and in `Strand-Type`.
-    pub fn from_name(name: &[u8]) -> Option<Kind> {
-        let all = [Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
+    pub fn from_name(name: &[u8]) -> Option<CollectionType> {
+        let all = [
+            CollectionType::Hash,
+            CollectionType::List,
+            CollectionType::Set,
+            CollectionType::ZSet,
+            CollectionType::Stream,
+        ];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
     /// Redis's name of the type.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Hash => "hash",
-            Kind::List => "list",
-            Kind::Set => "set",
-            Kind::ZSet => "zset",
-            Kind::Stream => "stream",
+            CollectionType::Hash => "hash",
+            CollectionType::List => "list",
+            CollectionType::Set => "set",
+            CollectionType::ZSet => "zset",
+            CollectionType::Stream => "stream",
         }
     }
     /// The command whose RESP3 reply becomes the value's JSON.
     pub fn read_command(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
-            Kind::Hash => vec![b"HGETALL", key],
-            Kind::List => vec![b"LRANGE", key, b"0", b"-1"],
-            Kind::Set => vec![b"SMEMBERS", key],
-            Kind::ZSet => vec![b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
-            Kind::Stream => vec![b"XRANGE", key, b"-", b"+"],
+            CollectionType::Hash => vec![b"HGETALL", key],
+            CollectionType::List => vec![b"LRANGE", key, b"0", b"-1"],
+            CollectionType::Set => vec![b"SMEMBERS", key],
+            CollectionType::ZSet => vec![b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+            CollectionType::Stream => vec![b"XRANGE", key, b"-", b"+"],
         }
     }
     /// The command for which a writer needs permission.
     pub fn write_command(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
-            Kind::Hash => vec![b"HREPLACE", key, b"FIELDS", b"", b""],
-            Kind::List => vec![b"RPUSH", key, b""],
-            Kind::Set => vec![b"SADD", key, b""],
-            Kind::ZSet => vec![b"ZADD", key, b"0", b""],
-            Kind::Stream => vec![b"XADD", key, b"1-1", b"", b""],
+            CollectionType::Hash => vec![b"HREPLACE", key, b"FIELDS", b"", b""],
+            CollectionType::List => vec![b"RPUSH", key, b""],
+            CollectionType::Set => vec![b"SADD", key, b""],
+            CollectionType::ZSet => vec![b"ZADD", key, b"0", b""],
+            CollectionType::Stream => vec![b"XADD", key, b"1-1", b"", b""],
         }
     }
     /// The commands that create the value `json` at `key`, which must not exist.
@@ -100,7 +106,7 @@ impl Kind {
                     self.name()
                 ))
             })?;
-            if self == Kind::Stream || i % ELEMENTS_PER_COMMAND == 0 {
+            if self == CollectionType::Stream || i % ELEMENTS_PER_COMMAND == 0 {
                 commands.push(vec![self.write_command(key)[0].to_vec(), key.to_vec()]);
             }
             commands.last_mut().expect("one was added").extend(words);
@@ -110,12 +116,12 @@ impl Kind {
     /// The arguments of the writing command for one element. `None` when the element does not fit the type.
     fn element(self, element: Json, last_id: &mut (u64, u64)) -> Option<Vec<Vec<u8>>> {
         match (self, element) {
-            (Kind::List | Kind::Set, element) => Some(vec![string(element)?]),
-            (Kind::ZSet, Json::Array(pair)) => {
+            (CollectionType::List | CollectionType::Set, element) => Some(vec![string(element)?]),
+            (CollectionType::ZSet, Json::Array(pair)) => {
                 let [member, score] = <[Json; 2]>::try_from(pair).ok()?;
                 Some(vec![score_of(score)?, string(member)?])
             }
-            (Kind::Stream, Json::Array(entry)) => {
+            (CollectionType::Stream, Json::Array(entry)) => {
                 let [id, fields] = <[Json; 2]>::try_from(entry).ok()?;
                 let (Json::String(id), Json::Array(fields)) = (id, fields) else { return None };
                 let (ms, seq) = id.split_once('-')?;
@@ -128,15 +134,17 @@ impl Kind {
                 *last_id = parsed;
                 std::iter::once(Some(id.into_bytes())).chain(fields.into_iter().map(string)).collect()
             }
-            (Kind::Hash | Kind::ZSet | Kind::Stream, _) => None,
+            (CollectionType::Hash | CollectionType::ZSet | CollectionType::Stream, _) => None,
         }
     }
     fn wrong_element(self) -> Problem {
         Problem::bad_request(match self {
-            Kind::Hash => "a hash is a JSON object with a member at least",
-            Kind::List | Kind::Set => "a list or a set is a JSON array of strings, one at least",
-            Kind::ZSet => "a sorted set is a JSON array of [member, score], one at least",
-            Kind::Stream => "a stream is a JSON array of [id, [field, value, ...]], one at least",
+            CollectionType::Hash => "a hash is a JSON object with a member at least",
+            CollectionType::List | CollectionType::Set => {
+                "a list or a set is a JSON array of strings, one at least"
+            }
+            CollectionType::ZSet => "a sorted set is a JSON array of [member, score], one at least",
+            CollectionType::Stream => "a stream is a JSON array of [id, [field, value, ...]], one at least",
         })
     }
 }
@@ -243,7 +251,7 @@ async fn transaction(
 mod tests {
     use super::*;
 
-    fn lines(kind: Kind, json: &str) -> Result<Vec<String>, u64> {
+    fn lines(kind: CollectionType, json: &str) -> Result<Vec<String>, u64> {
         let json = serde_json::from_str(json).expect("JSON");
         let commands =
             kind.commands(b"k", json).map_err(|p| p.document()["status"].as_u64().expect("a number"))?;
@@ -257,30 +265,33 @@ mod tests {
     fn json_becomes_commands() {
         let ok = |lines: &[&str]| Ok(lines.iter().map(|l| l.to_string()).collect());
         for (kind, json, want) in [
-            (Kind::List, r#"["a",2,"base64:/w=="]"#, ok(&["RPUSH k a 2 \u{fffd}"])),
-            (Kind::Set, r#"["a","a"]"#, ok(&["SADD k a a"])),
-            (Kind::ZSet, r#"[["a",1.5],["b","-inf"]]"#, ok(&["ZADD k 1.5 a -inf b"])),
+            (CollectionType::List, r#"["a",2,"base64:/w=="]"#, ok(&["RPUSH k a 2 \u{fffd}"])),
+            (CollectionType::Set, r#"["a","a"]"#, ok(&["SADD k a a"])),
+            (CollectionType::ZSet, r#"[["a",1.5],["b","-inf"]]"#, ok(&["ZADD k 1.5 a -inf b"])),
             (
-                Kind::Stream,
+                CollectionType::Stream,
                 r#"[["1-0",["f","v"]],["1-1",["g",1]]]"#,
                 ok(&["XADD k 1-0 f v", "XADD k 1-1 g 1"]),
             ),
-            (Kind::List, "[]", Err(400)),
-            (Kind::List, r#"{"a":"b"}"#, Err(400)),
-            (Kind::List, r#"[["a"]]"#, Err(400)),
-            (Kind::ZSet, r#"["a",1]"#, Err(400)),
-            (Kind::ZSet, r#"[["a","nan"]]"#, Err(400)),
-            (Kind::ZSet, r#"[["a",1,2]]"#, Err(400)),
-            (Kind::Stream, r#"[["1-1",["f","v"]],["1-1",["f","v"]]]"#, Err(400)),
-            (Kind::Stream, r#"[["0-0",["f","v"]]]"#, Err(400)),
-            (Kind::Stream, r#"[["1-01",["f","v"]]]"#, Err(400)),
-            (Kind::Stream, r#"[["*",["f","v"]]]"#, Err(400)),
-            (Kind::Stream, r#"[["1-1",["f"]]]"#, Err(400)),
-            (Kind::Stream, r#"[["1-1",[]]]"#, Err(400)),
+            (CollectionType::List, "[]", Err(400)),
+            (CollectionType::List, r#"{"a":"b"}"#, Err(400)),
+            (CollectionType::List, r#"[["a"]]"#, Err(400)),
+            (CollectionType::ZSet, r#"["a",1]"#, Err(400)),
+            (CollectionType::ZSet, r#"[["a","nan"]]"#, Err(400)),
+            (CollectionType::ZSet, r#"[["a",1,2]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["1-1",["f","v"]],["1-1",["f","v"]]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["0-0",["f","v"]]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["1-01",["f","v"]]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["*",["f","v"]]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["1-1",["f"]]]"#, Err(400)),
+            (CollectionType::Stream, r#"[["1-1",[]]]"#, Err(400)),
         ] {
             assert_eq!(lines(kind, json), want, "{kind:?} {json}");
         }
         let many: Vec<String> = (0..3000).map(|n| n.to_string()).collect();
-        assert_eq!(lines(Kind::Set, &format!("[{}]", many.join(","))).map(|lines| lines.len()), Ok(3));
+        assert_eq!(
+            lines(CollectionType::Set, &format!("[{}]", many.join(","))).map(|lines| lines.len()),
+            Ok(3)
+        );
     }
 }

@@ -7,7 +7,7 @@
 //! body is cut short, the results end with an object with the member `problem`.
 
 use crate::body::ResponseBody;
-use crate::elements::{Elements, Form};
+use crate::elements::{BodyForm, Elements};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
 use crate::problem::Problem;
@@ -86,7 +86,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     let form = source.elements.form();
     let body = ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &context.session).holding(HELD_BYTES_MAX);
-        let is_array = form == Form::Array;
+        let is_array = form == BodyForm::Array;
         if is_array {
             json.raw("[");
         }
@@ -139,7 +139,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
         Ok(())
     });
     let mut response = Response::new(body);
-    let media = if form == Form::Array { "application/json" } else { "application/x-ndjson" };
+    let media = if form == BodyForm::Array { "application/json" } else { "application/x-ndjson" };
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     Ok(response)
 }

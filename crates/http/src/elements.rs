@@ -13,7 +13,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The form in which the body has its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum BodyForm {
     /// The commands are elements of one array.
     Array,
     /// The commands follow one another.
@@ -32,7 +32,7 @@ pub struct Elements {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    form: Option<Form>,
+    form: Option<BodyForm>,
     /// True when the body's first bracket was read. That bracket may open the array or a command.
     has_opened: bool,
     /// True when the end of the array was read.
@@ -77,8 +77,8 @@ impl Elements {
         self.buffer.len()
     }
     /// The form of the body; `Array` while the form is not known.
-    pub fn form(&self) -> Form {
-        self.form.unwrap_or(Form::Array)
+    pub fn form(&self) -> BodyForm {
+        self.form.unwrap_or(BodyForm::Array)
     }
     /// Number of commands returned so far.
     pub fn command_count(&self) -> u64 {
@@ -116,8 +116,8 @@ impl Elements {
     /// 400 when the body is incomplete.
     pub fn end(&self) -> Result<(), Problem> {
         let whole = match self.form {
-            Some(Form::Array) => self.has_closed,
-            Some(Form::Lines) => self.depth == 0,
+            Some(BodyForm::Array) => self.has_closed,
+            Some(BodyForm::Lines) => self.depth == 0,
             None => false,
         };
         match whole {
@@ -164,20 +164,24 @@ impl Elements {
                 return Ok(());
             }
             (None, b'[') => {
-                self.form = Some(Form::Array);
+                self.form = Some(BodyForm::Array);
                 return self.begin();
             }
-            (None, b']') if self.has_opened => (self.form, self.has_closed) = (Some(Form::Array), true),
+            (None, b']') if self.has_opened => (self.form, self.has_closed) = (Some(BodyForm::Array), true),
             // The opening bracket belongs to a command, not to an array of commands.
             (None, byte) if self.has_opened => {
-                self.form = Some(Form::Lines);
+                self.form = Some(BodyForm::Lines);
                 self.depth = 1;
                 return self.scan_inside_command(byte).map(|_| ());
             }
-            (Some(Form::Lines), b'[') => return self.begin(),
-            (Some(Form::Array), b'[') if self.wants_command && !self.has_closed => return self.begin(),
-            (Some(Form::Array), b',') if !self.wants_command && !self.has_closed => self.wants_command = true,
-            (Some(Form::Array), b']') if !self.wants_command && !self.has_closed => self.has_closed = true,
+            (Some(BodyForm::Lines), b'[') => return self.begin(),
+            (Some(BodyForm::Array), b'[') if self.wants_command && !self.has_closed => return self.begin(),
+            (Some(BodyForm::Array), b',') if !self.wants_command && !self.has_closed => {
+                self.wants_command = true
+            }
+            (Some(BodyForm::Array), b']') if !self.wants_command && !self.has_closed => {
+                self.has_closed = true
+            }
             _ => return bad(),
         }
         self.consumed = self.scanned;
@@ -194,7 +198,7 @@ impl Elements {
 mod tests {
     use super::*;
 
-    fn split(body: &str, piece: usize) -> Result<(Vec<String>, Form), String> {
+    fn split(body: &str, piece: usize) -> Result<(Vec<String>, BodyForm), String> {
         let (mut elements, mut found) = (Elements::new(), Vec::new());
         let why = |p: Problem| p.document()["detail"].to_string();
         for part in body.as_bytes().chunks(piece) {
@@ -213,13 +217,13 @@ mod tests {
             (
                 r#"[["a","]["],["b\"]",{"x":[1]}]]"#,
                 vec![r#"["a","]["]"#, r#"["b\"]",{"x":[1]}]"#],
-                Form::Array,
+                BodyForm::Array,
             ),
-            (" [ [1] , [2] ] ", vec!["[1]", "[2]"], Form::Array),
-            ("[]", vec![], Form::Array),
-            ("[\"PING\"]", vec!["[\"PING\"]"], Form::Lines),
-            ("[ 1 ]\n[2]\r\n\n[3]", vec!["[ 1 ]", "[2]", "[3]"], Form::Lines),
-            ("[1][2]", vec!["[1]", "[2]"], Form::Lines),
+            (" [ [1] , [2] ] ", vec!["[1]", "[2]"], BodyForm::Array),
+            ("[]", vec![], BodyForm::Array),
+            ("[\"PING\"]", vec!["[\"PING\"]"], BodyForm::Lines),
+            ("[ 1 ]\n[2]\r\n\n[3]", vec!["[ 1 ]", "[2]", "[3]"], BodyForm::Lines),
+            ("[1][2]", vec!["[1]", "[2]"], BodyForm::Lines),
         ] {
             for piece in [1, 2, 3, 100] {
                 let commands = commands.iter().map(|c| c.to_string()).collect();

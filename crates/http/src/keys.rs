@@ -10,7 +10,7 @@
 //! DELIF for entity tags.
 
 use crate::body::ResponseBody;
-use crate::collections::{self, KeyCondition, Kind};
+use crate::collections::{self, CollectionType, KeyCondition};
 use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
@@ -150,7 +150,7 @@ async fn send_collection(
             return Ok(response);
         }
     }
-    let Some(kind) = Kind::from_name(&kind) else {
+    let Some(kind) = CollectionType::from_name(&kind) else {
         let kind = String::from_utf8_lossy(&kind);
         return Err(Problem::new(
             StatusCode::NOT_IMPLEMENTED,
@@ -223,8 +223,8 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
     let conditions = Conditions::of(&request.parts.headers)?;
     match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {
         None | Some(b"string") => put_string(&context, &mut request, &key, &expiry, &conditions).await,
-        Some(name) => match Kind::from_name(name) {
-            Some(Kind::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
+        Some(name) => match CollectionType::from_name(name) {
+            Some(CollectionType::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
             Some(kind) => put_collection(&context, &mut request, &key, kind, &expiry, &conditions).await,
             None => Err(Problem::bad_request(
                 "Strand-Type has another value: expected string, hash, list, set, zset or stream",
@@ -374,7 +374,7 @@ async fn put_collection(
     context: &Context,
     request: &mut Request,
     key: &[u8],
-    kind: Kind,
+    kind: CollectionType,
     expiry: &Expiry,
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
@@ -420,7 +420,7 @@ async fn put_hash(
 ) -> Result<Response, Problem> {
     let bad = |detail: String| Problem::bad_request(detail);
     let condition = condition_of_collection(context, conditions)?;
-    context.check_rights(&[&Kind::Hash.write_command(key)])?;
+    context.check_rights(&[&CollectionType::Hash.write_command(key)])?;
     let object = match json(request).await? {
         Value::Object(object) if !object.is_empty() => object,
         _ => {

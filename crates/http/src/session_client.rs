@@ -6,7 +6,7 @@
 //! logs in again. A request without credentials never inherits the login of an earlier one.
 
 use crate::auth::Credentials;
-use crate::budget::Budget;
+use crate::budget::RequestBudget;
 use crate::pipe::{Holding, HttpEnd};
 use crate::problem::Problem;
 use hyper::StatusCode;
@@ -40,7 +40,7 @@ pub struct SessionClient {
     /// Counts the last string read as the client's memory, until the next event.
     text: RefCell<Holding>,
     /// Counts the last whole reply read as the client's memory, until the next whole reply.
-    value: RefCell<Budget>,
+    value: RefCell<RequestBudget>,
     events: RefCell<Events>,
     /// Number of replies that were not read to their end.
     unread_replies: Cell<usize>,
@@ -56,7 +56,7 @@ impl SessionClient {
     pub fn new(http_end: HttpEnd) -> SessionClient {
         SessionClient {
             text: RefCell::new(http_end.holding()),
-            value: RefCell::new(Budget::new(http_end.holding(), VALUE_BYTES_MAX)),
+            value: RefCell::new(RequestBudget::new(http_end.holding(), VALUE_BYTES_MAX)),
             http_end,
             events: RefCell::default(),
             unread_replies: Cell::new(0),

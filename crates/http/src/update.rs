@@ -12,7 +12,7 @@
 //! in Solr without a transaction. The problem says how much (`added`, `deleted`) and where.
 
 use crate::body::ResponseBody;
-use crate::budget::{Budget, OverBudget};
+use crate::budget::{OverBudget, RequestBudget};
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::search::json_response;
@@ -75,7 +75,7 @@ pub(crate) struct Update {
     sent: VecDeque<PendingReply>,
     done: Done,
     /// Counts the memory of the current document.
-    budget: Budget,
+    budget: RequestBudget,
 }
 
 /// The commands that an update may need. A user who may run none of these commands is refused before the body is
@@ -110,7 +110,7 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         }
     }
     context.check_rights(&WRITES)?;
-    let budget = Budget::new(context.session.http_end().holding(), DOCUMENT_BYTES_MAX);
+    let budget = RequestBudget::new(context.session.http_end().holding(), DOCUMENT_BYTES_MAX);
     let mut update =
         Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), budget };
     let taken = update.message(&mut Xml::new(request)).await;

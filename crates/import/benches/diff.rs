@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use strand_import::container::{Builder, Container, Kind};
+use strand_import::container::{Container, ContainerBuilder, EntryKind};
 use strand_import::diff::{Change, diff};
 
 fn main() {
@@ -52,7 +52,7 @@ fn main() {
 
 /// One side; the new one has 1% updated, 1% removed and 1% added. Written in an order far from the sorted one.
 fn build(entries: usize, new: bool) -> Vec<u8> {
-    let mut builder = Builder::with_capacity(1, entries, entries * 200);
+    let mut builder = ContainerBuilder::with_capacity(1, entries, entries * 200);
     for i in 0..entries {
         let i = i * 7919 % entries;
         let name = match i % 100 {
@@ -68,7 +68,7 @@ fn build(entries: usize, new: bool) -> Vec<u8> {
             (b"type", b"message/rfc822"),
             (b"~digest", &token[..16]),
         ];
-        builder.push(Kind::Document, name.as_bytes(), 4096, &token, pairs).expect("within the limits");
+        builder.push(EntryKind::Document, name.as_bytes(), 4096, &token, pairs).expect("within the limits");
     }
     builder.finish().expect("names differ")
 }

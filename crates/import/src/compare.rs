@@ -6,7 +6,7 @@
 //! byte. An archive counts as one document here.
 
 use crate::cache::{CacheCounts, CacheUse};
-use crate::container::{Builder, Container, Entry, Kind};
+use crate::container::{Container, ContainerBuilder, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::filter::{Filter, FilterOptions, Filtered, Ignoring};
 use crate::job::{DEPTH_MAX, join};
@@ -97,7 +97,7 @@ impl Pair<'_> {
                 continue;
             }
             if !wanted[i] {
-                blobs[i] = Builder::new(0).finish().expect("nothing in it");
+                blobs[i] = ContainerBuilder::new(0).finish().expect("nothing in it");
                 continue;
             }
             let source = if i == 0 { &mut self.before } else { &mut self.after };
@@ -117,12 +117,12 @@ impl Pair<'_> {
         let mut divided = self.divide(path, &mut blobs)?;
         let view = |blob| Container::parse(blob).expect("built by a source");
         let (old, new) = (view(&blobs[0]), view(&blobs[1]));
-        let documents = new.iter().filter(|entry| entry.kind == Kind::Document).count();
+        let documents = new.iter().filter(|entry| entry.kind == EntryKind::Document).count();
         self.progress.listed(path, documents as u64);
         for change in diff(old, new) {
             let entry = change.entry();
             let at = join(path, entry.name);
-            if entry.kind == Kind::Container {
+            if entry.kind == EntryKind::Container {
                 let sides = match change {
                     Change::Added(_) => Sides::After,
                     Change::Removed(_) => Sides::Before,

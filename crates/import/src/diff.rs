@@ -4,7 +4,7 @@
 //! container. It borrows from both blobs and allocates nothing, whatever their number of entries. The caller descends
 //! into child containers. A child with equal tokens in both containers is unchanged, and need not be opened.
 
-use crate::container::{Container, Entry, Kind};
+use crate::container::{Container, Entry, EntryKind};
 use std::cmp::Ordering;
 
 /// How the entry of one name differs between the old container (as recorded) and the new one (as listed).
@@ -114,7 +114,7 @@ impl<'a> Change<'a> {
     }
     /// True when the change is about a child container.
     pub fn is_container(&self) -> bool {
-        self.entry().kind == Kind::Container
+        self.entry().kind == EntryKind::Container
     }
     /// True when the new container does not have the entry.
     pub fn is_removed(&self) -> bool {
@@ -125,7 +125,7 @@ impl<'a> Change<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::container::Builder;
+    use crate::container::ContainerBuilder;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -133,10 +133,10 @@ mod tests {
     type Model = BTreeMap<Vec<u8>, (bool, u8, u8)>;
 
     fn build(model: &Model) -> Vec<u8> {
-        let mut builder = Builder::new(1);
+        let mut builder = ContainerBuilder::new(1);
         // Backwards, so that the order of writing is not the order of names.
         for (name, (container, token, meta)) in model.iter().rev() {
-            let kind = if *container { Kind::Container } else { Kind::Document };
+            let kind = if *container { EntryKind::Container } else { EntryKind::Document };
             let token = if *token == 0 { vec![] } else { vec![*token] };
             let note = [*meta, 1];
             builder
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn notes_are_not_compared() {
         let one = |note: &[u8]| {
-            let mut builder = Builder::new(1);
-            builder.push(Kind::Document, b"x", 0, b"t", [(&b"~digest"[..], note)]).unwrap();
+            let mut builder = ContainerBuilder::new(1);
+            builder.push(EntryKind::Document, b"x", 0, b"t", [(&b"~digest"[..], note)]).unwrap();
             builder.finish().unwrap()
         };
         let (old, new) = (one(b"1"), one(b"22"));

@@ -9,7 +9,7 @@
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
-use crate::container::{Builder, Container, ContainerError, Entry, Kind};
+use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
 use crate::job::join;
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
@@ -74,7 +74,7 @@ pub(crate) fn load(
     let mut blob = match recorded {
         Some(blob) => blob,
         None => unrecorded()?.unwrap_or_else(|| {
-            Builder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it")
+            ContainerBuilder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it")
         }),
     };
     if let Some(intent) = intent {
@@ -133,13 +133,13 @@ pub(crate) fn recorded(
 /// removes them.
 pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
-    let mut builder = Builder::new(recorded.producer());
+    let mut builder = ContainerBuilder::new(recorded.producer());
     for entry in recorded.iter() {
         let untouched = intent.find(entry.name).is_some_and(|intended| {
             let facts = |e: &Entry<'_>| (e.kind, e.token.to_vec(), e.get(FLAGS_KEY).map(<[u8]>::to_vec));
             !entry.token.is_empty() && facts(&intended) == facts(&entry)
         });
-        if untouched || entry.kind == Kind::Container {
+        if untouched || entry.kind == EntryKind::Container {
             push_unchanged(&mut builder, &entry)?;
         } else {
             push_doubtful(&mut builder, &entry)?;
@@ -152,12 +152,12 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
 }
 
 /// Adds the entry unchanged.
-fn push_unchanged(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+fn push_unchanged(builder: &mut ContainerBuilder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
 /// Adds the entry with [`MAYBE_NOTE`]. Its other notes, metadata and token are dropped, except [`INNER_NOTE`].
-fn push_doubtful(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+fn push_doubtful(builder: &mut ContainerBuilder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
     builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
 }
@@ -177,11 +177,13 @@ fn without_missing(
     if missing.is_empty() {
         return Ok(None);
     }
-    let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
+    let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| match missing.contains(entry.name)
+        && held(&entry)
+    {
         true => push_doubtful(builder, &entry),
         false => push_unchanged(builder, &entry),
     };
-    let mut builder = Builder::new(container.producer());
+    let mut builder = ContainerBuilder::new(container.producer());
     let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));
     let finished = pushed.and_then(|()| builder.finish());
     finished.map(Some).map_err(|error| damaged(dataset, path, error))
@@ -286,14 +288,14 @@ mod tests {
     #[test]
     fn a_merge_trusts_only_what_the_cut_run_did_not_touch() {
         let digest = [(&b"~digest"[..], &b"d"[..])];
-        let mut recorded = Builder::new(3);
+        let mut recorded = ContainerBuilder::new(3);
         for name in [&b"changed"[..], b"gone", b"same"] {
-            recorded.push(Kind::Document, name, 1, b"t", digest).unwrap();
+            recorded.push(EntryKind::Document, name, 1, b"t", digest).unwrap();
         }
-        let mut intent = Builder::new(0);
-        intent.push(Kind::Document, b"changed", 2, b"u", []).unwrap();
-        intent.push(Kind::Container, b"new", 0, b"v", []).unwrap();
-        intent.push(Kind::Document, b"same", 1, b"t", []).unwrap();
+        let mut intent = ContainerBuilder::new(0);
+        intent.push(EntryKind::Document, b"changed", 2, b"u", []).unwrap();
+        intent.push(EntryKind::Container, b"new", 0, b"v", []).unwrap();
+        intent.push(EntryKind::Document, b"same", 1, b"t", []).unwrap();
         let merged = merge(&recorded.finish().unwrap(), &intent.finish().unwrap()).unwrap();
         let merged = Container::parse(&merged).unwrap();
         assert_eq!((merged.len(), merged.producer()), (4, 3));

@@ -2,7 +2,7 @@
 //!
 //! A function of mlua gets its arguments as handles: each handle is a slot in a list, a reference count and a
 //! destructor. A short script spends more time on handles than on its command. This crate has the two places where
-//! each script passes: [`quick`] makes a function such as `redis.call`, and a [`Runner`] passes keys and arguments
+//! each script passes: [`quick()`] makes a function such as `redis.call`, and a [`Runner`] passes keys and arguments
 //! to a script and takes the script's result. Both handle plain values ([`Plain`]) in place. mlua converts tables,
 //! errors and long texts, so each of these conversions has one implementation.
 //!

@@ -7,7 +7,7 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 
 use crate::file::{Event, FileReader};
-use crate::value::{Kind, StreamEntries};
+use crate::value::{StreamEntries, ValueKind};
 use crate::{Dialect, Error};
 
 /// Maximum number of name-value pairs kept of a file.
@@ -107,8 +107,11 @@ fn read<R: Read>(
                 (name, elements) = (type_name(kind), 0);
                 let is_loaded = expires_at_ms.is_none_or(|at| at > now_ms);
                 mark = is_loaded.then(|| seen.mark(db, &key));
-                may_be_empty = !matches!(kind, Kind::List | Kind::Set | Kind::SortedSet | Kind::Hash);
-                if let Kind::Module(module) = kind {
+                may_be_empty = !matches!(
+                    kind,
+                    ValueKind::List | ValueKind::Set | ValueKind::SortedSet | ValueKind::Hash
+                );
+                if let ValueKind::Module(module) = kind {
                     count_module(report, module.to_string());
                 }
             }
@@ -168,15 +171,15 @@ fn count_module(report: &mut Report, name: String) {
     }
 }
 
-fn type_name(kind: Kind) -> &'static str {
+fn type_name(kind: ValueKind) -> &'static str {
     match kind {
-        Kind::String => "string",
-        Kind::List => "list",
-        Kind::Set => "set",
-        Kind::SortedSet => "zset",
-        Kind::Hash => "hash",
-        Kind::Stream => "stream",
-        Kind::Module(_) => "module",
+        ValueKind::String => "string",
+        ValueKind::List => "list",
+        ValueKind::Set => "set",
+        ValueKind::SortedSet => "zset",
+        ValueKind::Hash => "hash",
+        ValueKind::Stream => "stream",
+        ValueKind::Module(_) => "module",
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The payload does not name the server that wrote it. The version decides which dialect of type numbers applies.
 
-use crate::value::{Kind, Part, StreamEntries, ValueReader};
+use crate::value::{StreamEntries, ValueKind, ValuePart, ValueReader};
 use crate::write::Writer;
 use crate::{Crc64, Dialect, Error, Result, lzf, primitive as p, value_type as t};
 
@@ -119,14 +119,14 @@ impl Weight {
 
 /// The value of a payload while it is being read.
 pub struct Value<'a> {
-    kind: Kind,
+    kind: ValueKind,
     reader: ValueReader,
     rest: &'a [u8],
 }
 
 impl Value<'_> {
     /// The kind of the value.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         self.kind
     }
     /// The number that [`ValueReader::elements_hint`] returns, but at most the number of bytes, because each element
@@ -139,7 +139,7 @@ impl Value<'_> {
         clippy::should_implement_trait,
         reason = "a part borrows from the reader, which no Iterator can say"
     )]
-    pub fn next(&mut self) -> Result<Option<Part<'_>>> {
+    pub fn next(&mut self) -> Result<Option<ValuePart<'_>>> {
         self.reader.next(&mut self.rest)
     }
 }

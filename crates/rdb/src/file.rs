@@ -8,7 +8,7 @@ use std::io::Read;
 
 use crate::primitive as p;
 use crate::source::ReadSource;
-use crate::value::{Kind, ModuleId, Part, StreamEntries, ValueReader, skip_module_aux};
+use crate::value::{ModuleId, StreamEntries, ValueKind, ValuePart, ValueReader, skip_module_aux};
 use crate::{Dialect, Error, Result, Text};
 
 /// Record types other than keys.
@@ -76,7 +76,7 @@ pub enum Event<'a> {
         /// The key.
         key: Text<'a>,
         /// The kind of the key's value.
-        kind: Kind,
+        kind: ValueKind,
         /// Expiry time, unix milliseconds.
         expires_at_ms: Option<i64>,
         /// Seconds since the key's last use.
@@ -85,7 +85,7 @@ pub enum Event<'a> {
         freq: Option<u8>,
     },
     /// A part of the latest key's value.
-    Part(Part<'a>),
+    Part(ValuePart<'a>),
     /// The value of the latest key is complete.
     KeyEnd,
     /// The end of the file has been reached.
@@ -201,7 +201,7 @@ impl<R: Read> FileReader<R> {
         }
     }
 
-    /// The value of the latest key, which is of [`Kind::String`]. Call it at once after [`Event::Key`]: then no
+    /// The value of the latest key, which is of [`ValueKind::String`]. Call it at once after [`Event::Key`]: then no
     /// [`Event::Part`] and no [`Event::KeyEnd`] follow for this key.
     ///
     /// # Errors

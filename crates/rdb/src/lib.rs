@@ -2,7 +2,7 @@
 //! values.
 //!
 //! Reading: [`file::FileReader`] turns a file into [`file::Event`]s, and [`dump::open`] checks a DUMP payload. Both
-//! pass the bytes of a value to [`value::ValueReader`], which yields [`value::Part`]s: one element, field or stream
+//! pass the bytes of a value to [`value::ValueReader`], which yields [`value::ValuePart`]s: one element, field or stream
 //! entry at a time. Bytes come from a [`source::Source`]: a slice, or anything that implements `Read`. At most one
 //! string (a key, an element, or a packed blob of elements) is in memory at once, and its memory grows only with
 //! the bytes that have arrived.

@@ -1,7 +1,7 @@
 //! [`Port`]: one socket on a ring.
 
 use crate::Ring;
-use crate::ring::Kind;
+use crate::ring::RequestKind;
 use crate::slot::RECEIVED_BYTES_MAX;
 use std::io;
 use std::net::TcpStream;
@@ -75,7 +75,7 @@ impl Port {
         slot.large_bytes = if target.len() < LARGE_BYTES_MIN { 0 } else { slot.large_bytes + read };
         if slot.large_bytes >= DIRECT_BYTES_MIN && slot.receiving && !slot.stopping {
             slot.stopping = true;
-            inner.cancel(self.index, Kind::Receive);
+            inner.cancel(self.index, RequestKind::Receive);
         }
         let slot = inner.slot(self.index);
         match read {
@@ -160,10 +160,10 @@ impl Drop for Port {
         let slot = inner.slots[self.index].as_mut().expect("the slot of an open port exists");
         slot.close(&mut inner.buffers);
         let out = [
-            (slot.receiving, Kind::Receive),
-            (!slot.sending.is_empty(), Kind::Send),
-            (slot.watching, Kind::Watch),
-            (slot.awaiting, Kind::Await),
+            (slot.receiving, RequestKind::Receive),
+            (!slot.sending.is_empty(), RequestKind::Send),
+            (slot.watching, RequestKind::Watch),
+            (slot.awaiting, RequestKind::Await),
         ];
         out.iter().filter(|(is_out, _)| *is_out).for_each(|(_, kind)| inner.cancel(self.index, *kind));
         inner.release(self.index);

@@ -181,7 +181,7 @@ fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> 
     Ok(())
 }
 
-/// Does what [`write`] does, for a value that is no table.
+/// Does what [`write()`] does, for a value that is no table.
 ///
 /// # Errors
 /// When the run must stop.

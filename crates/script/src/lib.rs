@@ -30,4 +30,6 @@ mod vm;
 
 pub use shebang::{ScriptFlags, library_name};
 pub use state::{CallOutcome, Host};
-pub use vm::{FunctionInfo, Input, Library, Limits, RunEnd, Script, VM_BYTES_MAX, Vm, compile_error, sha_of};
+pub use vm::{
+    FunctionInfo, Input, Library, RunEnd, Script, VM_BYTES_MAX, Vm, VmLimits, compile_error, sha_of,
+};

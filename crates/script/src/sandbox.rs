@@ -7,7 +7,7 @@
 
 use crate::args::Args;
 use crate::errors::{self, Thrown, bad_argument, error};
-use crate::state::{self, Kind};
+use crate::state::{self, CodeKind};
 use crate::{bits, cjson, cmsgpack, redis, strings, structs};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
@@ -371,8 +371,8 @@ impl Loader {
     }
     fn load(&self, lua: &Lua, text: &[u8], name: &[u8]) -> Result<(Value, Value)> {
         let globals = match state::kind() {
-            Kind::Script => &self.script,
-            Kind::Function => &self.function,
+            CodeKind::Script => &self.script,
+            CodeKind::Function => &self.function,
         };
         state::charge(text.len())?;
         match compile(lua, text, name, globals)? {

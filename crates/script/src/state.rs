@@ -44,7 +44,7 @@ pub enum CallOutcome {
 
 /// The kind of code that is running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CodeKind {
     #[default]
     Script,
     Function,
@@ -57,7 +57,7 @@ thread_local! {
     static RESP3: Cell<bool> = const { Cell::new(false) };
     static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static KIND: Cell<Kind> = const { Cell::new(Kind::Script) };
+    static KIND: Cell<CodeKind> = const { Cell::new(CodeKind::Script) };
     /// Maximum number of bytes that Strand's functions may have outside the interpreter's own memory in this run.
     static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
     /// Memory of the interpreter above which the run is stopped.
@@ -73,7 +73,7 @@ thread_local! {
 /// Sets `host` as the host of this thread while `work` runs. Also returns true when the run was stopped.
 pub(crate) fn run<R>(
     host: &mut dyn Host,
-    kind: Kind,
+    kind: CodeKind,
     bytes_max: usize,
     work: impl FnOnce() -> R,
 ) -> (R, bool) {
@@ -143,7 +143,7 @@ pub(crate) fn stop() -> mlua::Error {
     STOPPED.set(true);
     Thrown::Stop.into()
 }
-pub(crate) fn kind() -> Kind {
+pub(crate) fn kind() -> CodeKind {
     KIND.get()
 }
 pub(crate) fn resp3() -> bool {

@@ -8,7 +8,7 @@ use crate::error::{SearchError, lossy};
 use crate::exec::{Scan, key_of, plan};
 use crate::index::NUMBER;
 use crate::meter::Meter;
-use crate::options::Options;
+use crate::options::SearchOptions;
 use crate::service::{Search, check_arity};
 use crate::versions;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     search.drain(call.now_ms);
     let name = call.args.at(1);
     let entry = search.healthy_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(lossy(name)))?;
-    let options = Options::parse_difference(call.args, &entry.index.schema)?;
+    let options = SearchOptions::parse_difference(call.args, &entry.index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(&entry.index, call.args.at(2), &options, &meter)?;
     let from = options.from.ok_or_else(|| SearchError::refused("FT.CHANGES needs FROM and a version"))?;

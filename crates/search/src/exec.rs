@@ -10,7 +10,7 @@
 use crate::error::SearchError;
 use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
 use crate::meter::Meter;
-use crate::options::{Options, SortBy};
+use crate::options::{SearchOptions, SortBy};
 use crate::query::parser;
 use crate::query::plan::{Planned, Planner};
 use crate::reply;
@@ -73,7 +73,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     let entry =
         search.healthy_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
     let index = &entry.index;
-    let options = Options::parse(call.args, &index.schema)?;
+    let options = SearchOptions::parse(call.args, &index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(index, call.args.at(2), &options, &meter)?;
     let past =
@@ -108,7 +108,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
 pub(crate) fn plan(
     index: &Index,
     text: &[u8],
-    options: &Options<'_>,
+    options: &SearchOptions<'_>,
     meter: &Arc<Meter>,
 ) -> Result<Box<dyn Query>, SearchError> {
     let node = parser::parse(&String::from_utf8_lossy(text), &options.params)?;

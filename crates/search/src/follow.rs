@@ -12,7 +12,7 @@
 use crate::error::SearchError;
 use crate::grep::copy_haystack;
 use crate::index::{DocumentValues, Index};
-use crate::service::{Entry, Search};
+use crate::service::{Search, TextIndexEntry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ impl Search {
     /// Brings `entry` up to date: finishes its first scan and makes all acknowledged writes visible.
     pub(crate) fn catch_up(
         &self,
-        entry: &Entry,
+        entry: &TextIndexEntry,
         now_ms: i64,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(), SearchError> {
@@ -157,7 +157,7 @@ impl Search {
 
     /// Runs some slices of a first scan. The caller holds the follow lock, so a record read here cannot overwrite a
     /// newer one from a drain.
-    fn scan_slices(&self, entry: &Entry, now_ms: i64) -> Scan {
+    fn scan_slices(&self, entry: &TextIndexEntry, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
         for _ in 0..SCAN_SLICES {
             let Scan::At(cursor, mut visited) = *scan else { break };
@@ -179,7 +179,7 @@ impl Search {
     }
 
     /// Reads `keys` of one shard and updates every text index that follows them.
-    fn index_keys(&self, entries: &[Arc<Entry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
+    fn index_keys(&self, entries: &[Arc<TextIndexEntry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
             let mut jobs: Vec<(&Index, Key<'_>, Option<DocumentValues>)> = Vec::with_capacity(slice.len());
             {

@@ -17,9 +17,11 @@
 
 use crate::error::{SearchError, lossy};
 use crate::follow::to_blob;
-use crate::regex::{Budget, Counts, DFA_BYTES_MAX, Matcher, Options, Pattern, parse as parse_pattern};
+use crate::regex::{
+    Counts, DFA_BYTES_MAX, Matcher, Pattern, PatternOptions, SearchBudget, parse as parse_pattern,
+};
 use crate::service::Search;
-use crate::trigram::{Entry, Query};
+use crate::trigram::{Query, TrigramIndexEntry};
 use regex_syntax::hir::Hir;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -122,14 +124,14 @@ pub(crate) enum Haystack {
 
 /// The documents that may match according to an index, and that index.
 struct Candidates {
-    entry: Arc<Entry>,
+    entry: Arc<TrigramIndexEntry>,
     ids: Vec<u32>,
 }
 
 /// Runs RX.GREP.
 pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let request = parse(call)?;
-    let mut options = Options::once(request.nocase);
+    let mut options = PatternOptions::once(request.nocase);
     let hir = parse_pattern(call.args.at(2), options)?;
     let candidates = find_candidates(search, &request, &hir, call);
     if let Some(candidates) = &candidates {
@@ -393,7 +395,7 @@ impl Walk<'_> {
     fn find(&mut self, haystack: &[u8]) -> Result<Option<usize>, SearchError> {
         self.matcher.counts.searches += 1;
         self.matcher.counts.bytes += haystack.len() as u64;
-        let budget = Budget::whole(self.cancelled);
+        let budget = SearchBudget::whole(self.cancelled);
         Ok(self.matcher.find_end(self.pattern, haystack, !self.request.with_values, &budget)?)
     }
 

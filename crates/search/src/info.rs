@@ -5,14 +5,14 @@ use crate::error::lossy;
 use crate::follow::Scan;
 use crate::index::WRITER_BYTES_MAX;
 use crate::schema::{FieldKind, FieldSpec};
-use crate::service::{Entry, Search};
+use crate::service::{Search, TextIndexEntry};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_wire::reply::Reply;
 
 const MEGABYTE: f64 = 1_048_576.0;
 
 /// Writes the reply of FT.INFO.
-pub(crate) fn reply(search: &Search, entry: &Entry, reply: &mut Reply<'_>) {
+pub(crate) fn reply(search: &Search, entry: &TextIndexEntry, reply: &mut Reply<'_>) {
     let (index, schema) = (&entry.index, &entry.index.schema);
     let searcher = index.searcher();
     let scan = *entry.scan.lock();
@@ -124,7 +124,7 @@ fn number(reply: &mut Reply<'_>, name: &str, value: f64) {
 /// The lines of INFO about search.
 pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
     let entries = search.entries();
-    let sum = |f: fn(&Entry) -> u64| entries.iter().map(|e| f(e)).sum::<u64>();
+    let sum = |f: fn(&TextIndexEntry) -> u64| entries.iter().map(|e| f(e)).sum::<u64>();
     let g = &search.grep;
     let counts = [
         ("search_indexes", entries.len() as u64),
@@ -133,7 +133,7 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
         ("search_segments", sum(|e| e.index.searcher().segment_readers().len() as u64)),
         ("search_writer_bytes_max", sum(|_| WRITER_BYTES_MAX as u64)),
         ("search_versions_kept", sum(|e| e.kept.lock().len() as u64)),
-        ("search_versions_kept_bytes", sum(Entry::kept_bytes)),
+        ("search_versions_kept_bytes", sum(TextIndexEntry::kept_bytes)),
         ("search_documents_added", sum(|e| e.index.counts.added.load(Relaxed))),
         ("search_indexing_failures", sum(|e| e.index.counts.failures.load(Relaxed))),
         ("search_commits", sum(|e| e.index.counts.commits.load(Relaxed))),
@@ -159,7 +159,7 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
 }
 
 /// The state of one index, as a value of INFO.
-fn state(search: &Search, entry: &Entry) -> String {
+fn state(search: &Search, entry: &TextIndexEntry) -> String {
     let index = &entry.index;
     // A scan that is running holds this lock. INFO does not wait for it.
     let percent = match entry.scan.try_lock().as_deref() {

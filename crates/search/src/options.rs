@@ -1,4 +1,4 @@
-//! [`Options`]: the arguments of FT.SEARCH after the query.
+//! [`SearchOptions`]: the arguments of FT.SEARCH after the query.
 
 use crate::error::{OUT_OF_BOUNDS, SearchError, lossy};
 use crate::query::Limit;
@@ -41,7 +41,7 @@ const RESULT_OPTIONS: [&str; 6] = ["NOCONTENT", "WITHSCORES", "WITHSORTKEYS", "R
 
 /// Which results to return, and in which form.
 #[derive(Debug)]
-pub(crate) struct Options<'a> {
+pub(crate) struct SearchOptions<'a> {
     pub(crate) no_content: bool,
     pub(crate) verbatim: bool,
     pub(crate) no_stop_words: bool,
@@ -75,17 +75,24 @@ pub(crate) struct SortBy {
     pub(crate) descending: bool,
 }
 
-impl<'a> Options<'a> {
+impl<'a> SearchOptions<'a> {
     /// Parses `FT.SEARCH index query ...`.
-    pub(crate) fn parse(args: Args<'a>, schema: &Schema) -> Result<Options<'a>, SearchError> {
-        Options::parse_as(args, schema, false)
+    pub(crate) fn parse(args: Args<'a>, schema: &Schema) -> Result<SearchOptions<'a>, SearchError> {
+        SearchOptions::parse_as(args, schema, false)
     }
     /// Parses `FT.CHANGES index query ...`.
-    pub(crate) fn parse_difference(args: Args<'a>, schema: &Schema) -> Result<Options<'a>, SearchError> {
-        Options::parse_as(args, schema, true)
+    pub(crate) fn parse_difference(
+        args: Args<'a>,
+        schema: &Schema,
+    ) -> Result<SearchOptions<'a>, SearchError> {
+        SearchOptions::parse_as(args, schema, true)
     }
-    fn parse_as(args: Args<'a>, schema: &Schema, is_difference: bool) -> Result<Options<'a>, SearchError> {
-        let mut options = Options {
+    fn parse_as(
+        args: Args<'a>,
+        schema: &Schema,
+        is_difference: bool,
+    ) -> Result<SearchOptions<'a>, SearchError> {
+        let mut options = SearchOptions {
             no_content: false,
             verbatim: false,
             no_stop_words: false,

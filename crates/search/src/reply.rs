@@ -8,7 +8,7 @@ use crate::error::SearchError;
 use crate::exec::{Hit, SortValue};
 use crate::follow::to_blob;
 use crate::meter::Meter;
-use crate::options::Options;
+use crate::options::SearchOptions;
 use crate::versions::PastSearch;
 use strand_chain::{Blob, Chain};
 use strand_commands::call::LaneCall;
@@ -41,7 +41,7 @@ enum Document {
 /// When the request must stop. Then nothing was written.
 pub(crate) fn write(
     keyspace: &Keyspace,
-    options: &Options<'_>,
+    options: &SearchOptions<'_>,
     past: Option<&PastSearch>,
     total: usize,
     page: Vec<Hit>,
@@ -104,7 +104,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-fn load(keyspace: &Keyspace, key: &[u8], options: &Options<'_>, now_ms: i64) -> Option<Document> {
+fn load(keyspace: &Keyspace, key: &[u8], options: &SearchOptions<'_>, now_ms: i64) -> Option<Document> {
     let key = keyspace.key(key);
     let mut locked = keyspace.lock(&[key.hash], now_ms);
     let mut db = locked.db(0);
@@ -121,7 +121,7 @@ fn load(keyspace: &Keyspace, key: &[u8], options: &Options<'_>, now_ms: i64) -> 
 
 /// How the rows of results are written.
 struct Rows<'a> {
-    options: &'a Options<'a>,
+    options: &'a SearchOptions<'a>,
     with_fields: bool,
     meter: &'a Meter,
 }

@@ -33,7 +33,7 @@ const DELETE_KEYS_SLICE: usize = 256;
 #[derive(Debug)]
 pub struct Search {
     pub(crate) keyspace: Arc<Keyspace>,
-    indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
+    indexes: RwLock<BTreeMap<Vec<u8>, Arc<TextIndexEntry>>>,
     pub(crate) follow: Mutex<Follow>,
     pub(crate) grep: Grep,
     pub(crate) regexes: rx::Registry,
@@ -47,7 +47,7 @@ pub struct Search {
 
 /// A text index and the progress of its first scan.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TextIndexEntry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
     /// Versions of datasets that can still be searched, the newest last.
@@ -56,9 +56,9 @@ pub(crate) struct Entry {
     definition: Words,
 }
 
-impl Entry {
-    fn new(index: Index, scan: Scan, definition: Words) -> Entry {
-        Entry { index, scan: Mutex::new(scan), kept: Mutex::default(), definition }
+impl TextIndexEntry {
+    fn new(index: Index, scan: Scan, definition: Words) -> TextIndexEntry {
+        TextIndexEntry { index, scan: Mutex::new(scan), kept: Mutex::default(), definition }
     }
 }
 
@@ -126,22 +126,22 @@ impl Search {
     }
 
     /// All text indexes, sorted by name.
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<TextIndexEntry>> {
         self.indexes.read().values().cloned().collect()
     }
     /// The index called `name`.
-    pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<Entry>> {
+    pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<TextIndexEntry>> {
         self.indexes.read().get(name).cloned()
     }
     /// [`Search::entry`], but an index whose library failed is first replaced by an empty one that scans again.
-    pub(crate) fn healthy_entry(&self, name: &[u8]) -> Result<Option<Arc<Entry>>, SearchError> {
+    pub(crate) fn healthy_entry(&self, name: &[u8]) -> Result<Option<Arc<TextIndexEntry>>, SearchError> {
         let Some(entry) = self.entry(name) else { return Ok(None) };
         if !entry.index.has_failed() {
             return Ok(Some(entry));
         }
         let index = Index::new(name.to_vec(), entry.index.schema.clone())?;
         let definition = entry.definition.clone();
-        let fresh = Arc::new(Entry::new(index, Scan::At(0, 0), definition));
+        let fresh = Arc::new(TextIndexEntry::new(index, Scan::At(0, 0), definition));
         let _follow = self.follow.lock();
         let mut indexes = self.indexes.write();
         Ok(indexes.get_mut(name).map(|now| {
@@ -215,7 +215,7 @@ impl Search {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
             let definition = words(call.args);
-            indexes.insert(name.to_vec(), Arc::new(Entry::new(index, scan, definition)));
+            indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, definition)));
         }
         // Tracking starts before the scan, so that no write between the two is missed.
         self.track();

@@ -9,7 +9,7 @@
 use crate::error::{SearchError, lossy};
 use crate::index::NUMBER;
 use crate::meter::Meter;
-use crate::service::{Entry, Search};
+use crate::service::{Search, TextIndexEntry};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl std::fmt::Debug for KeptVersion {
     }
 }
 
-impl Entry {
+impl TextIndexEntry {
     /// Bytes of the segments that the index has dropped and only kept versions still use.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let kept = self.kept.lock();
@@ -135,7 +135,7 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
 
 /// Returns the index's present searcher and the sizes of its segments in bytes. A merge may remove a segment's files
 /// before they are measured. Then the documents are in another segment, and measuring starts again.
-fn measure(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
+fn measure(entry: &TextIndexEntry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
     let mut tries = 0;
     loop {
         let searcher = entry.index.searcher();
@@ -157,7 +157,7 @@ fn measure(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchErr
 /// When the index does not keep the version, or the user may not read the dataset.
 pub(crate) fn searcher(
     search: &Search,
-    entry: &Entry,
+    entry: &TextIndexEntry,
     call: &LaneCall<'_>,
     token_or_name: &[u8],
 ) -> Result<Searcher, SearchError> {

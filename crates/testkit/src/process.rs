@@ -16,7 +16,7 @@ const START_TRIES_MAX: usize = 10;
 
 /// Which program a [`Server`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Program {
     /// Strand's own binary.
     Strand,
     /// Debian's `redis-server`.
@@ -35,12 +35,12 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
-impl Kind {
+impl Program {
     /// The program's name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Strand => "strand",
-            Kind::Redis => "redis-server",
+            Program::Strand => "strand",
+            Program::Redis => "redis-server",
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct Server {
     /// The address of the server.
     pub address: SocketAddr,
     /// The program that runs.
-    pub kind: Kind,
+    pub kind: Program,
     /// The server's working folder. It is deleted after the server has ended.
     directory: tempfile::TempDir,
 }
@@ -64,7 +64,7 @@ impl Server {
     /// When the server cannot be started or does not reply in time.
     pub fn strand(binary: &Path, options: &[&str], core: Option<usize>) -> io::Result<Server> {
         let cores = core.map(|c| c.to_string());
-        Server::start(Kind::Strand, binary, &strand_args(options), cores.as_deref(), &[])
+        Server::start(Program::Strand, binary, &strand_args(options), cores.as_deref(), &[])
     }
 
     /// Starts `redis-server` without persistence.
@@ -73,17 +73,17 @@ impl Server {
     /// When it is not installed or does not reply in time.
     pub fn redis(options: &[&str], core: Option<usize>) -> io::Result<Server> {
         let cores = core.map(|c| c.to_string());
-        Server::start(Kind::Redis, Path::new("redis-server"), &redis_args(options), cores.as_deref(), &[])
+        Server::start(Program::Redis, Path::new("redis-server"), &redis_args(options), cores.as_deref(), &[])
     }
 
     /// Starts a server of either kind with `program`, a script that runs it.
     ///
     /// # Errors
     /// When the server cannot be started or does not reply in time.
-    pub fn started_by(program: &Path, kind: Kind, options: &[&str]) -> io::Result<Server> {
+    pub fn started_by(program: &Path, kind: Program, options: &[&str]) -> io::Result<Server> {
         let args = match kind {
-            Kind::Strand => strand_args(options),
-            Kind::Redis => redis_args(options),
+            Program::Strand => strand_args(options),
+            Program::Redis => redis_args(options),
         };
         Server::start(kind, program, &args, None, &[])
     }
@@ -94,15 +94,15 @@ impl Server {
     /// # Errors
     /// When the server cannot be started or does not reply in time.
     pub fn measured(
-        kind: Kind,
+        kind: Program,
         strand: &Path,
         options: &[&str],
         cores: &str,
         environment: &[(&str, &str)],
     ) -> io::Result<Server> {
         let (binary, args) = match kind {
-            Kind::Strand => (strand, strand_args(options)),
-            Kind::Redis => (Path::new("redis-server"), redis_args(options)),
+            Program::Strand => (strand, strand_args(options)),
+            Program::Redis => (Path::new("redis-server"), redis_args(options)),
         };
         Server::start(kind, binary, &args, Some(cores), environment)
     }
@@ -170,7 +170,7 @@ impl Server {
 
     /// Tries several ports, because another program may have taken a port that was free a moment ago.
     fn start(
-        kind: Kind,
+        kind: Program,
         binary: &Path,
         args: &[String],
         cores: Option<&str>,
@@ -188,7 +188,7 @@ impl Server {
 
     fn start_at(
         port: u16,
-        kind: Kind,
+        kind: Program,
         binary: &Path,
         args: &[String],
         cores: Option<&str>,
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_lost_port_is_recognised() {
         let first = Server::redis(&[], None).expect("redis-server is installed");
-        let (kind, binary) = (Kind::Redis, Path::new("redis-server"));
+        let (kind, binary) = (Program::Redis, Path::new("redis-server"));
         let port = first.address.port();
         let second = Server::start_at(port, kind, binary, &redis_args(&[]), None, &[]);
         assert_eq!(second.expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);

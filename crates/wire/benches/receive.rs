@@ -13,7 +13,7 @@ use strand_chain::{Blob, Chain};
 use strand_wire::args::Argv;
 use strand_wire::client::encode_command;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, Limits, Progress};
+use strand_wire::resp::{Decoder, Progress, RequestLimits};
 
 const SIZES: [usize; 5] = [1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 const CHUNKS: [usize; 4] = [1, 64, 4 << 10, 64 << 10];
@@ -84,7 +84,8 @@ fn main() {
 fn receive(size: usize, chunk: usize, values: usize) -> Row {
     let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${size}\r\n");
     let source = vec![b'v'; chunk];
-    let mut session = Session { decoder: Decoder::new(Limits::FULL), argv: Argv::new(), is_whole: false };
+    let mut session =
+        Session { decoder: Decoder::new(RequestLimits::FULL), argv: Argv::new(), is_whole: false };
     let (mut input, mut kept) = (Chain::new(), Vec::with_capacity(values));
     let row = measure(size, values, || {
         feed(&mut session, &mut input, head.as_bytes());
@@ -135,7 +136,8 @@ fn costs(pipelines: usize) -> Vec<(String, f64)> {
         ("decode PING", pipeline(&[b"PING"])),
         ("decode inline GET key:000000000001", inline),
     ] {
-        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        let (mut decoder, mut input, mut argv) =
+            (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
         rows.push((
             name.to_owned(),
             best_of(ROUNDS, pipelines * PIPELINE, || {

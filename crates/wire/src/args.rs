@@ -343,7 +343,7 @@ impl<'a> Args<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::{Decoder, Limits};
+    use crate::resp::{Decoder, RequestLimits};
     use strand_chain::Chain;
 
     #[test]
@@ -378,7 +378,8 @@ mod tests {
 
     /// Decodes these pieces, and returns what [`Args::encoded`] returns. A result must be the arguments in RESP.
     fn encoded(pieces: &[&[u8]]) -> Option<Vec<u8>> {
-        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        let (mut decoder, mut input, mut argv) =
+            (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
         for piece in pieces {
             input.push_slice(piece);
             decoder.decode(&mut input, &mut argv).expect("a good request");

@@ -7,7 +7,7 @@
 //! affects only this frame, unless the length itself is invalid.
 
 use crate::args::Argv;
-use crate::resp::{self, Limits, Progress, ProtocolError};
+use crate::resp::{self, Progress, ProtocolError, RequestLimits};
 use strand_chain::Chain;
 
 /// Number of bytes that store a frame's length.
@@ -120,7 +120,7 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder with `limits` for commands and `frame_bytes_max` for frames. Before authentication the frame limit
     /// is [`UNAUTHENTICATED_FRAME_BYTES_MAX`].
-    pub fn new(limits: Limits, frame_bytes_max: usize) -> Decoder {
+    pub fn new(limits: RequestLimits, frame_bytes_max: usize) -> Decoder {
         let mut decoder = Decoder {
             resp: resp::Decoder::new(limits),
             line_bytes_max: 0,
@@ -134,7 +134,7 @@ impl Decoder {
         decoder
     }
     /// Changes the limits. They apply to the headers and lengths read from now on.
-    pub fn set_limits(&mut self, limits: Limits, frame_bytes_max: usize) {
+    pub fn set_limits(&mut self, limits: RequestLimits, frame_bytes_max: usize) {
         self.resp.set_limits(limits);
         self.line_bytes_max = limits.inline_bytes_max + LINE_END_BYTES_MAX;
         self.frame_bytes_max = match limits.authenticated {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// Decodes `pieces`. Returns the words of each command, or the error.
-    fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Vec<String> {
+    fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: RequestLimits) -> Vec<String> {
         let (mut decoder, mut input) = (Decoder::new(limits, 1 << 30), Chain::new());
         let (mut argv, mut out) = (Argv::new(), Vec::new());
         for piece in pieces {
@@ -415,12 +415,12 @@ mod tests {
         ];
         let bytes: Vec<u8> = cases.iter().flat_map(|(body, _)| frame(body)).collect();
         let want: Vec<&str> = cases.iter().map(|(_, want)| *want).collect();
-        assert_eq!(decode([&bytes[..]], Limits::FULL), want);
+        assert_eq!(decode([&bytes[..]], RequestLimits::FULL), want);
         for cut in 0..=bytes.len() {
             let (left, right) = bytes.split_at(cut);
-            assert_eq!(decode([left, right], Limits::FULL), want, "cut at {cut}");
+            assert_eq!(decode([left, right], RequestLimits::FULL), want, "cut at {cut}");
         }
-        assert_eq!(decode(bytes.chunks(1), Limits::FULL), want);
+        assert_eq!(decode(bytes.chunks(1), RequestLimits::FULL), want);
     }
 
     #[test]
@@ -431,11 +431,11 @@ mod tests {
             out[0].clone()
         };
         let text = "a frame of 1346981447 bytes, the most is 1073741824; is it a frame?";
-        assert!(lost(b"PING\r\n", Limits::FULL).ends_with(text));
+        assert!(lost(b"PING\r\n", RequestLimits::FULL).ends_with(text));
         let text =
             "a frame of 707857674 bytes that begins no RESP command, the most is 65538; is it a frame?";
-        assert!(lost(b"*1\r\n$4\r\nPING\r\n", Limits::FULL).ends_with(text));
-        assert!(lost(&[0, 3, 0, 0], Limits::UNAUTHENTICATED).contains("the most is 40960"));
+        assert!(lost(b"*1\r\n$4\r\nPING\r\n", RequestLimits::FULL).ends_with(text));
+        assert!(lost(&[0, 3, 0, 0], RequestLimits::UNAUTHENTICATED).contains("the most is 40960"));
     }
 
     #[test]
@@ -444,7 +444,7 @@ mod tests {
         let head = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", value.len());
         for missing in [0, 2, 1000] {
             let len = head.len() + value.len() + 2 - missing;
-            let mut decoder = Decoder::new(Limits::FULL, 1 << 30);
+            let mut decoder = Decoder::new(RequestLimits::FULL, 1 << 30);
             let (mut input, mut argv) = (Chain::new(), Argv::new());
             input.push_slice(&(len as u32).to_be_bytes());
             input.push_slice(head.as_bytes());
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_refused_frame_is_dropped() {
         let (mut decoder, mut input, mut argv) =
-            (Decoder::new(Limits::FULL, 1 << 30), Chain::new(), Argv::new());
+            (Decoder::new(RequestLimits::FULL, 1 << 30), Chain::new(), Argv::new());
         input.push_slice(&(1u32 << 29).to_be_bytes());
         input.push_slice(b"*1\r\n$4\r\nPING\r\n");
         let len = 1 << 29;

@@ -36,7 +36,7 @@ const FRONT_BYTES_MAX: usize = 32 * 1024;
 
 /// Limits of one request, named like redis-server's.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Maximum length of a bulk argument in bytes (`proto-max-bulk-len`, 512 MB).
     pub bulk_bytes_max: usize,
     /// Maximum number of arguments in one command (1,048,576).
@@ -48,16 +48,16 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
-impl Limits {
+impl RequestLimits {
     /// The limits of an authenticated session.
-    pub const FULL: Limits = Limits {
+    pub const FULL: RequestLimits = RequestLimits {
         bulk_bytes_max: 512 << 20,
         args_max: 1024 * 1024,
         inline_bytes_max: 64 * 1024,
         authenticated: true,
     };
     /// The limits before authentication: 10 arguments of 16 KiB.
-    pub const UNAUTHENTICATED: Limits = Limits { authenticated: false, ..Limits::FULL };
+    pub const UNAUTHENTICATED: RequestLimits = RequestLimits { authenticated: false, ..RequestLimits::FULL };
 }
 
 /// The result of a call of [`Decoder::decode`].
@@ -176,7 +176,7 @@ pub(crate) fn visit_request<'a>(
 /// A resumable request decoder, one per session.
 #[derive(Debug)]
 pub struct Decoder {
-    limits: Limits,
+    limits: RequestLimits,
     state: State,
     /// Number of arguments of the current command that are not complete.
     args_left: usize,
@@ -186,11 +186,11 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder with `limits`.
-    pub fn new(limits: Limits) -> Decoder {
+    pub fn new(limits: RequestLimits) -> Decoder {
         Decoder { limits, state: State::Start, args_left: 0, in_frame: false }
     }
     /// Changes the limits. They apply to the headers read from now on.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: RequestLimits) {
         self.limits = limits;
     }
     /// Consumes bytes from `input` until `argv` holds one command. The caller clears `argv` after a command and
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     /// Decodes `pieces` in order. Returns the commands, and the error that ended the stream.
-    fn decode(pieces: &[&[u8]], limits: Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
+    fn decode(pieces: &[&[u8]], limits: RequestLimits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
         let mut commands = Vec::new();
         for piece in pieces {
@@ -466,28 +466,28 @@ mod tests {
     #[test]
     fn pipeline_at_every_split() {
         let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING \"a\\x41\"\r\n*0\r\n\r\n*1\r\n$0\r\n\r\n";
-        let whole = decode(&[bytes], Limits::FULL);
+        let whole = decode(&[bytes], RequestLimits::FULL);
         assert_eq!(
             whole.0,
             [vec![b"GET".to_vec(), b"k".to_vec()], vec![b"PING".to_vec(), b"aA".to_vec()], vec![vec![]]]
         );
         for cut in 0..=bytes.len() {
             let (left, right) = bytes.split_at(cut);
-            assert_eq!(decode(&[left, right], Limits::FULL), whole, "cut at {cut}");
+            assert_eq!(decode(&[left, right], RequestLimits::FULL), whole, "cut at {cut}");
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
-        assert_eq!(decode(&single, Limits::FULL), whole);
+        assert_eq!(decode(&single, RequestLimits::FULL), whole);
     }
 
     #[test]
     fn a_quoted_byte_stays_that_byte() {
-        let error = Decoder::new(Limits::FULL).decode(&mut chain(b"*1\r\n\xe9\r\n"), &mut Argv::new());
+        let error = Decoder::new(RequestLimits::FULL).decode(&mut chain(b"*1\r\n\xe9\r\n"), &mut Argv::new());
         assert_eq!(error.expect_err("no dollar").message(), b"ERR Protocol error: expected '$', got '\xe9'");
     }
 
     #[test]
     fn a_header_without_a_first_byte_is_quoted_by_its_line_end() {
-        let error = Decoder::new(Limits::FULL).decode(&mut chain(b"*1\r\n\r\n"), &mut Argv::new());
+        let error = Decoder::new(RequestLimits::FULL).decode(&mut chain(b"*1\r\n\r\n"), &mut Argv::new());
         let mut out = Chain::new();
         let mut reply = crate::reply::Reply::new(&mut out, crate::reply::Protocol::Resp2);
         reply.error_bytes(&error.expect_err("no dollar").message());
@@ -497,7 +497,7 @@ mod tests {
     #[test]
     fn a_call_skips_a_bounded_number_of_empty_requests() {
         for empty in [&b"\n"[..], b"  \r\n", b"*0\r\n", b"*-1\r\n"] {
-            let (mut decoder, mut argv) = (Decoder::new(Limits::FULL), Argv::new());
+            let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
             let mut input = chain(&[&empty.repeat(2 * EMPTY_REQUESTS_MAX + 3), &b"PING\r\n"[..]].concat());
             for calls in 1..=2 {
                 let before = input.len();
@@ -523,7 +523,8 @@ mod tests {
     #[test]
     fn large_body_is_read_straight_into_its_blob() {
         let value = vec![7u8; 3 * LARGE_BODY_BYTES_MIN];
-        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        let (mut decoder, mut input, mut argv) =
+            (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
         input.push_slice(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", value.len()).as_bytes());
         input.push_slice(&value[..10]);
         assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
@@ -567,7 +568,8 @@ mod tests {
     fn a_call_takes_a_bounded_number_of_arguments() {
         let arguments = 3 * ARGS_PER_CALL_MAX;
         let text = format!("*{arguments}\r\n{}", "$2\r\nab\r\n".repeat(arguments));
-        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        let (mut decoder, mut input, mut argv) =
+            (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
         // No piece holds a whole argument, so the fast path takes no argument.
         for piece in text.as_bytes().chunks(3) {
             input.push_blob(piece.into());

@@ -4,7 +4,7 @@ use strand_chain::{Blob, Chain, PROOF_BYTES};
 use strand_wire::args::Argv;
 use strand_wire::client::encode_command;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, LARGE_BODY_BYTES_MIN, Limits, Progress};
+use strand_wire::resp::{Decoder, LARGE_BODY_BYTES_MIN, Progress, RequestLimits};
 
 /// Feeds `bytes` and decodes all commands, with a reply for each. Returns the number of commands.
 fn serve(decoder: &mut Decoder, input: &mut Chain, argv: &mut Argv, out: &mut Chain, bytes: &[u8]) -> usize {
@@ -82,5 +82,5 @@ fn declared_length_allocates_nothing_before_bytes_arrive() {
 }
 
 fn parts() -> (Decoder, Chain, Argv, Chain) {
-    (Decoder::new(Limits::FULL), Chain::new(), Argv::new(), Chain::new())
+    (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new(), Chain::new())
 }

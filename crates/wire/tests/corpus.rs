@@ -9,7 +9,7 @@ mod common;
 
 use common::{Outcome, decode};
 use std::path::Path;
-use strand_wire::resp::Limits;
+use strand_wire::resp::RequestLimits;
 
 /// A longer case is split only near its ends and at some places between.
 const EVERY_CUT_BYTES_MAX: usize = 1000;
@@ -20,7 +20,7 @@ const ENDS_BYTES: usize = 60;
 
 struct Case {
     name: String,
-    limits: Limits,
+    limits: RequestLimits,
     bytes: Vec<u8>,
     expected: Outcome,
 }
@@ -63,7 +63,7 @@ fn read_cases() -> Vec<Case> {
             if word == "case" {
                 let expected = Outcome { commands: Vec::new(), error: None, in_frame: false };
                 let name = format!("'{rest}' at {place}");
-                cases.push(Case { name, limits: Limits::FULL, bytes: Vec::new(), expected });
+                cases.push(Case { name, limits: RequestLimits::FULL, bytes: Vec::new(), expected });
                 continue;
             }
             if line.is_empty() || line.starts_with('#') {
@@ -72,7 +72,7 @@ fn read_cases() -> Vec<Case> {
             let case = cases.last_mut().unwrap_or_else(|| panic!("{place}: a line before the first case"));
             let outcome = &mut case.expected;
             match word {
-                "unauthenticated" => case.limits = Limits::UNAUTHENTICATED,
+                "unauthenticated" => case.limits = RequestLimits::UNAUTHENTICATED,
                 "send" => case.bytes.extend(strings(rest, &place).concat()),
                 "argv" => outcome.commands.push(strings(rest, &place)),
                 "error" => outcome.error = Some(rest.to_owned()),

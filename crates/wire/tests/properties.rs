@@ -5,7 +5,7 @@ mod common;
 use common::{cut, decode, fuzz_client_reply, fuzz_pack4_decode, fuzz_resp_decode, parse};
 use proptest::prelude::*;
 use strand_wire::client::encode_command;
-use strand_wire::resp::{LARGE_BODY_BYTES_MIN, Limits};
+use strand_wire::resp::{LARGE_BODY_BYTES_MIN, RequestLimits};
 
 /// `PROPTEST_CASES` overrides the number of cases.
 fn cases(usual: u32) -> ProptestConfig {
@@ -126,7 +126,7 @@ proptest! {
     ) {
         let mut bytes = Vec::new();
         commands.iter().for_each(|args| encode_command(&mut bytes, args));
-        let outcome = decode(cut(&bytes, &sizes), Limits::FULL);
+        let outcome = decode(cut(&bytes, &sizes), RequestLimits::FULL);
         prop_assert!(outcome.error.is_none() && !outcome.in_frame);
         prop_assert!(outcome.commands == commands);
     }

@@ -8,18 +8,18 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strand_bench::fill::{self, Content};
-use strand_bench::load::{self, Operation, Workload};
+use strand_bench::load::{self, RequestKind, Workload};
 use strand_bench::machine::Machine;
 use strand_bench::options::Options as Common;
-use strand_bench::report::{self, Report, Row, grouped, median};
-use strand_testkit::process::{Kind, Server};
+use strand_bench::report::{self, Report, ReportRow, grouped, median};
+use strand_testkit::process::{Program, Server};
 use strand_wire::client::Value;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: durable --strand BINARY [--keys N] [--load-keys N] [--seconds S] [--rounds N] [--dir DIR] \
      [--only everysec|always|load|bgsave] [--json]";
-const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
+const KINDS: [Program; 2] = [Program::Strand, Program::Redis];
 const ONE_CORE: &str = "0";
 
 /// Maximum wait for loading a file or writing a snapshot.
@@ -86,7 +86,7 @@ fn everysec(options: &Options) -> Result<Report> {
     for server in &servers {
         fill::keys(server, options.common.keys, Content::Bytes(VALUE))?;
     }
-    for (name, operation) in [("SET p30", Operation::Set), ("20% SET p30", Operation::Mixed)] {
+    for (name, operation) in [("SET p30", RequestKind::Set), ("20% SET p30", RequestKind::Mixed)] {
         let load = Workload { operation, pipeline: 30, ..writers(options, VALUE) };
         let (mut cpu, mut wall) = (vec![Vec::new(); servers.len()], vec![Vec::new(); servers.len()]);
         for round in 0..options.common.rounds {
@@ -97,7 +97,7 @@ fn everysec(options: &Options) -> Result<Report> {
                 wall[i].push(measured.per_second());
             }
         }
-        let mut row = Row::new(&[name], reproduce("everysec"));
+        let mut row = ReportRow::new(&[name], reproduce("everysec"));
         for (i, kind) in KINDS.into_iter().enumerate() {
             let costs = |of: &[Vec<f64>]| {
                 let ratios: Vec<f64> =
@@ -145,7 +145,7 @@ fn always(options: &Options) -> Result<Report> {
             }
         }
         let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
-        let mut row = Row::new(&[&connections.to_string()], reproduce("always"));
+        let mut row = ReportRow::new(&[&connections.to_string()], reproduce("always"));
         wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
         row.cell(format!("{:.2}", median(&ratios)));
         row.figure("ratio", median(&ratios));
@@ -177,7 +177,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
         std::fs::remove_dir_all(folder.path().join("appendonlydir"))?;
     }
     for (name, bytes) in [("RDB", snapshots), ("append-only", journals)] {
-        let mut row = Row::new(&[name], reproduce("load"));
+        let mut row = ReportRow::new(&[name], reproduce("load"));
         bytes.iter().for_each(|bytes| row.cell(grouped(*bytes as f64)));
         row.cell(format!("{:.3}", bytes[0] as f64 / bytes[1] as f64));
         row.figure("ratio", bytes[0] as f64 / bytes[1] as f64);
@@ -205,7 +205,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
             }
         }
         let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
-        let mut row = Row::new(&[if cores == ONE_CORE { "one" } else { "all" }], reproduce("load"));
+        let mut row = ReportRow::new(&[if cores == ONE_CORE { "one" } else { "all" }], reproduce("load"));
         for i in 0..2 {
             row.cell(grouped(median(&wall[i])));
             row.cell(grouped(median(&cpu[i])));
@@ -254,8 +254,8 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                 // redis-server's child process has ended, so the amount of memory that it copied is read from
                 // INFO.
                 let copied_kb = match kind {
-                    Kind::Strand => 0,
-                    Kind::Redis => info(&server, "rdb_last_cow_size")?.parse::<u64>()? >> 10,
+                    Program::Strand => 0,
+                    Program::Redis => info(&server, "rdb_last_cow_size")?.parse::<u64>()? >> 10,
                 };
                 let more_kb = peak_kb.saturating_sub(resident_kb) + copied_kb;
                 gained.push(more_kb as f64 / resident_kb as f64);
@@ -265,7 +265,7 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                 seconds.push(during);
             }
             let cores = if cores == ONE_CORE { "one" } else { "all" };
-            let mut row = Row::new(&[kind.name(), cores], reproduce("bgsave"));
+            let mut row = ReportRow::new(&[kind.name(), cores], reproduce("bgsave"));
             row.cell(grouped(median(&before)));
             row.cell(grouped(median(&beside)));
             row.cell(percent(median(&less)));
@@ -281,7 +281,7 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
 
 fn writers(options: &Options, value_bytes: usize) -> Workload {
     Workload {
-        operation: Operation::Set,
+        operation: RequestKind::Set,
         pipeline: 1,
         connections: 32,
         keys: options.common.keys,
@@ -297,14 +297,14 @@ fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
     words.map(String::from)
 }
 
-fn start(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
-    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+fn start(options: &Options, kind: Program, more: &[&str], cores: &str) -> Result<Server> {
+    let workers: &[&str] = if kind == Program::Strand { &["--workers", "1"] } else { &[] };
     let server = start_as_given(options, kind, &[workers, more].concat(), cores)?;
     wait_for_field(&server, "loading", "0")?;
     Ok(server)
 }
 
-fn start_as_given(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
+fn start_as_given(options: &Options, kind: Program, more: &[&str], cores: &str) -> Result<Server> {
     Ok(Server::measured(kind, &options.common.strand, more, cores, &[])?)
 }
 

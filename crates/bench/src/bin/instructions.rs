@@ -18,7 +18,7 @@ use strand_bench::fill::{self, Content};
 use strand_bench::load;
 use strand_bench::options::Options;
 use strand_bench::workloads::{Row, WORKLOADS};
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -92,7 +92,7 @@ fn run(strand: &Path, row: &Row, keys: u64, requests: u64) -> Result<Total> {
     let program = callgrind_script(directory.path(), strand)?;
     // Use epoll, because valgrind does not know every request of io_uring.
     let options = ["--workers", "1", "--io-driver", "epoll"];
-    let server = Server::started_by(&program, Kind::Strand, &options)?;
+    let server = Server::started_by(&program, Program::Strand, &options)?;
     fill::keys(&server, keys, Content::Bytes(256))?;
     let requests = load::run_requests(&server, row.load(keys), requests, SEED)?;
     let log = server.shut_down()?;

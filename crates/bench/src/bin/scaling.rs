@@ -9,10 +9,10 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 use strand_bench::fill::{self, Content};
-use strand_bench::load::{self, Operation, Workload};
+use strand_bench::load::{self, RequestKind, Workload};
 use strand_bench::machine::Machine;
-use strand_bench::report::{self, Report, Row, grouped, median};
-use strand_testkit::process::{Kind, Server};
+use strand_bench::report::{self, Report, ReportRow, grouped, median};
+use strand_testkit::process::{Program, Server};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     );
     let columns = ["workers", "cores", "op/s", "to 1 worker", "op/cpu-s", "to 1 worker", "p50/p99/p99.9 us"];
     let mut report = Report::new(&title, &[&columns[..], &["redis op/s", "redis op/cpu-s"]].concat());
-    let redis = Server::measured(Kind::Redis, &options.strand, &[], "0", &[])?;
+    let redis = Server::measured(Program::Redis, &options.strand, &[], "0", &[])?;
     fill::keys(&redis, options.keys, Content::Bytes(256))?;
     let mut first = None;
     for workers in options.workers.iter().copied().filter(|w| *w <= cores) {
@@ -59,16 +59,16 @@ fn measure(
     cores: usize,
     redis: &Server,
     first: &mut Option<(f64, f64)>,
-) -> Result<Row> {
+) -> Result<ReportRow> {
     let apart = workers * 2 <= cores;
     let servers_cores = if apart { format!("0-{}", workers - 1) } else { format!("0-{}", cores - 1) };
     let clients: Vec<usize> = (0..workers).map(|c| if apart { workers + c } else { c }).collect();
     let count = workers.to_string();
     let strand =
-        Server::measured(Kind::Strand, &options.strand, &["--workers", &count], &servers_cores, &[])?;
+        Server::measured(Program::Strand, &options.strand, &["--workers", &count], &servers_cores, &[])?;
     fill::keys(&strand, options.keys, Content::Bytes(256))?;
     let load = Workload {
-        operation: Operation::Mixed,
+        operation: RequestKind::Mixed,
         pipeline: 30,
         connections: CONNECTIONS_PER_THREAD,
         keys: options.keys,
@@ -88,7 +88,7 @@ fn measure(
     let [wall, cpu] = ours.map(|v| median(&v));
     let (wall_first, cpu_first) = *first.get_or_insert((wall, cpu));
     let reproduce = format!("make scaling ARGS='--workers {workers}'");
-    let mut row = Row::new(&[&count, if apart { "apart" } else { "shared" }], reproduce);
+    let mut row = ReportRow::new(&[&count, if apart { "apart" } else { "shared" }], reproduce);
     let quantiles = [0.5, 0.99, 0.999].map(|q| grouped(trips.value_at_quantile(q) as f64)).join(" / ");
     let ratios = [wall / wall_first, cpu / cpu_first].map(|r| format!("{r:.2}"));
     let [ratio_wall, ratio_cpu] = ratios;

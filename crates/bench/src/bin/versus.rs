@@ -15,15 +15,15 @@ use strand_bench::fill::{self, Collection, Content};
 use strand_bench::load::{self, LoadResult};
 use strand_bench::machine::Machine;
 use strand_bench::options::Options as Common;
-use strand_bench::report::{self, Report, Row, grouped, median};
+use strand_bench::report::{self, Report, ReportRow, grouped, median};
 use strand_bench::workloads::WORKLOADS;
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--beside OPTIONS] \
      [--json]";
-const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
+const KINDS: [Program; 2] = [Program::Strand, Program::Redis];
 
 /// Number of PINGs sent before memory is read: 14 MB, which is what goes through the buffers during a fill.
 const WARM_UP: u64 = 1_000_000;
@@ -44,11 +44,11 @@ struct Options {
 const ALTERNATING_CONNECTIONS_MAX: usize = 5_000;
 
 /// Name and kind of each row with exchanges between clients.
-const EXCHANGES: &[(&str, exchange::Kind)] = &[
-    ("PUBLISH to 1", exchange::Kind::Publish(1, 30)),
-    ("PUBLISH to 100", exchange::Kind::Publish(100, 30)),
-    ("PUBLISH to 10000", exchange::Kind::Publish(10_000, 10)),
-    ("BLPOP hand-over", exchange::Kind::HandOver),
+const EXCHANGES: &[(&str, exchange::ExchangeKind)] = &[
+    ("PUBLISH to 1", exchange::ExchangeKind::Publish(1, 30)),
+    ("PUBLISH to 100", exchange::ExchangeKind::Publish(100, 30)),
+    ("PUBLISH to 10000", exchange::ExchangeKind::Publish(10_000, 10)),
+    ("BLPOP hand-over", exchange::ExchangeKind::HandOver),
 ];
 
 /// Name and content of each memory row. The third value is the number of bytes of payload (key and value).
@@ -126,16 +126,16 @@ fn wanted(options: &Options, name: &str) -> bool {
         .is_none_or(|only| if exact(only) { name == only } else { name.contains(only) })
 }
 
-fn start(options: &Options, kind: Kind) -> Result<Server> {
-    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+fn start(options: &Options, kind: Program) -> Result<Server> {
+    let workers: &[&str] = if kind == Program::Strand { &["--workers", "1"] } else { &[] };
     Ok(Server::measured(kind, &options.common.strand, workers, "0", &[])?)
 }
 
 /// The server that Strand is compared with.
 fn start_other(options: &Options) -> Result<Server> {
-    let Some(beside) = &options.beside else { return start(options, Kind::Redis) };
+    let Some(beside) = &options.beside else { return start(options, Program::Redis) };
     let args: Vec<&str> = ["--workers", "1"].into_iter().chain(beside.split_whitespace()).collect();
-    Ok(Server::measured(Kind::Strand, &options.common.strand, &args, "0", &[])?)
+    Ok(Server::measured(Program::Strand, &options.common.strand, &args, "0", &[])?)
 }
 
 /// The name of the server that Strand is compared with, for the JSON.
@@ -173,7 +173,7 @@ fn speed(options: &Options) -> Result<Report> {
     if rows.is_empty() && exchanges.is_empty() {
         return Ok(report);
     }
-    let servers = [start(options, Kind::Strand)?, start_other(options)?];
+    let servers = [start(options, Program::Strand)?, start_other(options)?];
     if !rows.is_empty() {
         for server in &servers {
             fill::keys(server, options.common.keys, Content::Bytes(256))?;
@@ -209,7 +209,7 @@ fn speed_row(
     name: &str,
     alternates: bool,
     measure: &mut dyn FnMut(usize, f64, u64) -> Result<LoadResult>,
-) -> Result<Row> {
+) -> Result<ReportRow> {
     let (mut cpu, mut wall) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let mut trips = [load::histogram()?, load::histogram()?];
     let rounds = options.common.rounds;
@@ -228,7 +228,7 @@ fn speed_row(
         wall[i].push(measured.per_second());
         trips[i] += &measured.round_trips_us;
     }
-    let (mut row, other) = (Row::new(&[name], reproduce(options, name)), other_name(options));
+    let (mut row, other) = (ReportRow::new(&[name], reproduce(options, name)), other_name(options));
     for (unit, [ours, theirs]) in [("per_cpu_second", &cpu), ("per_second", &wall)] {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         let (a, b, ratio) = (median(ours), median(theirs), median(&ratios));
@@ -278,7 +278,7 @@ fn memory(options: &Options) -> Result<Report> {
             settled[i] = per_key(settled_kb(&server)?);
         }
         let [ours, theirs] = settled;
-        let mut row = Row::new(&[name, &payload.to_string()], reproduce(options, name));
+        let mut row = ReportRow::new(&[name, &payload.to_string()], reproduce(options, name));
         let overhead = |bytes: f64| bytes - *payload as f64;
         let cells = [ours, theirs, ours / theirs, overhead(ours), overhead(theirs)];
         for (cell, digits) in cells.into_iter().chain(at_once).zip([1, 1, 2, 1, 1, 1, 1]) {

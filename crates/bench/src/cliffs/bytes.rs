@@ -6,7 +6,7 @@ use crate::report::{grouped, median};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 
 const CHUNKS: &str = "1 SET in 4 KiB chunks, ns/byte at 1 / 8 / 64 MB";
 const CHUNKS_MEMORY: &str = "1 peak memory gained, of the 64 MB";
@@ -118,7 +118,7 @@ fn expect_ok(stream: &mut TcpStream) -> Result<()> {
 fn allocations(lab: &Lab<'_>, set: bool, commands: u64) -> Result<f64> {
     const KEYS: u64 = 1000;
     let kind = lab.server.kind;
-    let options: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+    let options: &[&str] = if kind == Program::Strand { &["--workers", "1"] } else { &[] };
     let asked = [("_RJEM_MALLOC_CONF", "stats_print:true"), ("MALLOC_CONF", "stats_print:true")];
     let server = Server::measured(kind, &lab.options.strand, options, "0", &asked)?;
     fill::keys(&server, KEYS, fill::Content::Bytes(64))?;

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
-use strand_testkit::process::{Kind, Server, free_port};
+use strand_testkit::process::{Program, Server, free_port};
 
 const MERGED: &str = "2 pack4 in one write, us p50 / p99 (beside a plain server)";
 const NAIVE: &str = "2 pack4 write-write-read with Nagle on, us p50 / p99 (beside a plain server)";
@@ -42,12 +42,12 @@ enum Client {
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     let port = free_port()?;
     let (_server, address) = match lab.server.kind {
-        Kind::Strand => {
+        Program::Strand => {
             let options = ["--workers", "1", "--pack4-port", &port.to_string()];
-            let server = Server::measured(Kind::Strand, &lab.options.strand, &options, "0", &[])?;
+            let server = Server::measured(Program::Strand, &lab.options.strand, &options, "0", &[])?;
             (Some(server), SocketAddr::from(([127, 0, 0, 1], port)))
         }
-        Kind::Redis => (None, plain_server()?),
+        Program::Redis => (None, plain_server()?),
     };
     let rows = [
         (MERGED, Client::Merged),

@@ -7,13 +7,13 @@
 
 use super::{KEYS, Lab, Result, event};
 use crate::fill::{self, Content};
-use crate::load::{self, Operation, Workload};
+use crate::load::{self, RequestKind, Workload};
 use crate::report::{grouped, median};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use strand_testkit::process::Kind;
+use strand_testkit::process::Program;
 
 const SCRAPE: &str = "12 scrape of /metrics at 10 Hz";
 const BUNDLE: &str = "9 strand bundle";
@@ -49,7 +49,7 @@ const SCRAPE_EVERY: Duration = Duration::from_millis(100);
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
-    if lab.server.kind != Kind::Strand {
+    if lab.server.kind != Program::Strand {
         return Ok(());
     }
     fill::keys(&lab.server, lab.options.size(KEYS), Content::Bytes(64))?;
@@ -123,7 +123,7 @@ fn instruments_under_load(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static st
 /// The load on the server during a round.
 fn full_load(lab: &Lab<'_>) -> Workload {
     Workload {
-        operation: Operation::Mixed,
+        operation: RequestKind::Mixed,
         pipeline: PIPELINE,
         connections: CONNECTIONS,
         keys: lab.options.size(KEYS),

@@ -5,7 +5,7 @@ use super::event::EventClient;
 use super::{EXPIRING, KEYS, Lab, MANY, Result};
 use crate::fill::{self, Content, push_key};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 use strand_wire::client::Value;
 
 const GROWTH: &str = "7 growth of the keyspace";
@@ -50,7 +50,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
         lab.stall(MGET, 3, |client, _| client.call(&mget).map(drop));
         lab.stall(DEL, 1, |client, _| client.call(&del).map(drop));
     }
-    if lab.server.kind == Kind::Strand {
+    if lab.server.kind == Program::Strand {
         lab.stall(GREP, 1, |client, _| {
             client.call(&["RX.GREP", "VALUES", "q[0-9]+z", "LIMIT", "10"]).map(drop)
         });

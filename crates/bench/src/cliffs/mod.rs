@@ -21,7 +21,7 @@ pub mod probe;
 mod scripts;
 mod types;
 
-use crate::report::{Report, Row, grouped};
+use crate::report::{Report, ReportRow, grouped};
 use event::EventClient;
 use noise::Noise;
 use pauses::Pauses;
@@ -30,7 +30,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use strand_testkit::process::{Kind, Server, free_port};
+use strand_testkit::process::{Program, Server, free_port};
 
 /// Result of measuring a row.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -259,8 +259,8 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
         eprintln!("  the pauses of the machine's cores stay in all figures: {why}");
     }
     for stage in STAGES.iter().filter(|s| s.rows.iter().any(|r| options.wants(r))) {
-        let mut strand = measure(options, stage, Kind::Strand)?;
-        let mut redis = measure(options, stage, Kind::Redis)?;
+        let mut strand = measure(options, stage, Program::Strand)?;
+        let mut redis = measure(options, stage, Program::Redis)?;
         for name in stage.rows.iter().filter(|r| options.wants(r)) {
             add(&mut costs, &mut stalls, name, [take(&mut strand, name), take(&mut redis, name)]);
         }
@@ -270,11 +270,11 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
     Ok([costs, stalls, creep])
 }
 
-fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static str, Cell)>> {
+fn measure(options: &Options, stage: &Stage, kind: Program) -> Result<Vec<(&'static str, Cell)>> {
     let http_port = free_port()?;
     let door = http_port.to_string();
     let mut own = Vec::new();
-    if kind == Kind::Strand {
+    if kind == Program::Strand {
         own.extend(["--workers", "1"]);
         // Only the rows of the instruments are measured with the HTTP door open.
         if stage.rows == instruments::ROWS {
@@ -296,7 +296,7 @@ fn take(cells: &mut Vec<(&'static str, Cell)>, name: &str) -> Option<Cell> {
 }
 
 fn add(costs: &mut Report, stalls: &mut Report, name: &str, cells: [Option<Cell>; 2]) {
-    let mut row = Row::new(&[name], format!("make cliffs ARGS='--only \"{name}\"'"));
+    let mut row = ReportRow::new(&[name], format!("make cliffs ARGS='--only \"{name}\"'"));
     let is_stall = cells.iter().any(|c| matches!(c, Some(Cell::Stall(_))));
     for (server, cell) in ["strand", "redis"].iter().zip(cells) {
         let texts = match cell {

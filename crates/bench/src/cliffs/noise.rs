@@ -12,7 +12,7 @@ use super::pauses::{Pauses, now_ns};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 
 /// The core of the server, and the core of the client.
 pub(super) const CORES: [usize; 2] = [0, 1];
@@ -86,8 +86,8 @@ impl ServerFiles {
             let path = task?.path();
             let name = std::fs::read_to_string(path.join("comm"))?;
             let serves = match server.kind {
-                Kind::Strand => name.starts_with("worker"),
-                Kind::Redis => path.ends_with(server.pid().to_string()),
+                Program::Strand => name.starts_with("worker"),
+                Program::Redis => path.ends_with(server.pid().to_string()),
             };
             let counters = File::open(path.join("schedstat"))?;
             if serves { serving.push(counters) } else { other_threads.push(counters) }

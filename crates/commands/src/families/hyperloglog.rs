@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::types::hyperloglog::{self as hll, Corrupted, Form};
+use strand_keyspace::types::hyperloglog::{self as hll, Corrupted, Representation};
 use strand_keyspace::{Db, Key, KeyHash, RecordRef, Settings, Str, StrRef};
 use strand_wire::reply::Reply;
 
@@ -35,7 +35,7 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     let sparse_bytes_max = sparse_bytes_max(call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
     if let Some(StrRef::Blob { blob, .. }) = value_of(db.get(key))?
-        && hll::form(blob) == Some(Form::Dense)
+        && hll::form(blob) == Some(Representation::Dense)
     {
         // After many elements, most new elements raise no register. If none does, write nothing. Otherwise change
         // the value in place.
@@ -102,10 +102,9 @@ pub(crate) fn pfmerge(call: &mut Call<'_, '_>) {
     let sparse_bytes_max = sparse_bytes_max(call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
     let mut registers = hll::registers();
-    let merged = call
-        .keys
-        .iter()
-        .try_fold(false, |dense, key| Ok(merge(&mut db, key, &mut registers)? == Some(Form::Dense) || dense));
+    let merged = call.keys.iter().try_fold(false, |dense, key| {
+        Ok(merge(&mut db, key, &mut registers)? == Some(Representation::Dense) || dense)
+    });
     let stored = merged.and_then(|dense| store(&mut db, &call.keys[0], &registers, dense, sparse_bytes_max));
     match stored {
         Ok(()) => call.reply.ok(),
@@ -168,7 +167,7 @@ impl OptimisticWrite for PfmergeWrite<'_> {
         let (mut registers, mut dense) = (hll::registers(), false);
         for values in sources.values.chunks(SLICE_SOURCES) {
             for value in values.iter().flatten() {
-                dense |= merge_value(value.view(), &mut registers)? == Some(Form::Dense);
+                dense |= merge_value(value.view(), &mut registers)? == Some(Representation::Dense);
             }
             pause();
         }
@@ -201,11 +200,14 @@ fn merge(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
     registers: &mut hll::Registers,
-) -> Result<Option<Form>, &'static str> {
+) -> Result<Option<Representation>, &'static str> {
     value_of(db.get(key))?.map_or(Ok(None), |s| merge_value(s, registers))
 }
 
-fn merge_value(s: StrRef<'_>, registers: &mut hll::Registers) -> Result<Option<Form>, &'static str> {
+fn merge_value(
+    s: StrRef<'_>,
+    registers: &mut hll::Registers,
+) -> Result<Option<Representation>, &'static str> {
     let mut buffer = [0; 20];
     let bytes = s.bytes(&mut buffer);
     hll::merge_into(registers, bytes).map_err(corrupted)?;
@@ -269,10 +271,10 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
             call.reply.array(hll::REGISTERS);
             hll::dense(&bytes).for_each(|register| call.reply.int(register.into()));
         }
-        () if args.is(1, "DECODE") && form == Some(Form::Sparse) => decode(&bytes, call.reply),
+        () if args.is(1, "DECODE") && form == Some(Representation::Sparse) => decode(&bytes, call.reply),
         () if args.is(1, "DECODE") => return Err("ERR HLL encoding is not sparse".into()),
         () if args.is(1, "ENCODING") => {
-            call.reply.simple(if form == Some(Form::Dense) { "dense" } else { "sparse" });
+            call.reply.simple(if form == Some(Representation::Dense) { "dense" } else { "sparse" });
         }
         () if args.is(1, "TODENSE") => call.reply.int(converted.into()),
         () => {

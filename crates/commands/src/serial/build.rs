@@ -1,4 +1,4 @@
-//! [`Builder`]: makes a value from the parts that were read from a DUMP payload or an RDB file.
+//! [`ValueBuilder`]: makes a value from the parts that were read from a DUMP payload or an RDB file.
 
 use super::list;
 use super::stream::StreamBuilder;
@@ -7,7 +7,7 @@ use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, parse_int};
 use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Value};
 use strand_rdb::Text;
-use strand_rdb::value::{Kind, Part};
+use strand_rdb::value::{ValueKind, ValuePart};
 
 /// Why the parts make no value: the collection is empty, an element occurs twice, or Strand does not have the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub struct BadValue(pub &'static str);
 
 /// A value under construction.
 #[derive(Debug)]
-pub struct Builder(Form);
+pub struct ValueBuilder(Form);
 
 #[derive(Debug)]
 enum Form {
@@ -33,20 +33,20 @@ pub(super) const EMPTY: BadValue = BadValue("the collection has no elements");
 /// A part that belongs to another type of value. Readers never return one.
 pub(super) const MISPLACED: BadValue = BadValue("a part belongs to another type of value");
 
-impl Builder {
+impl ValueBuilder {
     /// A builder of a value of this kind.
     ///
     /// # Errors
     /// Fails if Strand does not have values of this kind.
-    pub fn new(kind: Kind) -> Result<Builder, BadValue> {
-        Ok(Builder(match kind {
-            Kind::String => Form::Str(Str::Int(0)),
-            Kind::Hash => Form::Hash(HashValue::new()),
-            Kind::Set => Form::Set(SetValue::new()),
-            Kind::List => Form::List(ListValue::new()),
-            Kind::SortedSet => Form::ZSet(ZSetBuilder::default()),
-            Kind::Stream => Form::Stream(Box::default()),
-            Kind::Module(_) => {
+    pub fn new(kind: ValueKind) -> Result<ValueBuilder, BadValue> {
+        Ok(ValueBuilder(match kind {
+            ValueKind::String => Form::Str(Str::Int(0)),
+            ValueKind::Hash => Form::Hash(HashValue::new()),
+            ValueKind::Set => Form::Set(SetValue::new()),
+            ValueKind::List => Form::List(ListValue::new()),
+            ValueKind::SortedSet => Form::ZSet(ZSetBuilder::default()),
+            ValueKind::Stream => Form::Stream(Box::default()),
+            ValueKind::Module(_) => {
                 return Err(BadValue("Strand does not support this type of value"));
             }
         }))
@@ -56,10 +56,10 @@ impl Builder {
     ///
     /// # Errors
     /// Fails if the value has this element already, or cannot have it.
-    pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
+    pub fn add(&mut self, part: ValuePart<'_>, settings: &Settings) -> Result<(), BadValue> {
         match (&mut self.0, part) {
-            (Form::Str(value), Part::String(text)) => *value = string(text),
-            (Form::Hash(hash), Part::Field { field, value, expires_at_ms }) => {
+            (Form::Str(value), ValuePart::String(text)) => *value = string(text),
+            (Form::Hash(hash), ValuePart::Field { field, value, expires_at_ms }) => {
                 let new = match value {
                     Text::Owned(bytes) => hash.set(&field, &Blob::from(bytes), settings),
                     value => hash.set(&field, &*value, settings),
@@ -71,13 +71,13 @@ impl Builder {
                     hash.set_expiry(&field, expires_at_ms, settings);
                 }
             }
-            (Form::Set(set), Part::Member(member)) => {
+            (Form::Set(set), ValuePart::Member(member)) => {
                 if !set.add(&member, settings) {
                     return Err(BadValue("the set has a member twice"));
                 }
             }
-            (Form::List(list), Part::Element(element)) => list::add(list, element),
-            (Form::ZSet(zset), Part::Scored { member, score }) => zset.add(member, score, settings)?,
+            (Form::List(list), ValuePart::Element(element)) => list::add(list, element),
+            (Form::ZSet(zset), ValuePart::Scored { member, score }) => zset.add(member, score, settings)?,
             (Form::Stream(stream), part) => stream.add(part)?,
             _ => return Err(MISPLACED),
         }

@@ -1,9 +1,9 @@
 //! Converts between values and Redis's bytes, for DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files.
 //!
-//! [`value_type`] and [`write()`] encode a value. A [`Builder`] makes a value from the parts that a reader returns.
+//! [`value_type`] and [`write()`] encode a value. A [`ValueBuilder`] makes a value from the parts that a reader returns.
 //! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Every match on
 //! types is exhaustive. So the compiler asks for an arm in each of the three functions, and for a variant of
-//! [`Builder`], when a type is added.
+//! [`ValueBuilder`], when a type is added.
 
 mod batch;
 mod build;
@@ -18,7 +18,7 @@ mod tests;
 pub mod zset;
 
 pub use batch::Batch;
-pub use build::{BadValue, Builder};
+pub use build::{BadValue, ValueBuilder};
 pub use strand_rdb::digest;
 
 use digest::{DatasetDigest, Digest, Type, ValueDigest};
@@ -86,7 +86,7 @@ pub enum NotRestored {
 pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, NotRestored> {
     let opened = dump::open(payload).map_err(NotRestored::Payload)?;
     let mut reader = opened.value(StreamEntries::Nodes).map_err(NotRestored::Format)?;
-    let mut builder = Builder::new(reader.kind())?;
+    let mut builder = ValueBuilder::new(reader.kind())?;
     let mut parts = 0usize;
     while let Some(part) = reader.next().map_err(NotRestored::Format)? {
         builder.add(part, settings)?;

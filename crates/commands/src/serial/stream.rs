@@ -5,7 +5,7 @@ use super::BadValue;
 use std::collections::BTreeMap;
 use strand_keyspace::types::stream::{Id, Item, Pending, StreamValue};
 use strand_rdb::digest::ValueDigest;
-use strand_rdb::value::{Part, StreamId, StreamState};
+use strand_rdb::value::{StreamId, StreamState, ValuePart};
 use strand_rdb::write::Writer;
 
 /// Writes the stream, without its type number.
@@ -76,15 +76,15 @@ impl StreamBuilder {
     ///
     /// # Errors
     /// Fails if the part does not fit the parts added before.
-    pub fn add(&mut self, part: Part<'_>) -> Result<(), BadValue> {
+    pub fn add(&mut self, part: ValuePart<'_>) -> Result<(), BadValue> {
         match part {
-            Part::StreamNode { id, listpack } => {
+            ValuePart::StreamNode { id, listpack } => {
                 if !self.stream.push_raw_block(to_id(id), listpack.into_vec()) {
                     return Err(BadValue("a node of the stream is malformed or out of order"));
                 }
             }
-            Part::Stream(state) => self.set_state(&state)?,
-            Part::Group { name, last_id, entries_read } => {
+            ValuePart::Stream(state) => self.set_state(&state)?,
+            ValuePart::Group { name, last_id, entries_read } => {
                 self.end_group()?;
                 let last_id = to_id(last_id);
                 let entries_read = match self.derives_counters {
@@ -96,17 +96,17 @@ impl StreamBuilder {
                 }
                 self.group = name.into_vec();
             }
-            Part::Pending { id, delivered_at_ms, deliveries } => {
+            ValuePart::Pending { id, delivered_at_ms, deliveries } => {
                 self.pending.insert(to_id(id), (delivered_at_ms, deliveries));
             }
-            Part::Consumer { name, seen_at_ms, .. } => {
+            ValuePart::Consumer { name, seen_at_ms, .. } => {
                 let created = self
                     .stream
                     .change_group(&self.group, |group, _| group.create_consumer(&name, seen_at_ms));
                 created.flatten().ok_or(DUPLICATE_CONSUMER)?;
                 self.consumer = name.into_vec();
             }
-            Part::ConsumerPending { id } => {
+            ValuePart::ConsumerPending { id } => {
                 let id = to_id(id);
                 let (delivered_ms, deliveries) = self.pending.remove(&id).ok_or(NOT_PENDING)?;
                 let restored = self.stream.change_group(&self.group, |group, _| {

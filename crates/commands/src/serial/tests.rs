@@ -9,7 +9,7 @@ use strand_keyspace::types::zset::ZSetValue;
 use strand_keyspace::{Collection, Settings};
 use strand_rdb::digest::{Type, ValueDigest};
 use strand_rdb::dump;
-use strand_rdb::value::{Kind, Part, StreamEntries};
+use strand_rdb::value::{StreamEntries, ValueKind, ValuePart};
 use strand_rdb::value_type::{LIST_QUICKLIST_2, STREAM_2};
 use strand_rdb::write::Writer;
 
@@ -17,8 +17,8 @@ use strand_rdb::write::Writer;
 fn through_bytes(
     value_type: u8,
     write: impl FnOnce(&mut Writer<'_>),
-    mut add: impl FnMut(Part<'_>) -> Result<(), BadValue>,
-) -> Kind {
+    mut add: impl FnMut(ValuePart<'_>) -> Result<(), BadValue>,
+) -> ValueKind {
     let mut writer = Writer::new(true);
     writer.value_type(value_type);
     write(&mut writer);
@@ -42,12 +42,12 @@ fn lists_survive_their_bytes() {
             LIST_QUICKLIST_2,
             |w| list::write(&value, w),
             |part| {
-                let Part::Element(element) = part else { panic!("{part:?}") };
+                let ValuePart::Element(element) = part else { panic!("{part:?}") };
                 list::add(&mut again, element);
                 Ok(())
             },
         );
-        assert_eq!(kind, Kind::List);
+        assert_eq!(kind, ValueKind::List);
         let all = |list: &ListValue| list.iter(0).map(|e| e.to_vec()).collect::<Vec<_>>();
         assert_eq!(all(&again), all(&value));
         let digest = |list: &ListValue| {
@@ -73,11 +73,11 @@ fn sorted_sets_survive_their_bytes() {
             zset::value_type(&value),
             |w| zset::write(&value, w),
             |part| {
-                let Part::Scored { member, score } = part else { panic!("{part:?}") };
+                let ValuePart::Scored { member, score } = part else { panic!("{part:?}") };
                 again.add(member, score, &settings)
             },
         );
-        assert_eq!(kind, Kind::SortedSet);
+        assert_eq!(kind, ValueKind::SortedSet);
         let again = again.finish(&settings);
         let all = |set: &ZSetValue| set.iter(0).map(|(m, s)| (m.to_vec(), s)).collect::<Vec<_>>();
         assert_eq!(all(&again), all(&value));
@@ -109,7 +109,7 @@ fn a_large_sorted_set_keeps_its_minus_zero() {
         zset::value_type(&value),
         |w| zset::write(&value, w),
         |part| {
-            let Part::Scored { member, score } = part else { panic!("{part:?}") };
+            let ValuePart::Scored { member, score } = part else { panic!("{part:?}") };
             again.add(member, score, &settings)
         },
     );
@@ -148,7 +148,7 @@ fn streams_survive_their_bytes() {
     for value in [StreamValue::new(), a_stream()] {
         let mut builder = stream::StreamBuilder::default();
         let kind = through_bytes(STREAM_2, |w| stream::write(&value, w), |part| builder.add(part));
-        assert_eq!(kind, Kind::Stream);
+        assert_eq!(kind, ValueKind::Stream);
         let again = builder.finish().unwrap();
         let bytes = |stream: &StreamValue| {
             let mut writer = Writer::new(false);
@@ -170,10 +170,10 @@ fn streams_survive_their_bytes() {
 fn streams_that_contradict_themselves_are_refused() {
     let id = |ms| strand_rdb::value::StreamId { ms, seq: 0 };
     let name = || strand_rdb::Text::Borrowed(b"name");
-    let group = || Part::Group { name: name(), last_id: id(1), entries_read: None };
-    let consumer = || Part::Consumer { name: name(), seen_at_ms: 1, active_at_ms: None };
-    let pending = |ms| Part::Pending { id: id(ms), delivered_at_ms: 1, deliveries: 1 };
-    let built = |parts: Vec<Part<'_>>| {
+    let group = || ValuePart::Group { name: name(), last_id: id(1), entries_read: None };
+    let consumer = || ValuePart::Consumer { name: name(), seen_at_ms: 1, active_at_ms: None };
+    let pending = |ms| ValuePart::Pending { id: id(ms), delivered_at_ms: 1, deliveries: 1 };
+    let built = |parts: Vec<ValuePart<'_>>| {
         let mut builder = stream::StreamBuilder::default();
         parts.into_iter().try_for_each(|part| builder.add(part))?;
         builder.finish().map(drop)
@@ -183,8 +183,8 @@ fn streams_that_contradict_themselves_are_refused() {
         pending(1),
         pending(2),
         consumer(),
-        Part::ConsumerPending { id: id(2) },
-        Part::ConsumerPending { id: id(1) },
+        ValuePart::ConsumerPending { id: id(2) },
+        ValuePart::ConsumerPending { id: id(1) },
     ])
     .unwrap();
     for parts in [
@@ -192,16 +192,19 @@ fn streams_that_contradict_themselves_are_refused() {
         vec![group(), consumer(), consumer()],
         vec![group(), pending(1)],
         vec![group(), pending(1), consumer()],
-        vec![group(), consumer(), Part::ConsumerPending { id: id(1) }],
+        vec![group(), consumer(), ValuePart::ConsumerPending { id: id(1) }],
         vec![
             group(),
             pending(1),
             consumer(),
-            Part::ConsumerPending { id: id(1) },
-            Part::ConsumerPending { id: id(1) },
+            ValuePart::ConsumerPending { id: id(1) },
+            ValuePart::ConsumerPending { id: id(1) },
         ],
-        vec![Part::StreamNode { id: id(5), listpack: strand_rdb::Text::Borrowed(b"\x07\0\0\0\0\0\xff") }],
-        vec![Part::Element(name())],
+        vec![ValuePart::StreamNode {
+            id: id(5),
+            listpack: strand_rdb::Text::Borrowed(b"\x07\0\0\0\0\0\xff"),
+        }],
+        vec![ValuePart::Element(name())],
     ] {
         built(parts).unwrap_err();
     }

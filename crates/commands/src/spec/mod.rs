@@ -204,7 +204,7 @@ impl CommandSpec {
     pub const fn exec(self, exec: Exec) -> CommandSpec {
         CommandSpec { exec, ..self }
     }
-    /// Sets how an [`Exec::Walk`] command runs whole. See [`CommandSpec::whole`].
+    /// Sets how an [`Exec::Walk`] command runs in one piece: see [`CommandSpec::in_exec`].
     pub const fn in_exec(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
         CommandSpec { in_exec: Some(run), ..self }
     }

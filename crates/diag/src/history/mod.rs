@@ -14,7 +14,7 @@ mod recorder;
 mod rows;
 
 pub use file::{HEADER, Loaded};
-pub use recorder::{Figure, Kind, Recorder};
+pub use recorder::{Figure, FigureKind, Recorder};
 use rows::{Pending, Rows};
 
 /// For each level, the number of seconds that one row covers.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// How a figure is recorded over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FigureKind {
     /// A counter that only grows. The history records its growth per second; a coarser row has the mean.
     Rate,
     /// A current value. A coarser row has the mean.
@@ -23,7 +23,7 @@ pub struct Figure {
     /// Unit of the figure's series. For a rate: the unit after division by time.
     pub unit: &'static str,
     /// How the figure is recorded.
-    pub kind: Kind,
+    pub kind: FigureKind,
     /// The figure's value now.
     pub value: f64,
 }
@@ -31,15 +31,15 @@ pub struct Figure {
 impl Figure {
     /// A figure from a counter. Its growth per second is recorded.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, kind: Kind::Rate, value }
+        Figure { name: name.into(), unit, kind: FigureKind::Rate, value }
     }
     /// A figure with a current value. The mean is kept in coarser rows.
     pub fn gauge(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, kind: Kind::Gauge, value }
+        Figure { name: name.into(), unit, kind: FigureKind::Gauge, value }
     }
     /// A figure with a current value. The maximum is kept in coarser rows.
     pub fn peak(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, kind: Kind::Peak, value }
+        Figure { name: name.into(), unit, kind: FigureKind::Peak, value }
     }
 }
 
@@ -92,11 +92,11 @@ impl Recorder {
             let value = match (figure.kind, self.last[number].replace(figure.value), passed_ms) {
                 // A counter that is smaller than before was reset, and has grown by at least its new value
                 // since.
-                (Kind::Rate, Some(last), Some(ms)) if figure.value < last => {
+                (FigureKind::Rate, Some(last), Some(ms)) if figure.value < last => {
                     figure.value * 1000.0 / ms as f64
                 }
-                (Kind::Rate, Some(last), Some(ms)) => (figure.value - last) * 1000.0 / ms as f64,
-                (Kind::Rate, ..) => f64::NAN,
+                (FigureKind::Rate, Some(last), Some(ms)) => (figure.value - last) * 1000.0 / ms as f64,
+                (FigureKind::Rate, ..) => f64::NAN,
                 _ => figure.value,
             };
             if self.row.len() <= number {
@@ -111,7 +111,7 @@ impl Recorder {
         if let Some(number) = self.numbers.get(&figure.name) {
             return Some(*number);
         }
-        let fold = if figure.kind == Kind::Peak { Fold::Max } else { Fold::Mean };
+        let fold = if figure.kind == FigureKind::Peak { Fold::Max } else { Fold::Mean };
         let number = self.history.series_number_or_insert(&figure.name, figure.unit, fold)?;
         self.numbers.insert(figure.name.clone(), number);
         self.last.resize(self.last.len().max(number + 1), None);

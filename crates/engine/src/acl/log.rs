@@ -49,7 +49,7 @@ pub(crate) struct Denial {
 
 /// One or more similar denials.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct AclLogEntry {
     /// The last one of these denials.
     pub(crate) last: Denial,
     pub(crate) count: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Entry {
 /// The entries of ACL LOG, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct AclLog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<AclLogEntry>,
 }
 
 impl AclLog {
@@ -66,7 +66,7 @@ impl AclLog {
     pub(crate) fn add(&mut self, mut denial: Denial, entries_max: usize) {
         denial.object.truncate(NAME_BYTES_MAX);
         denial.username.truncate(NAME_BYTES_MAX);
-        let alike = |e: &Entry| {
+        let alike = |e: &AclLogEntry| {
             let last = &e.last;
             last.reason == denial.reason
                 && last.at_ms.abs_diff(denial.at_ms) <= MERGE_MS as u64
@@ -75,14 +75,14 @@ impl AclLog {
         };
         let known = self.entries.iter().take(SEARCHED_MAX).position(alike);
         if let Some(known) = known.and_then(|at| self.entries.remove(at)) {
-            self.entries.push_front(Entry { last: denial, count: known.count + 1 });
+            self.entries.push_front(AclLogEntry { last: denial, count: known.count + 1 });
             return;
         }
-        self.entries.push_front(Entry { last: denial, count: 1 });
+        self.entries.push_front(AclLogEntry { last: denial, count: 1 });
         self.entries.truncate(entries_max);
     }
     /// The newest `count` entries.
-    pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
+    pub(crate) fn newest(&self, count: usize) -> Vec<AclLogEntry> {
         self.entries.iter().take(count).cloned().collect()
     }
     /// Forgets all entries (ACL LOG RESET).
@@ -100,7 +100,7 @@ mod tests {
         Denial { reason: Reason::Key, object, username, client, at_ms }
     }
     fn shown(log: &AclLog) -> Vec<(String, u64)> {
-        let own = |e: Entry| (String::from_utf8_lossy(&e.last.object).into_owned(), e.count);
+        let own = |e: AclLogEntry| (String::from_utf8_lossy(&e.last.object).into_owned(), e.count);
         log.newest(usize::MAX).into_iter().map(own).collect()
     }
 

@@ -17,7 +17,7 @@ pub mod value;
 pub use error::{ConfigLineError, SetError, SetRefusal, ValueError};
 pub use load::{ConfigError, Include, Note, Source, SourceLine};
 pub use nearest::nearest;
-pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
+pub use table::{Change, OPTIONS, Opt, OptionSpec, ValueType, find};
 pub use text::text_of_arguments;
 pub use value::{OutputLimits, Value};
 
@@ -88,7 +88,7 @@ impl Config {
             let spec = option.spec();
             // As in redis-server, CONFIG SET knows no quotes, and two spaces enclose an empty word.
             let words: Vec<&[u8]> = match spec.kind {
-                Kind::OutputLimits if text.is_empty() => Vec::new(),
+                ValueType::OutputLimits if text.is_empty() => Vec::new(),
                 _ if spec.is_word_list() => text.split(|b| *b == b' ').collect(),
                 _ => vec![*text],
             };
@@ -174,7 +174,7 @@ impl Config {
     /// When the option is not a choice.
     pub(crate) fn choice(&self, option: Opt) -> &'static str {
         match option.spec().kind {
-            Kind::Choice(words) => words[self.number(option) as usize],
+            ValueType::Choice(words) => words[self.number(option) as usize],
             _ => panic!("{} is no choice", option.spec().name),
         }
     }
@@ -332,7 +332,7 @@ fn default_value(spec: &OptionSpec) -> Value {
 fn line(spec: &OptionSpec, value: &Value) -> String {
     let text = match value {
         Value::Text(text) => text::quote(text),
-        Value::Words(words) if words.is_empty() && spec.kind == Kind::Primary => "no one".into(),
+        Value::Words(words) if words.is_empty() && spec.kind == ValueType::Primary => "no one".into(),
         Value::Words(words) if words.is_empty() => "\"\"".into(),
         other => String::from_utf8_lossy(&other.text(spec)).into_owned(),
     };

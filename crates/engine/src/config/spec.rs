@@ -1,8 +1,8 @@
-//! A row of the option table: [`OptionSpec`], the [`Kind`] of its values, and when it may [`Change`].
+//! A row of the option table: [`OptionSpec`], the [`ValueType`] of its values, and when it may [`Change`].
 
 /// The syntax and the checks of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueType {
     /// A plain decimal number from `.0` to `.1`.
     Integer(i64, i64),
     /// A number of bytes from `.0` to `.1`; units `k kb m mb g gb` are understood.
@@ -56,7 +56,7 @@ pub struct OptionSpec {
     /// The former name of the option, which is also accepted.
     pub alias: Option<&'static str>,
     /// The kind of the option's values.
-    pub kind: Kind,
+    pub kind: ValueType,
     /// The default value of the option, as text.
     pub default: &'static str,
     /// When the option may change.
@@ -89,36 +89,42 @@ impl OptionSpec {
     }
     /// True when the value is several words.
     pub fn is_word_list(&self) -> bool {
-        use Kind::*;
+        use ValueType::*;
         matches!(self.kind, Words | Flags(_) | OutputLimits | SavePoints | Percentiles | OomScores | Primary)
     }
     /// True when each line of a file adds to the earlier ones.
     pub fn is_cumulative(&self) -> bool {
-        self.kind == Kind::SavePoints
+        self.kind == ValueType::SavePoints
     }
     /// The accepted values, as text after "it takes".
     pub fn takes(&self) -> String {
         match self.kind {
-            Kind::Integer(least, most) if most >= i32::MAX.into() && least <= i32::MIN.into() => {
+            ValueType::Integer(least, most) if most >= i32::MAX.into() && least <= i32::MIN.into() => {
                 "a whole number".into()
             }
-            Kind::Integer(least, most) if most >= i32::MAX.into() => format!("a whole number from {least}"),
-            Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
-            Kind::Memory(..) => "a number of bytes, such as 1000, 100mb or 2gb".into(),
-            Kind::MemoryOrPercent => "a number of bytes, such as 100mb, or a percentage, such as 5%".into(),
-            Kind::Octal(least, most) => format!("an octal number from {least:o} to {most:o}"),
-            Kind::Bool => "yes or no".into(),
-            Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Flags(words) => format!("one or more of {}", words.join(", ")),
-            Kind::Text => "one word, or a text in quotes".into(),
-            Kind::FileName => "the name of a file, without folders".into(),
-            Kind::Words => "one or more words".into(),
-            Kind::OutputLimits => "<class> <hard limit> <soft limit> <soft seconds>, once or more".into(),
-            Kind::SavePoints => "<seconds> <changes>, once or more, or \"\"".into(),
-            Kind::KeyspaceEvents => "letters out of Ag$lshzxeKEtmdn, or \"\"".into(),
-            Kind::Percentiles => "numbers from 0 to 100".into(),
-            Kind::OomScores => "three whole numbers from -2000 to 2000".into(),
-            Kind::Primary => "<host> <port>, or no one".into(),
+            ValueType::Integer(least, most) if most >= i32::MAX.into() => {
+                format!("a whole number from {least}")
+            }
+            ValueType::Integer(least, most) => format!("a whole number from {least} to {most}"),
+            ValueType::Memory(..) => "a number of bytes, such as 1000, 100mb or 2gb".into(),
+            ValueType::MemoryOrPercent => {
+                "a number of bytes, such as 100mb, or a percentage, such as 5%".into()
+            }
+            ValueType::Octal(least, most) => format!("an octal number from {least:o} to {most:o}"),
+            ValueType::Bool => "yes or no".into(),
+            ValueType::Choice(words) => format!("one of {}", words.join(", ")),
+            ValueType::Flags(words) => format!("one or more of {}", words.join(", ")),
+            ValueType::Text => "one word, or a text in quotes".into(),
+            ValueType::FileName => "the name of a file, without folders".into(),
+            ValueType::Words => "one or more words".into(),
+            ValueType::OutputLimits => {
+                "<class> <hard limit> <soft limit> <soft seconds>, once or more".into()
+            }
+            ValueType::SavePoints => "<seconds> <changes>, once or more, or \"\"".into(),
+            ValueType::KeyspaceEvents => "letters out of Ag$lshzxeKEtmdn, or \"\"".into(),
+            ValueType::Percentiles => "numbers from 0 to 100".into(),
+            ValueType::OomScores => "three whole numbers from -2000 to 2000".into(),
+            ValueType::Primary => "<host> <port>, or no one".into(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Every option of redis-server 7.0 has a row. The row of an option without effect in this version ends with `no
 //! effect: WHY`. Remove that part when the option gets its effect.
 
-pub use super::spec::{Change, Kind, OptionSpec};
+use super::spec::ValueType::*;
+pub use super::spec::{Change, OptionSpec, ValueType};
 
 /// Declares the options: the enum and the table.
 macro_rules! options {
@@ -77,371 +78,371 @@ const FACILITIES: &[&str] =
 const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
 
 options! {
-    AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Anytime,
+    AclPubsubDefault "acl-pubsub-default", Choice(&["allchannels", "resetchannels"]), "resetchannels", Anytime,
         "Whether new users may use all channels or none";
-    AclFile "aclfile", Kind::Text, "", Startup, "File that users are read from and ACL SAVE writes to; empty is none";
-    AclLogMaxLen "acllog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Entries that ACL LOG keeps";
-    ActiveDefragCycleMax "active-defrag-cycle-max", Kind::Integer(1, 99), "25", Anytime,
+    AclFile "aclfile", Text, "", Startup, "File that users are read from and ACL SAVE writes to; empty is none";
+    AclLogMaxLen "acllog-max-len", Integer(0, LONG), "128", Anytime, "Entries that ACL LOG keeps";
+    ActiveDefragCycleMax "active-defrag-cycle-max", Integer(1, 99), "25", Anytime,
         "Most processor time for defragmentation, in percent of a core", no effect: NO_DEFRAG;
-    ActiveDefragCycleMin "active-defrag-cycle-min", Kind::Integer(1, 99), "1", Anytime,
+    ActiveDefragCycleMin "active-defrag-cycle-min", Integer(1, 99), "1", Anytime,
         "Least processor time for defragmentation, in percent of a core", no effect: NO_DEFRAG;
-    ActiveDefragIgnoreBytes "active-defrag-ignore-bytes", Kind::Memory(1, LONG), "100mb", Anytime,
+    ActiveDefragIgnoreBytes "active-defrag-ignore-bytes", Memory(1, LONG), "100mb", Anytime,
         "Bytes lost to fragmentation below which values are not moved", no effect: NO_DEFRAG;
-    ActiveDefragMaxScanFields "active-defrag-max-scan-fields", Kind::Integer(1, LONG), "1000", Anytime,
+    ActiveDefragMaxScanFields "active-defrag-max-scan-fields", Integer(1, LONG), "1000", Anytime,
         "Elements from which a collection is moved in parts", no effect: NO_DEFRAG;
-    ActiveDefragThresholdLower "active-defrag-threshold-lower", Kind::Integer(0, 1000), "10", Anytime,
+    ActiveDefragThresholdLower "active-defrag-threshold-lower", Integer(0, 1000), "10", Anytime,
         "Percent of fragmentation from which values are moved", no effect: NO_DEFRAG;
-    ActiveDefragThresholdUpper "active-defrag-threshold-upper", Kind::Integer(0, 1000), "100", Anytime,
+    ActiveDefragThresholdUpper "active-defrag-threshold-upper", Integer(0, 1000), "100", Anytime,
         "Percent of fragmentation from which the most processor time is used", no effect: NO_DEFRAG;
-    ActiveExpireEffort "active-expire-effort", Kind::Integer(1, 10), "1", Anytime,
+    ActiveExpireEffort "active-expire-effort", Integer(1, 10), "1", Anytime,
         "Effort to find and remove expired keys that no command uses";
-    ActiveDefrag "activedefrag", Kind::Bool, "no", Anytime, "Move values to fill gaps in memory", no effect: NO_DEFRAG;
-    ActiveRehashing "activerehashing", Kind::Bool, "yes", Anytime,
+    ActiveDefrag "activedefrag", Bool, "no", Anytime, "Move values to fill gaps in memory", no effect: NO_DEFRAG;
+    ActiveRehashing "activerehashing", Bool, "yes", Anytime,
         "Rehash tables in the background", no effect: NO_REHASHING;
-    AlwaysShowLogo "always-show-logo", Kind::Bool, "no", Startup,
+    AlwaysShowLogo "always-show-logo", Bool, "no", Startup,
         "Show a logo at the start", no effect: "there is no logo";
-    AofDisableAutoGc "aof-disable-auto-gc", Kind::Bool, "no", Anytime,
+    AofDisableAutoGc "aof-disable-auto-gc", Bool, "no", Anytime,
         "Keep old append-only files";
-    AofLoadTruncated "aof-load-truncated", Kind::Bool, "yes", Anytime,
+    AofLoadTruncated "aof-load-truncated", Bool, "yes", Anytime,
         "Load an append-only file that is cut off at its end";
-    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", Kind::Bool, "yes", Anytime,
+    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", Bool, "yes", Anytime,
         "Sync an append-only file in parts while it is rewritten";
-    AofTimestampEnabled "aof-timestamp-enabled", Kind::Bool, "no", Anytime,
+    AofTimestampEnabled "aof-timestamp-enabled", Bool, "no", Anytime,
         "Write times into the append-only file";
-    AofUseRdbPreamble "aof-use-rdb-preamble", Kind::Bool, "yes", Anytime,
+    AofUseRdbPreamble "aof-use-rdb-preamble", Bool, "yes", Anytime,
         "Begin a rewritten append-only file with a snapshot";
-    AofRewriteCpulist "aof_rewrite_cpulist", Kind::Text, "", Startup,
+    AofRewriteCpulist "aof_rewrite_cpulist", Text, "", Startup,
         "Cores for the rewriting of the append-only file", no effect: OF_THE_SYSTEM;
-    AppendDirName "appenddirname", Kind::FileName, "appendonlydir", Startup,
+    AppendDirName "appenddirname", FileName, "appendonlydir", Startup,
         "Folder of append-only files";
-    AppendFileName "appendfilename", Kind::FileName, "appendonly.aof", Startup,
+    AppendFileName "appendfilename", FileName, "appendonly.aof", Startup,
         "Name of the append-only file";
-    AppendFsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "everysec", Anytime,
+    AppendFsync "appendfsync", Choice(&["everysec", "always", "no"]), "everysec", Anytime,
         "When the append-only file is synced to the disk";
-    AppendOnly "appendonly", Kind::Bool, "no", Anytime,
+    AppendOnly "appendonly", Bool, "no", Anytime,
         "Write every change to an append-only file";
-    AutoAofRewriteMinSize "auto-aof-rewrite-min-size", Kind::Memory(0, LONG), "64mb", Anytime,
+    AutoAofRewriteMinSize "auto-aof-rewrite-min-size", Memory(0, LONG), "64mb", Anytime,
         "Bytes below which the append-only file is not rewritten by itself";
-    AutoAofRewritePercentage "auto-aof-rewrite-percentage", Kind::Integer(0, INT), "100", Anytime,
+    AutoAofRewritePercentage "auto-aof-rewrite-percentage", Integer(0, INT), "100", Anytime,
         "Percent of growth since the last rewrite after which the append-only file is rewritten; 0 is never";
-    BgsaveCpulist "bgsave_cpulist", Kind::Text, "", Startup,
+    BgsaveCpulist "bgsave_cpulist", Text, "", Startup,
         "Cores for the process that saves", no effect: OF_THE_SYSTEM;
-    Bind "bind", Kind::Words, "127.0.0.1 -::1", Startup,
+    Bind "bind", Words, "127.0.0.1 -::1", Startup,
         "Addresses to listen on; an address with a leading - is skipped if the machine does not have it";
-    BindSourceAddr "bind-source-addr", Kind::Text, "", Anytime,
+    BindSourceAddr "bind-source-addr", Text, "", Anytime,
         "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
-    BioCpulist "bio_cpulist", Kind::Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
-    BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Kind::Integer(0, LONG), "5000", Anytime,
+    BioCpulist "bio_cpulist", Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
+    BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Integer(0, LONG), "5000", Anytime,
         "Milliseconds after which a script may be stopped";
-    ClientOutputBufferLimit "client-output-buffer-limit", Kind::OutputLimits,
+    ClientOutputBufferLimit "client-output-buffer-limit", OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
         "Waiting replies of a client, by class: hard limit in bytes, soft limit in bytes, seconds over the soft limit; 0 is no limit";
-    ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory(MB, LONG), "1gb", Anytime,
+    ClientQueryBufferLimit "client-query-buffer-limit", Memory(MB, LONG), "1gb", Anytime,
         "Most bytes of requests that the server holds for one client";
-    ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", Kind::Bool, "yes", Anytime,
+    ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", Bool, "yes", Anytime,
         "Serve shard channels while the cluster is down", no effect: NO_CLUSTER;
-    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", Kind::Bool, "no", Anytime,
+    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", Bool, "no", Anytime,
         "Serve reads while the cluster is down", no effect: NO_CLUSTER;
-    ClusterAllowReplicaMigration "cluster-allow-replica-migration", Kind::Bool, "yes", Anytime,
+    ClusterAllowReplicaMigration "cluster-allow-replica-migration", Bool, "yes", Anytime,
         "Let replicas move to primaries without one", no effect: NO_CLUSTER;
-    ClusterAnnounceBusPort "cluster-announce-bus-port", Kind::Integer(0, 65535), "0", Anytime,
+    ClusterAnnounceBusPort "cluster-announce-bus-port", Integer(0, 65535), "0", Anytime,
         "Port of the bus that is announced to other nodes", no effect: NO_CLUSTER;
-    ClusterAnnounceHostname "cluster-announce-hostname", Kind::Text, "", Anytime,
+    ClusterAnnounceHostname "cluster-announce-hostname", Text, "", Anytime,
         "Host name that is announced to other nodes", no effect: NO_CLUSTER;
-    ClusterAnnounceIp "cluster-announce-ip", Kind::Text, "", Anytime,
+    ClusterAnnounceIp "cluster-announce-ip", Text, "", Anytime,
         "Address that is announced to other nodes", no effect: NO_CLUSTER;
-    ClusterAnnouncePort "cluster-announce-port", Kind::Integer(0, 65535), "0", Anytime,
+    ClusterAnnouncePort "cluster-announce-port", Integer(0, 65535), "0", Anytime,
         "Port that is announced to other nodes", no effect: NO_CLUSTER;
-    ClusterAnnounceTlsPort "cluster-announce-tls-port", Kind::Integer(0, 65535), "0", Anytime,
+    ClusterAnnounceTlsPort "cluster-announce-tls-port", Integer(0, 65535), "0", Anytime,
         "TLS port that is announced to other nodes", no effect: NO_CLUSTER;
-    ClusterConfigFile "cluster-config-file", Kind::Text, "nodes.conf", Startup,
+    ClusterConfigFile "cluster-config-file", Text, "nodes.conf", Startup,
         "File of the cluster's state", no effect: NO_CLUSTER;
-    ClusterEnabled "cluster-enabled", Kind::Bool, "no", Startup, "Be a node of a cluster", no effect: NO_CLUSTER;
-    ClusterLinkSendbufLimit "cluster-link-sendbuf-limit", Kind::Memory(0, LONG), "0", Anytime,
+    ClusterEnabled "cluster-enabled", Bool, "no", Startup, "Be a node of a cluster", no effect: NO_CLUSTER;
+    ClusterLinkSendbufLimit "cluster-link-sendbuf-limit", Memory(0, LONG), "0", Anytime,
         "Bytes that may wait for another node; 0 is no limit", no effect: NO_CLUSTER;
-    ClusterMigrationBarrier "cluster-migration-barrier", Kind::Integer(0, INT), "1", Anytime,
+    ClusterMigrationBarrier "cluster-migration-barrier", Integer(0, INT), "1", Anytime,
         "Replicas that a primary keeps when others move", no effect: NO_CLUSTER;
-    ClusterNodeTimeout "cluster-node-timeout", Kind::Integer(0, LONG), "15000", Anytime,
+    ClusterNodeTimeout "cluster-node-timeout", Integer(0, LONG), "15000", Anytime,
         "Milliseconds after which a silent node counts as failing", no effect: NO_CLUSTER;
-    ClusterPort "cluster-port", Kind::Integer(0, 65535), "0", Startup,
+    ClusterPort "cluster-port", Integer(0, 65535), "0", Startup,
         "TCP port of the bus between nodes", no effect: NO_CLUSTER;
-    ClusterPreferredEndpointType "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Anytime,
+    ClusterPreferredEndpointType "cluster-preferred-endpoint-type", Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Anytime,
         "How clients are told where a node is",
         no effect: NO_CLUSTER;
-    ClusterReplicaNoFailover "cluster-replica-no-failover" / "cluster-slave-no-failover", Kind::Bool, "no", Anytime,
+    ClusterReplicaNoFailover "cluster-replica-no-failover" / "cluster-slave-no-failover", Bool, "no", Anytime,
         "Never take the place of a primary", no effect: NO_CLUSTER;
-    ClusterReplicaValidityFactor "cluster-replica-validity-factor" / "cluster-slave-validity-factor", Kind::Integer(0, INT), "10", Anytime,
+    ClusterReplicaValidityFactor "cluster-replica-validity-factor" / "cluster-slave-validity-factor", Integer(0, INT), "10", Anytime,
         "Node timeouts after which a replica is too old",
         no effect: NO_CLUSTER;
-    ClusterRequireFullCoverage "cluster-require-full-coverage", Kind::Bool, "yes", Anytime,
+    ClusterRequireFullCoverage "cluster-require-full-coverage", Bool, "yes", Anytime,
         "Serve nothing while a slot has no node", no effect: NO_CLUSTER;
-    CrashLogEnabled "crash-log-enabled", Kind::Bool, "yes", Anytime,
+    CrashLogEnabled "crash-log-enabled", Bool, "yes", Anytime,
         "Log the state of a server that crashes", no effect: NO_CRASH_LOG;
-    CrashMemcheckEnabled "crash-memcheck-enabled", Kind::Bool, "yes", Anytime,
+    CrashMemcheckEnabled "crash-memcheck-enabled", Bool, "yes", Anytime,
         "Test the memory of a server that crashes", no effect: NO_CRASH_LOG;
-    Daemonize "daemonize", Kind::Bool, "no", Startup, "Run in the background", no effect: IN_FOREGROUND;
-    Databases "databases", Kind::Integer(1, INT), "16", Startup, "Number of databases";
-    DbFileName "dbfilename", Kind::FileName, "dump.rdb", Protected, "Name of the snapshot";
-    Dir "dir", Kind::Text, "", Protected,
+    Daemonize "daemonize", Bool, "no", Startup, "Run in the background", no effect: IN_FOREGROUND;
+    Databases "databases", Integer(1, INT), "16", Startup, "Number of databases";
+    DbFileName "dbfilename", FileName, "dump.rdb", Protected, "Name of the snapshot";
+    Dir "dir", Text, "", Protected,
         "Working folder: other relative paths begin there; empty is the folder in which the server was started";
-    DisableThp "disable-thp", Kind::Bool, "yes", Startup,
+    DisableThp "disable-thp", Bool, "yes", Startup,
         "Switch off huge pages for this process", no effect: OF_THE_SYSTEM;
-    DynamicHz "dynamic-hz", Kind::Bool, "yes", Anytime,
+    DynamicHz "dynamic-hz", Bool, "yes", Anytime,
         "More rounds of background work with more clients", no effect: "hz is the same however many clients there are";
-    EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
+    EnableDebugCommand "enable-debug-command", Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may call DEBUG";
-    EnableModuleCommand "enable-module-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
+    EnableModuleCommand "enable-module-command", Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may call MODULE LOAD and UNLOAD, which fail: modules are not loaded";
-    EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
+    EnableProtectedConfigs "enable-protected-configs", Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may CONFIG SET dir and dbfilename";
-    HashMaxListpackEntries "hash-max-listpack-entries" / "hash-max-ziplist-entries", Kind::Integer(0, LONG), "512",
+    HashMaxListpackEntries "hash-max-listpack-entries" / "hash-max-ziplist-entries", Integer(0, LONG), "512",
         Anytime, "Fields up to which a hash is stored packed";
-    HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
+    HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
-    HeapProfiling "heap-profiling", Kind::Bool, "yes", Anytime,
+    HeapProfiling "heap-profiling", Bool, "yes", Anytime,
         "Sample one allocation per 4 MiB allocated, for DIAG PROFILE HEAP and ALLOCS";
-    HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
+    HistoryOnDisk "history-on-disk", Choice(&["auto", "yes", "no"]), "auto", Startup,
         "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: if save points or the append-only file are on";
-    HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,
+    HllSparseMaxBytes "hll-sparse-max-bytes", Memory(0, LONG), "3000", Anytime,
         "Bytes up to which a HyperLogLog is stored sparsely";
-    HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
+    HttpEtagMax "http-etag-max", Memory(0, LONG), "64mb", Anytime,
         "Largest value in bytes to which HTTP gives an entity tag; the tag costs one pass over the value";
-    HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
+    HttpKeepAlive "http-keepalive", Integer(0, INT), "75", Anytime,
         "Seconds without a request, or without progress of one, after which an HTTP connection is closed; 0 is never";
-    HttpMaxBody "http-max-body", Kind::Memory(0, LONG), "512mb", Anytime, "Most bytes in the body of an HTTP request";
-    HttpPort "http-port", Kind::Integer(0, 65535), "8379", Startup,
+    HttpMaxBody "http-max-body", Memory(0, LONG), "512mb", Anytime, "Most bytes in the body of an HTTP request";
+    HttpPort "http-port", Integer(0, 65535), "8379", Startup,
         "TCP port of HTTP; other machines are served only with a password or with protected-mode no; 0 is none";
-    HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
+    HttpUpdatePrefix "http-update-prefix", Text, "doc:", Anytime,
         "Prefix of the keys of documents that POST /v1/update writes; the document's id follows";
-    Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
-    IgnoreWarnings "ignore-warnings", Kind::Text, "", Anytime,
+    Hz "hz", Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
+    IgnoreWarnings "ignore-warnings", Text, "", Anytime,
         "Startup warnings to suppress", no effect: "there is no such warning here";
-    IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "io_uring", Startup,
+    IoDriver "io-driver", Choice(&["epoll", "io_uring"]), "io_uring", Startup,
         "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
-    IoThreads "io-threads", Kind::Integer(1, 128), "1", Startup,
+    IoThreads "io-threads", Integer(1, 128), "1", Startup,
         "Threads for reading and writing sockets", no effect: OWN_THREADS;
-    IoThreadsDoReads "io-threads-do-reads", Kind::Bool, "no", Startup,
+    IoThreadsDoReads "io-threads-do-reads", Bool, "no", Startup,
         "Let the I/O threads (io-threads) read and parse, too", no effect: OWN_THREADS;
-    JemallocBgThread "jemalloc-bg-thread", Kind::Bool, "yes", Anytime,
+    JemallocBgThread "jemalloc-bg-thread", Bool, "yes", Anytime,
         "Give freed memory back by a thread of its own", no effect: OWN_PURGING;
-    KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
+    KeyLoadDelay "key-load-delay", Integer(i32::MIN as i64, INT), "0", Anytime,
         "Microseconds of waiting for each key that is loaded";
-    LatencyMonitorThreshold "latency-monitor-threshold", Kind::Integer(0, LONG), "0", Anytime,
+    LatencyMonitorThreshold "latency-monitor-threshold", Integer(0, LONG), "0", Anytime,
         "Milliseconds from which LATENCY records an event; 0 is never";
-    LatencyTracking "latency-tracking", Kind::Bool, "yes", Anytime,
+    LatencyTracking "latency-tracking", Bool, "yes", Anytime,
         "Keep the latencies of each command";
-    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
+    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Percentiles, "50 99 99.9", Anytime,
         "Percentiles that INFO latencystats shows";
-    LazyfreeLazyEviction "lazyfree-lazy-eviction", Kind::Bool, "no", Anytime,
+    LazyfreeLazyEviction "lazyfree-lazy-eviction", Bool, "no", Anytime,
         "Free in the background what is evicted", no effect: ALWAYS_LAZY;
-    LazyfreeLazyExpire "lazyfree-lazy-expire", Kind::Bool, "no", Anytime,
+    LazyfreeLazyExpire "lazyfree-lazy-expire", Bool, "no", Anytime,
         "Free in the background what is expired", no effect: ALWAYS_LAZY;
-    LazyfreeLazyServerDel "lazyfree-lazy-server-del", Kind::Bool, "no", Anytime,
+    LazyfreeLazyServerDel "lazyfree-lazy-server-del", Bool, "no", Anytime,
         "Free in the background what is replaced", no effect: ALWAYS_LAZY;
-    LazyfreeLazyUserDel "lazyfree-lazy-user-del", Kind::Bool, "no", Anytime,
+    LazyfreeLazyUserDel "lazyfree-lazy-user-del", Bool, "no", Anytime,
         "Free in the background what is deleted by DEL", no effect: ALWAYS_LAZY;
-    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", Kind::Bool, "no", Anytime,
+    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", Bool, "no", Anytime,
         "Free in the background what FLUSHALL and FLUSHDB remove", no effect: ALWAYS_LAZY;
-    LfuDecayTime "lfu-decay-time", Kind::Integer(0, INT), "1", Anytime,
+    LfuDecayTime "lfu-decay-time", Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";
-    LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
+    LfuLogFactor "lfu-log-factor", Integer(0, INT), "10", Anytime,
         "How strongly a high access counter slows its own growth";
-    ListCompressDepth "list-compress-depth", Kind::Integer(0, INT), "0", Anytime,
+    ListCompressDepth "list-compress-depth", Integer(0, INT), "0", Anytime,
         "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: LISTS_BY_BYTES;
-    ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Kind::Integer(i32::MIN as i64, INT), "-2", Anytime,
+    ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Integer(i32::MIN as i64, INT), "-2", Anytime,
         "Most elements in a node of a list; -1 to -5: most bytes, 4 to 64 KiB",
         no effect: LISTS_BY_BYTES;
-    LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Kind::Integer(1024, INT), "2097152", Anytime,
+    LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Integer(1024, INT), "2097152", Anytime,
         "Bytes loaded between two looks at clients",
         no effect: FOR_TESTS;
-    LogFormat "log-format", Kind::Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
-    LogLevels "log-levels", Kind::Text, "", Anytime,
+    LogFormat "log-format", Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
+    LogLevels "log-levels", Text, "", Anytime,
         "Log levels of parts of the program, such as strand_search=debug,strand::driver=trace";
-    LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
-    LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
+    LogFile "logfile", Text, "", Startup, "File to log to; empty is the standard error";
+    LoginFailuresMax "login-failures-max", Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further logins wait (up to 5 seconds; one failure is forgotten each second); 0: never";
-    LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
+    LoginTimeout "login-timeout", Integer(0, INT), "60", Anytime,
         "Seconds to log in (if a login is needed) and to send the head of the first request (over HTTP: of each request); 0 is no limit";
-    LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
+    LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
-    MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
-    MasterUser "masteruser", Kind::Text, "", Anytime, "User for the primary", no effect: NO_REPLICAS;
-    MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
-    MaxMemory "maxmemory", Kind::Memory(0, LONG), "0", Anytime,
+    MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
+    MasterUser "masteruser", Text, "", Anytime, "User for the primary", no effect: NO_REPLICAS;
+    MaxClients "maxclients", Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
+    MaxMemory "maxmemory", Memory(0, LONG), "0", Anytime,
         "Most memory that the allocator may have given out; 0 is no limit";
-    MaxMemoryClients "maxmemory-clients", Kind::MemoryOrPercent, "0", Anytime,
+    MaxMemoryClients "maxmemory-clients", MemoryOrPercent, "0", Anytime,
         "Most memory for the requests and replies of all clients, in bytes or in percent of maxmemory; 0 is no limit";
-    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Integer(0, 100), "10", Anytime,
+    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Integer(0, 100), "10", Anytime,
         "How many keys one command evicts at the memory limit; a background thread evicts the others (10: 16 keys)";
-    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
+    MaxMemoryPolicy "maxmemory-policy", Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; with an lfu policy OBJECT FREQ works, and OBJECT IDLETIME does not";
-    MaxMemorySamples "maxmemory-samples", Kind::Integer(1, INT), "5", Anytime,
+    MaxMemorySamples "maxmemory-samples", Integer(1, INT), "5", Anytime,
         "Keys looked at for each key evicted";
-    MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Kind::Integer(0, INT), "10", Anytime,
+    MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Integer(0, INT), "10", Anytime,
         "Seconds after which a silent replica does not count", no effect: NO_REPLICAS;
-    MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Kind::Integer(0, INT), "0", Anytime,
+    MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Integer(0, INT), "0", Anytime,
         "Replicas below which no writes are served", no effect: NO_REPLICAS;
-    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Kind::Bool, "no", Anytime,
+    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Bool, "no", Anytime,
         "Do not sync the append-only file while it is rewritten";
-    NotifyKeyspaceEvents "notify-keyspace-events", Kind::KeyspaceEvents, "", Anytime,
+    NotifyKeyspaceEvents "notify-keyspace-events", KeyspaceEvents, "", Anytime,
         "Keyspace events that are published, each class as a letter";
-    OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
+    OomScoreAdj "oom-score-adj", Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
         "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
-    OomScoreAdjValues "oom-score-adj-values", Kind::OomScores, "0 200 800", Anytime,
+    OomScoreAdjValues "oom-score-adj-values", OomScores, "0 200 800", Anytime,
         "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
-    OtlpEndpoint "otlp-endpoint", Kind::Text, "", Anytime,
+    OtlpEndpoint "otlp-endpoint", Text, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
-    Pack4Port "pack4-port", Kind::Integer(0, 65535), "0", Startup,
+    Pack4Port "pack4-port", Integer(0, 65535), "0", Startup,
         "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
-    PidFile "pidfile", Kind::Text, "", Startup, "File that the process id is written to; empty is none";
-    Port "port", Kind::Integer(0, 65535), "6379", Startup,
+    PidFile "pidfile", Text, "", Startup, "File that the process id is written to; empty is none";
+    Port "port", Integer(0, 65535), "6379", Startup,
         "TCP port to listen on; 0 picks a free port and prints it, or is no port if tls-port, pack4-port or tls-pack4-port is set";
-    ProcTitleTemplate "proc-title-template", Kind::Text, "{title} {listen-addr} {server-mode}", Anytime,
+    ProcTitleTemplate "proc-title-template", Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
-    PropagationErrorBehavior "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
+    PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
         "What to do when a replicated command fails",
         no effect: NO_REPLICAS;
-    ProtectedMode "protected-mode", Kind::Bool, "yes", Anytime,
+    ProtectedMode "protected-mode", Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
-    ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
-    RdbDelSyncFiles "rdb-del-sync-files", Kind::Bool, "no", Anytime,
+    ProtoMaxBulkLen "proto-max-bulk-len", Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
+    RdbDelSyncFiles "rdb-del-sync-files", Bool, "no", Anytime,
         "Delete snapshots made for replicas only", no effect: NO_REPLICAS;
-    RdbKeySaveDelay "rdb-key-save-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
+    RdbKeySaveDelay "rdb-key-save-delay", Integer(i32::MIN as i64, INT), "0", Anytime,
         "Microseconds of waiting for each key that is saved";
-    RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Kind::Bool, "yes", Anytime,
+    RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Bool, "yes", Anytime,
         "Sync a snapshot in parts while it is written";
-    RdbChecksum "rdbchecksum", Kind::Bool, "yes", Startup,
+    RdbChecksum "rdbchecksum", Bool, "yes", Startup,
         "Put a checksum at the end of snapshots";
-    RdbCompression "rdbcompression", Kind::Bool, "yes", Anytime, "Compress strings in snapshots";
-    ReplBacklogSize "repl-backlog-size", Kind::Memory(1, LONG), "1mb", Anytime,
+    RdbCompression "rdbcompression", Bool, "yes", Anytime, "Compress strings in snapshots";
+    ReplBacklogSize "repl-backlog-size", Memory(1, LONG), "1mb", Anytime,
         "Bytes of changes kept for replicas that come back", no effect: NO_REPLICAS;
-    ReplBacklogTtl "repl-backlog-ttl", Kind::Integer(0, LONG), "3600", Anytime,
+    ReplBacklogTtl "repl-backlog-ttl", Integer(0, LONG), "3600", Anytime,
         "Seconds without replicas after which the kept changes are freed; 0 is never", no effect: NO_REPLICAS;
-    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Kind::Bool, "no", Anytime,
+    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Bool, "no", Anytime,
         "Send fewer packets to replicas, with up to 40 ms of delay", no effect: NO_REPLICAS;
-    ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
+    ReplDisklessLoad "repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
         "Load a primary's snapshot from the socket", no effect: NO_REPLICAS;
-    ReplDisklessSync "repl-diskless-sync", Kind::Bool, "yes", Anytime,
+    ReplDisklessSync "repl-diskless-sync", Bool, "yes", Anytime,
         "Send snapshots to replicas without a file", no effect: NO_REPLICAS;
-    ReplDisklessSyncDelay "repl-diskless-sync-delay", Kind::Integer(0, INT), "5", Anytime,
+    ReplDisklessSyncDelay "repl-diskless-sync-delay", Integer(0, INT), "5", Anytime,
         "Seconds to wait for more replicas before a snapshot is sent without a file", no effect: NO_REPLICAS;
-    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", Kind::Integer(0, INT), "0", Anytime,
+    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", Integer(0, INT), "0", Anytime,
         "Replicas that end the wait for more replicas (repl-diskless-sync-delay); 0 is no limit", no effect: NO_REPLICAS;
-    ReplPingReplicaPeriod "repl-ping-replica-period" / "repl-ping-slave-period", Kind::Integer(1, INT), "10", Anytime,
+    ReplPingReplicaPeriod "repl-ping-replica-period" / "repl-ping-slave-period", Integer(1, INT), "10", Anytime,
         "Seconds between two pings to replicas", no effect: NO_REPLICAS;
-    ReplTimeout "repl-timeout", Kind::Integer(1, INT), "60", Anytime,
+    ReplTimeout "repl-timeout", Integer(1, INT), "60", Anytime,
         "Seconds after which a silent primary or replica is gone", no effect: NO_REPLICAS;
-    ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Kind::Text, "", Anytime,
+    ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Text, "", Anytime,
         "Address that is announced to the primary", no effect: NO_REPLICAS;
-    ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Kind::Integer(0, 65535), "0", Anytime,
+    ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Integer(0, 65535), "0", Anytime,
         "Port that is announced to the primary", no effect: NO_REPLICAS;
-    ReplicaAnnounced "replica-announced", Kind::Bool, "yes", Anytime,
+    ReplicaAnnounced "replica-announced", Bool, "yes", Anytime,
         "Let Sentinel know this replica", no effect: NO_REPLICAS;
-    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Kind::Bool, "no", Anytime,
+    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Bool, "no", Anytime,
         "As a replica, go on when the disk fails", no effect: NO_REPLICAS;
-    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Kind::Bool, "yes", Anytime,
+    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Bool, "yes", Anytime,
         "As a replica, leave evicting to the primary", no effect: NO_REPLICAS;
-    ReplicaLazyFlush "replica-lazy-flush" / "slave-lazy-flush", Kind::Bool, "no", Anytime,
+    ReplicaLazyFlush "replica-lazy-flush" / "slave-lazy-flush", Bool, "no", Anytime,
         "Free old data in the background before a full synchronization", no effect: NO_REPLICAS;
-    ReplicaPriority "replica-priority" / "slave-priority", Kind::Integer(0, INT), "100", Anytime,
+    ReplicaPriority "replica-priority" / "slave-priority", Integer(0, INT), "100", Anytime,
         "Which replica Sentinel promotes first; 0 is never", no effect: NO_REPLICAS;
-    ReplicaReadOnly "replica-read-only" / "slave-read-only", Kind::Bool, "yes", Anytime,
+    ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
         "As a replica, refuse writes", no effect: NO_REPLICAS;
-    ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Kind::Bool, "yes", Anytime,
+    ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
         "As a replica without its primary, serve what is there", no effect: NO_REPLICAS;
-    ReplicaOf "replicaof" / "slaveof", Kind::Primary, "", Startup,
+    ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
         "Primary to be a replica of", no effect: NO_REPLICAS;
-    RequirePass "requirepass", Kind::Text, "", Anytime, "Password of the default user; empty is none";
-    SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
+    RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
+    SanitizeDumpPayload "sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked completely", no effect: ALWAYS_CHECKED;
-    Save "save", Kind::SavePoints, "3600 1 300 100 60 10000", Anytime,
+    Save "save", SavePoints, "3600 1 300 100 60 10000", Anytime,
         "When to write a snapshot: after this number of seconds, if at least this number of keys changed";
-    ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
-    SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,
+    ServerCpulist "server_cpulist", Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
+    SetMaxIntsetEntries "set-max-intset-entries", Integer(0, LONG), "512", Anytime,
         "Integers up to which a set is stored as sorted integers";
-    SetProcTitle "set-proc-title", Kind::Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
-    Shards "shards", Kind::Integer(0, 65536), "0", Startup,
+    SetProcTitle "set-proc-title", Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
+    Shards "shards", Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";
-    ShutdownOnSigint "shutdown-on-sigint", Kind::Flags(SHUTDOWN), "default", Anytime,
+    ShutdownOnSigint "shutdown-on-sigint", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGINT starts";
-    ShutdownOnSigterm "shutdown-on-sigterm", Kind::Flags(SHUTDOWN), "default", Anytime,
+    ShutdownOnSigterm "shutdown-on-sigterm", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGTERM starts";
-    ShutdownTimeout "shutdown-timeout", Kind::Integer(0, INT), "10", Anytime,
+    ShutdownTimeout "shutdown-timeout", Integer(0, INT), "10", Anytime,
         "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
-    SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
+    SlowlogLogSlowerThan "slowlog-log-slower-than", Integer(-1, LONG), "10000", Anytime,
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
-    SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
-    SnapshotMemoryBudget "snapshot-memory-budget", Kind::Memory(0, LONG), "128mb", Anytime,
+    SlowlogMaxLen "slowlog-max-len", Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
+    SnapshotMemoryBudget "snapshot-memory-budget", Memory(0, LONG), "128mb", Anytime,
         "Most bytes that a snapshot keeps of records that were written before it saved them; above this, writes wait for the disk";
-    SocketMarkId "socket-mark-id", Kind::Integer(0, u32::MAX as i64), "0", Startup,
+    SocketMarkId "socket-mark-id", Integer(0, u32::MAX as i64), "0", Startup,
         "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
-    StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Kind::Bool, "yes", Anytime,
+    StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Bool, "yes", Anytime,
         "Refuse writes after a snapshot has failed";
-    StreamNodeMaxBytes "stream-node-max-bytes", Kind::Memory(0, LONG), "4096", Anytime,
+    StreamNodeMaxBytes "stream-node-max-bytes", Memory(0, LONG), "4096", Anytime,
         "Bytes of a node of a stream; 0 is no limit";
-    StreamNodeMaxEntries "stream-node-max-entries", Kind::Integer(0, LONG), "100", Anytime,
+    StreamNodeMaxEntries "stream-node-max-entries", Integer(0, LONG), "100", Anytime,
         "Entries of a node of a stream; 0 is no limit";
-    Supervised "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), "no", Startup,
+    Supervised "supervised", Choice(&["upstart", "systemd", "auto", "no"]), "no", Startup,
         "Tell systemd when the server is ready; auto: if NOTIFY_SOCKET is set";
-    SyslogEnabled "syslog-enabled", Kind::Bool, "no", Startup, "Log to the system log", no effect: NO_SYSLOG;
-    SyslogFacility "syslog-facility", Kind::Choice(FACILITIES), "local0", Startup,
+    SyslogEnabled "syslog-enabled", Bool, "no", Startup, "Log to the system log", no effect: NO_SYSLOG;
+    SyslogFacility "syslog-facility", Choice(FACILITIES), "local0", Startup,
         "Facility of the system log",
         no effect: NO_SYSLOG;
-    SyslogIdent "syslog-ident", Kind::Text, "redis", Startup, "Name in the system log", no effect: NO_SYSLOG;
-    TcpBacklog "tcp-backlog", Kind::Integer(0, INT), "511", Startup, "Connections waiting to be accepted";
-    TcpKeepAlive "tcp-keepalive", Kind::Integer(0, INT), "300", Anytime,
+    SyslogIdent "syslog-ident", Text, "redis", Startup, "Name in the system log", no effect: NO_SYSLOG;
+    TcpBacklog "tcp-backlog", Integer(0, INT), "511", Startup, "Connections waiting to be accepted";
+    TcpKeepAlive "tcp-keepalive", Integer(0, INT), "300", Anytime,
         "Seconds after which a silent peer is probed; 0 is never";
-    Timeout "timeout", Kind::Integer(0, INT), "0", Anytime, "Seconds after which an idle client is closed; 0 is never";
-    TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Anytime,
+    Timeout "timeout", Integer(0, INT), "0", Anytime, "Seconds after which an idle client is closed; 0 is never";
+    TlsAuthClients "tls-auth-clients", Choice(&["no", "yes", "optional"]), "yes", Anytime,
         "Whether TLS clients must show a certificate";
-    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Anytime,
+    TlsCaCertDir "tls-ca-cert-dir", Text, "", Anytime,
         "Folder of PEM files with the CA certificates that client certificates are checked against";
-    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Anytime,
+    TlsCaCertFile "tls-ca-cert-file", Text, "", Anytime,
         "PEM file with the CA certificates that client certificates are checked against";
-    TlsCertFile "tls-cert-file", Kind::Text, "", Anytime,
+    TlsCertFile "tls-cert-file", Text, "", Anytime,
         "PEM file of the server's certificate and the certificates between it and a root";
-    TlsCiphers "tls-ciphers", Kind::Text, "", Anytime,
+    TlsCiphers "tls-ciphers", Text, "", Anytime,
         "Cipher suites of TLS 1.2 by OpenSSL's names, separated by colons; empty is all";
-    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime,
+    TlsCiphersuites "tls-ciphersuites", Text, "", Anytime,
         "Cipher suites of TLS 1.3, separated by colons; empty is all";
-    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", Anytime,
+    TlsClientCertFile "tls-client-cert-file", Text, "", Anytime,
         "PEM file of a certificate for connections to other servers", no effect: NO_CLIENT_SIDE;
-    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", Anytime,
+    TlsClientKeyFile "tls-client-key-file", Text, "", Anytime,
         "PEM file of the private key of tls-client-cert-file", no effect: NO_CLIENT_SIDE;
-    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Text, "", Anytime,
+    TlsClientKeyFilePass "tls-client-key-file-pass", Text, "", Anytime,
         "Password of an encrypted tls-client-key-file", no effect: NO_CLIENT_SIDE;
-    TlsCluster "tls-cluster", Kind::Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
-    TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", Anytime,
+    TlsCluster "tls-cluster", Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
+    TlsDhParamsFile "tls-dh-params-file", Text, "", Anytime,
         "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
-    TlsHttpPort "tls-http-port", Kind::Integer(0, 65535), "0", Startup,
+    TlsHttpPort "tls-http-port", Integer(0, 65535), "0", Startup,
         "TCP port of HTTP over TLS; other machines are served as at http-port; 0 is none";
-    TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the private key of tls-cert-file";
-    TlsKeyFilePass "tls-key-file-pass", Kind::Text, "", Anytime, "Password of an encrypted tls-key-file";
-    TlsPack4Port "tls-pack4-port", Kind::Integer(0, 65535), "0", Startup,
+    TlsKeyFile "tls-key-file", Text, "", Anytime, "PEM file of the private key of tls-cert-file";
+    TlsKeyFilePass "tls-key-file-pass", Text, "", Anytime, "Password of an encrypted tls-key-file";
+    TlsPack4Port "tls-pack4-port", Integer(0, 65535), "0", Startup,
         "TCP port for RESP in frames over TLS; 0 is none";
-    TlsPort "tls-port", Kind::Integer(0, 65535), "0", Startup, "TCP port for RESP over TLS; 0 is none";
-    TlsPreferServerCiphers "tls-prefer-server-ciphers", Kind::Bool, "no", Anytime,
+    TlsPort "tls-port", Integer(0, 65535), "0", Startup, "TCP port for RESP over TLS; 0 is none";
+    TlsPreferServerCiphers "tls-prefer-server-ciphers", Bool, "no", Anytime,
         "Choose cipher suites in the server's order, not in the client's";
-    TlsProtocols "tls-protocols", Kind::Text, "", Anytime,
+    TlsProtocols "tls-protocols", Text, "", Anytime,
         "TLSv1.2, TLSv1.3, or both with a space between them; empty is both";
-    TlsReplication "tls-replication", Kind::Bool, "no", Anytime, "TLS to replicas", no effect: NO_REPLICAS;
-    TlsSessionCacheSize "tls-session-cache-size", Kind::Integer(1, INT), "20480", Anytime,
+    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: NO_REPLICAS;
+    TlsSessionCacheSize "tls-session-cache-size", Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
-    TlsSessionCacheTimeout "tls-session-cache-timeout", Kind::Integer(0, INT), "300", Anytime,
+    TlsSessionCacheTimeout "tls-session-cache-timeout", Integer(0, INT), "300", Anytime,
         "Seconds for which a TLS session is kept";
-    TlsSessionCaching "tls-session-caching", Kind::Bool, "yes", Anytime, "Keep TLS sessions for resumption";
-    TrackingTableMaxKeys "tracking-table-max-keys", Kind::Integer(0, LONG), "1000000", Anytime,
+    TlsSessionCaching "tls-session-caching", Bool, "yes", Anytime, "Keep TLS sessions for resumption";
+    TrackingTableMaxKeys "tracking-table-max-keys", Integer(0, LONG), "1000000", Anytime,
         "Most keys that client tracking remembers; 0 is no limit";
-    UnixSocket "unixsocket", Kind::Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
-    UnixSocketPerm "unixsocketperm", Kind::Octal(0, 0o777), "0", Startup,
+    UnixSocket "unixsocket", Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
+    UnixSocketPerm "unixsocketperm", Octal(0, 0o777), "0", Startup,
         "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
-    UseExitOnPanic "use-exit-on-panic", Kind::Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
-    WatchdogPeriod "watchdog-period", Kind::Integer(0, INT), "100", Anytime,
+    UseExitOnPanic "use-exit-on-panic", Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
+    WatchdogPeriod "watchdog-period", Integer(0, INT), "100", Anytime,
         "Milliseconds after which a worker that is still in one turn is reported with its stack, in the log and by DIAG DOCTOR; 0 is never";
-    Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
-    ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Kind::Integer(0, LONG), "128", Anytime,
+    Workers "workers", Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Integer(0, LONG), "128", Anytime,
         "Members up to which a sorted set is stored packed";
-    ZsetMaxListpackValue "zset-max-listpack-value" / "zset-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
+    ZsetMaxListpackValue "zset-max-listpack-value" / "zset-max-ziplist-value", Memory(0, LONG), "64", Anytime,
         "Bytes of a member up to which a sorted set is stored packed";
 }
 
@@ -499,7 +500,7 @@ mod tests {
         }
         page
     }
-    fn values(kind: Kind) -> String {
+    fn values(kind: ValueType) -> String {
         let range = |least: i64, most: i64, unit: &str| match (least, most) {
             (i64::MIN, _) | (_, i64::MAX | INT) => format!("{unit} from {least}"),
             _ => format!("{unit}, {least} to {most}"),
@@ -507,22 +508,22 @@ mod tests {
         let words =
             |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
         match kind {
-            Kind::Integer(least, most) => range(least, most, "a number"),
-            Kind::Memory(least, most) => range(least, most, "bytes"),
-            Kind::MemoryOrPercent => "bytes, or percent of `maxmemory`".into(),
-            Kind::Octal(least, most) => format!("octal, {least:o} to {most:o}"),
-            Kind::Bool => "`yes`, `no`".into(),
-            Kind::Choice(all) => words(all),
-            Kind::Flags(all) => format!("one or more of {}", words(all)),
-            Kind::Text => "a word".into(),
-            Kind::FileName => "the name of a file".into(),
-            Kind::Words => "words".into(),
-            Kind::OutputLimits => "class, hard limit, soft limit, seconds".into(),
-            Kind::SavePoints => "seconds and changes, in pairs".into(),
-            Kind::KeyspaceEvents => "letters".into(),
-            Kind::Percentiles => "numbers from 0 to 100".into(),
-            Kind::OomScores => "three numbers from -2000 to 2000".into(),
-            Kind::Primary => "host and port, or `no one`".into(),
+            Integer(least, most) => range(least, most, "a number"),
+            Memory(least, most) => range(least, most, "bytes"),
+            MemoryOrPercent => "bytes, or percent of `maxmemory`".into(),
+            Octal(least, most) => format!("octal, {least:o} to {most:o}"),
+            Bool => "`yes`, `no`".into(),
+            Choice(all) => words(all),
+            Flags(all) => format!("one or more of {}", words(all)),
+            Text => "a word".into(),
+            FileName => "the name of a file".into(),
+            Words => "words".into(),
+            OutputLimits => "class, hard limit, soft limit, seconds".into(),
+            SavePoints => "seconds and changes, in pairs".into(),
+            KeyspaceEvents => "letters".into(),
+            Percentiles => "numbers from 0 to 100".into(),
+            OomScores => "three numbers from -2000 to 2000".into(),
+            Primary => "host and port, or `no one`".into(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Values: from the words of a line to a [`Value`], and back, with redis-server's rules and texts.
 
 use super::error::ValueError;
-use super::spec::{Kind, OptionSpec};
+use super::spec::{OptionSpec, ValueType};
 use super::special;
 
 /// The classes of client-output-buffer-limit.
@@ -35,56 +35,56 @@ impl Value {
         before: Option<&Value>,
     ) -> Result<Value, ValueError> {
         match spec.kind {
-            Kind::OutputLimits => return limits(words, before),
-            Kind::Words => {
+            ValueType::OutputLimits => return limits(words, before),
+            ValueType::Words => {
                 return Ok(Value::Words(
                     words.iter().map(|w| w.to_vec()).filter(|w| !w.is_empty()).collect(),
                 ));
             }
-            Kind::Flags(known) => return special::flags(words, known),
-            Kind::SavePoints => return special::save_points(words, before),
-            Kind::Percentiles => return special::percentiles(words),
-            Kind::OomScores => return special::oom_scores(words),
-            Kind::Primary => return special::primary(words),
+            ValueType::Flags(known) => return special::flags(words, known),
+            ValueType::SavePoints => return special::save_points(words, before),
+            ValueType::Percentiles => return special::percentiles(words),
+            ValueType::OomScores => return special::oom_scores(words),
+            ValueType::Primary => return special::primary(words),
             _ => {}
         }
         let [word] = words else { return Err(ValueError::WordCount) };
         match spec.kind {
-            Kind::Integer(min, max) => {
+            ValueType::Integer(min, max) => {
                 let n = strand_keyspace::types::string::parse_int(word);
                 within(n.ok_or(ValueError::NotAnInteger)?, min, max)
             }
-            Kind::Memory(min, max) => within(memory(word).ok_or(ValueError::NotMemory)?, min, max),
-            Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Value::Number(1)),
-            Kind::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Value::Number(0)),
-            Kind::Bool => Err(ValueError::NotBool),
-            Kind::Choice(choices) => {
+            ValueType::Memory(min, max) => within(memory(word).ok_or(ValueError::NotMemory)?, min, max),
+            ValueType::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Value::Number(1)),
+            ValueType::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Value::Number(0)),
+            ValueType::Bool => Err(ValueError::NotBool),
+            ValueType::Choice(choices) => {
                 match choices.iter().position(|c| word.eq_ignore_ascii_case(c.as_bytes())) {
                     Some(i) => Ok(Value::Number(i as i64)),
                     None => Err(ValueError::NotOneOf(choices)),
                 }
             }
-            Kind::Text => Ok(Value::Text(word.to_vec())),
-            Kind::FileName => special::file_name(spec.name, word),
-            Kind::KeyspaceEvents => special::keyspace_events(word),
-            Kind::MemoryOrPercent => special::memory_or_percent(word),
-            Kind::Octal(min, max) => special::octal(word, min, max),
-            Kind::Words
-            | Kind::Flags(_)
-            | Kind::OutputLimits
-            | Kind::SavePoints
-            | Kind::Percentiles
-            | Kind::OomScores
-            | Kind::Primary => unreachable!("handled above"),
+            ValueType::Text => Ok(Value::Text(word.to_vec())),
+            ValueType::FileName => special::file_name(spec.name, word),
+            ValueType::KeyspaceEvents => special::keyspace_events(word),
+            ValueType::MemoryOrPercent => special::memory_or_percent(word),
+            ValueType::Octal(min, max) => special::octal(word, min, max),
+            ValueType::Words
+            | ValueType::Flags(_)
+            | ValueType::OutputLimits
+            | ValueType::SavePoints
+            | ValueType::Percentiles
+            | ValueType::OomScores
+            | ValueType::Primary => unreachable!("handled above"),
         }
     }
     /// The value as CONFIG GET shows it.
     pub fn text(&self, spec: &OptionSpec) -> Vec<u8> {
         match (self, spec.kind) {
-            (Value::Number(n), Kind::Bool) => if *n == 0 { "no" } else { "yes" }.into(),
-            (Value::Number(n), Kind::Choice(choices)) => choices[*n as usize].into(),
-            (Value::Number(n), Kind::Octal(..)) => format!("{n:o}").into_bytes(),
-            (Value::Number(n), Kind::MemoryOrPercent) if *n < 0 => format!("{}%", -n).into_bytes(),
+            (Value::Number(n), ValueType::Bool) => if *n == 0 { "no" } else { "yes" }.into(),
+            (Value::Number(n), ValueType::Choice(choices)) => choices[*n as usize].into(),
+            (Value::Number(n), ValueType::Octal(..)) => format!("{n:o}").into_bytes(),
+            (Value::Number(n), ValueType::MemoryOrPercent) if *n < 0 => format!("{}%", -n).into_bytes(),
             (Value::Number(n), _) => n.to_string().into_bytes(),
             (Value::Text(t), _) => t.clone(),
             (Value::Words(w), _) => w.join(&b' '),

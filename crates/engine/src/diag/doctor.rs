@@ -1,7 +1,7 @@
 //! Current problems, the server's own actions, and advice: [`Engine::examine`] (DIAG DOCTOR, `strand doctor`).
 //!
 //! Every rule uses facts that are already known: the newest rows of the history, the configuration, the host's
-//! findings at the start. So a query has a constant cost for any amount of data. [`Engine::act`] runs with every
+//! findings at the start. So a query has a constant cost for any amount of data. [`Engine::take_actions`] runs with every
 //! sample and takes the actions that need no permission.
 
 use super::Diag;

@@ -6,7 +6,7 @@
 
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use strand_diag::sketch::{By, Row, Sketch, Weight};
+use strand_diag::sketch::{By, Sketch, SketchRow, Weight};
 
 /// Mean number of commands per sample.
 pub(crate) const COMMANDS_PER_SAMPLE: u32 = 128;
@@ -42,7 +42,7 @@ impl HotKeys {
         sketches.iter_mut().for_each(|sketch| sketch.add(hash, db, key, weight));
     }
     /// The heaviest keys of all groups, the heaviest first.
-    pub(crate) fn heaviest(&self, by: By) -> Vec<Row> {
+    pub(crate) fn heaviest(&self, by: By) -> Vec<SketchRow> {
         let at = MEASURES.iter().position(|kind| *kind == by).unwrap_or(0);
         let mut all = Sketch::new(by);
         self.groups.iter().for_each(|group| all.merge(&group.lock()[at]));

@@ -4,7 +4,7 @@
 //! The format is OTLP's JSON. Arguments of commands are clients' data and are left out.
 
 use crate::Engine;
-use crate::slowlog::Entry;
+use crate::slowlog::SlowLogEntry;
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub struct OtlpCursor {
 }
 
 /// The trace id of a slow command: 16 bytes in hexadecimal.
-pub(crate) fn trace_id(engine: &Engine, entry: &Entry) -> String {
+pub(crate) fn trace_id(engine: &Engine, entry: &SlowLogEntry) -> String {
     format!("{:016x}{:016x}", number(engine, entry, 1), number(engine, entry, 2))
 }
 
 /// A part of an id that is unique among all slow commands and runs.
-fn number(engine: &Engine, entry: &Entry, part: u64) -> u64 {
+fn number(engine: &Engine, entry: &SlowLogEntry, part: u64) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one((&engine.run_id, entry.seq, part))
 }
 
@@ -35,11 +35,11 @@ impl Engine {
     /// Slow commands, and commands that waited for long, since the last call: the body of `POST /v1/traces`. `None`
     /// when there are none.
     pub fn otlp_traces(&self, cursor: &mut OtlpCursor) -> Option<String> {
-        let mut entries: Vec<Arc<Entry>> = self.slow_log.newest(SPANS_MAX);
+        let mut entries: Vec<Arc<SlowLogEntry>> = self.slow_log.newest(SPANS_MAX);
         let executed = entries.len();
         for waited in self.slow_log.waited() {
             // A command that first waited and then was slow has an entry already, which includes its waits.
-            let is_there = |slow: &Arc<Entry>| slow.waits == waited.waits && slow.args == waited.args;
+            let is_there = |slow: &Arc<SlowLogEntry>| slow.waits == waited.waits && slow.args == waited.args;
             if !entries[..executed].iter().any(is_there) {
                 entries.push(waited);
             }
@@ -78,7 +78,7 @@ impl Engine {
         ] })
     }
     /// The span of a command, and one for each of its phases, in order.
-    fn spans(&self, entry: &Entry) -> Vec<Value> {
+    fn spans(&self, entry: &SlowLogEntry) -> Vec<Value> {
         let trace = trace_id(self, entry);
         let span = |part: u64| format!("{:016x}", number(self, entry, part));
         let end_us = entry.unix_us.max(0) as u64;

@@ -3,7 +3,7 @@
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message};
-use super::{Kind, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
+use super::{Namespace, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
 use crate::Wake;
 use crate::clients::Client;
 use parking_lot::Mutex;
@@ -232,8 +232,8 @@ impl Subscribers {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
             let topics = match message.kind() {
-                Kind::Channel => &self.channels,
-                Kind::Shard => &self.shard_channels,
+                Namespace::Channel => &self.channels,
+                Namespace::Shard => &self.shard_channels,
             };
             if let Some(clients) = topics.get(message.channel()) {
                 let frames: SmallVec<[Frame; 1]> = messages.iter().map(|m| m.frame().clone()).collect();
@@ -242,7 +242,7 @@ impl Subscribers {
                 }
             }
         }
-        if message.kind() == Kind::Shard || !others.is_empty() {
+        if message.kind() == Namespace::Shard || !others.is_empty() {
             return true;
         }
         let begin = at.pattern.clone().map_or(Bound::Unbounded, Bound::Included);

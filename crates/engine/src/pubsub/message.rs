@@ -1,6 +1,6 @@
 //! [`Message`]: a published message, encoded once. [`Frame`]: the bytes for a subscriber.
 
-use super::Kind;
+use super::Namespace;
 use std::ops::Range;
 use strand_chain::{Blob, Chain};
 use strand_wire::args::Args;
@@ -28,7 +28,7 @@ impl<'a> Payload<'a> {
 /// A message on its way to subscribers.
 #[derive(Debug)]
 pub(super) struct Message {
-    kind: Kind,
+    kind: Namespace,
     /// The frame for subscribers of the channel.
     frame: Frame,
     /// Offset in the frame's head at which the channel begins, as a bulk string. From there on, the frames for
@@ -39,10 +39,10 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(kind: Kind, channel: &[u8], payload: &Payload<'_>) -> Message {
+    pub(super) fn new(kind: Namespace, channel: &[u8], payload: &Payload<'_>) -> Message {
         let word: &[u8] = match kind {
-            Kind::Channel => b"3\r\n$7\r\nmessage\r\n",
-            Kind::Shard => b"3\r\n$8\r\nsmessage\r\n",
+            Namespace::Channel => b"3\r\n$7\r\nmessage\r\n",
+            Namespace::Shard => b"3\r\n$8\r\nsmessage\r\n",
         };
         let copied = match payload {
             Payload::Bytes(bytes) => bytes.len(),
@@ -74,7 +74,7 @@ impl Message {
             channel: channel_at..channel_at + channel.len(),
         }
     }
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> Namespace {
         self.kind
     }
     pub(super) fn channel(&self) -> &[u8] {

@@ -58,7 +58,7 @@ const STEPS_AT_ONCE: usize = 128 * 1024;
 
 /// The namespace of a message's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Namespace {
     /// Channels of SUBSCRIBE, which patterns match.
     Channel,
     /// Shard channels, to which SSUBSCRIBE subscribes.
@@ -89,19 +89,19 @@ impl PubSub {
         }
     }
     /// Sends a message. Returns the number of receiving subscriptions.
-    pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &Payload<'_>) -> usize {
+    pub(crate) fn publish(&self, kind: Namespace, channel: &[u8], payload: &Payload<'_>) -> usize {
         self.recipients(kind, channel, Some(payload))
     }
     /// The number of subscriptions that would receive a message now.
-    pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub(crate) fn receivers(&self, kind: Namespace, channel: &[u8]) -> usize {
         self.recipients(kind, channel, None)
     }
-    fn recipients(&self, kind: Kind, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
+    fn recipients(&self, kind: Namespace, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
         let mut recipients = Recipients::default();
         let mut from = None;
         loop {
             let topics = self.topics(kind).part(channel).read();
-            let patterns = (kind == Kind::Channel).then(|| self.patterns.read());
+            let patterns = (kind == Namespace::Channel).then(|| self.patterns.read());
             // With very many patterns the lock is released now and then, so that other clients can subscribe.
             if let Some(patterns) = &patterns
                 && !patterns.match_some(channel, &mut from, STEPS_AT_ONCE, &mut recipients)
@@ -132,7 +132,7 @@ impl PubSub {
             recipients.add(counts);
         }
         if !recipients.dispatchers.is_empty() {
-            let message = Arc::new(Message::new(Kind::Channel, channel, payload));
+            let message = Arc::new(Message::new(Namespace::Channel, channel, payload));
             recipients
                 .dispatchers
                 .iter()
@@ -203,15 +203,15 @@ impl PubSub {
         self.congestion.wait(client.id, client.wake_handle())
     }
     /// Visits the channels with subscribers.
-    pub(crate) fn channels(&self, kind: Kind, mut visit: impl FnMut(&[u8])) {
+    pub(crate) fn channels(&self, kind: Namespace, mut visit: impl FnMut(&[u8])) {
         self.topics(kind).each(&mut visit);
     }
     /// Number of channels with subscribers.
-    pub(crate) fn channels_len(&self, kind: Kind) -> usize {
+    pub(crate) fn channels_len(&self, kind: Namespace) -> usize {
         self.topics(kind).len()
     }
     /// Number of subscribers of a channel.
-    pub(crate) fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub(crate) fn subscribers(&self, kind: Namespace, channel: &[u8]) -> usize {
         self.topics(kind).part(channel).read().get(channel).map_or(0, directory::Counts::total)
     }
     /// Number of different patterns.
@@ -223,10 +223,10 @@ impl PubSub {
         self.dispatchers.iter().map(|dispatcher| dispatcher.queued_bytes() as u64).sum()
     }
 
-    fn topics(&self, kind: Kind) -> &Topics {
+    fn topics(&self, kind: Namespace) -> &Topics {
         match kind {
-            Kind::Channel => &self.channels,
-            Kind::Shard => &self.shard_channels,
+            Namespace::Channel => &self.channels,
+            Namespace::Shard => &self.shard_channels,
         }
     }
     /// The dispatcher of a client's worker, and its number.

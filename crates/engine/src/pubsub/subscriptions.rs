@@ -1,6 +1,6 @@
 //! [`Subscriptions`]: the subscriptions of one client.
 
-use super::{Kind, message};
+use super::{Namespace, message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(crate) enum Topic {
 
 impl Topic {
     /// The kind of channel. `None` for a pattern.
-    pub(super) fn kind(self) -> Option<Kind> {
+    pub(super) fn kind(self) -> Option<Namespace> {
         match self {
-            Topic::Channel => Some(Kind::Channel),
+            Topic::Channel => Some(Namespace::Channel),
             Topic::Pattern => None,
-            Topic::Shard => Some(Kind::Shard),
+            Topic::Shard => Some(Namespace::Shard),
         }
     }
 }
@@ -75,8 +75,8 @@ impl Subscriptions {
     /// Visits the subscriptions that a message reaches.
     pub(super) fn reached(&self, message: &message::Message, mut visit: impl FnMut(Topic, &[u8])) {
         let topic = match message.kind() {
-            Kind::Channel => Topic::Channel,
-            Kind::Shard => Topic::Shard,
+            Namespace::Channel => Topic::Channel,
+            Namespace::Shard => Topic::Shard,
         };
         if self.has(topic, message.channel()) {
             visit(topic, message.channel());

@@ -14,7 +14,7 @@ use crate::admission::Admission;
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
-use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
+use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DetachedContext, InScripts, SessionCommand};
 use crate::stats::PerCommand;
 use crate::{Engine, Now, TABLE};
@@ -158,7 +158,7 @@ pub(crate) struct DeferredAction {
 /// What a [`DeferredAction`] does.
 enum ActionKind {
     /// Publish this message.
-    Publish(Kind, Argv),
+    Publish(Namespace, Argv),
     /// Remember that the client keeps a copy of a key that the run wrote before.
     Remember(Box<[u8]>),
 }
@@ -471,7 +471,7 @@ impl Run<'_, '_> {
         CallOutcome::Replied
     }
     /// PUBLISH. A run that may restart keeps its messages until it is done.
-    pub(crate) fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+    pub(crate) fn publish(&mut self, kind: Namespace, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
         let args = argv.args();
         let channel = args.at(1);
         if channel.len() > CHANNEL_BYTES_MAX {
@@ -479,7 +479,7 @@ impl Run<'_, '_> {
             return CallOutcome::Replied;
         }
         let pubsub = &self.engine.pubsub;
-        if self.is_on_worker() && kind == Kind::Channel && pubsub.is_long(channel.len()) {
+        if self.is_on_worker() && kind == Namespace::Channel && pubsub.is_long(channel.len()) {
             return self.stopped(StopReason::Overrun);
         }
         let receivers = if self.may_restart() {

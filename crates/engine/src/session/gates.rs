@@ -3,7 +3,7 @@
 
 use super::needs::Lane;
 use super::run::NextStep;
-use super::session_command::{Kind, SessionCommand, kind_of};
+use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
@@ -131,7 +131,7 @@ impl Session {
 
     /// The gate for loading, saving and failed saves.
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
-        let is_ping = kind_of(found.spec) == Kind::Ping;
+        let is_ping = kind_of(found.spec) == CommandKind::Ping;
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
             Verdict::Run => None,
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
@@ -175,9 +175,9 @@ impl Session {
         let keeps_flag = match kind_of(spec) {
             // CLIENT CACHING applies to the next command that is not a CLIENT command, and to a transaction as a
             // whole.
-            Kind::Multi | Kind::Exec => true,
+            CommandKind::Multi | CommandKind::Exec => true,
             // These commands use the flag again: a script for its commands, a blocking command when it is served.
-            Kind::Script(_) => true,
+            CommandKind::Script(_) => true,
             _ if may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
         };
@@ -204,7 +204,7 @@ impl Session {
     /// The name of a protected command that this client may not call: DEBUG or MODULE.
     fn forbidden_command(&self, spec: &CommandSpec) -> Option<&'static str> {
         let (name, option) = match kind_of(spec) {
-            Kind::Debug => ("DEBUG", Opt::EnableDebugCommand),
+            CommandKind::Debug => ("DEBUG", Opt::EnableDebugCommand),
             _ => ("MODULE", Opt::EnableModuleCommand),
         };
         let allowed = match self.engine.config.number(option) {

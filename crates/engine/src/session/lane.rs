@@ -2,7 +2,7 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
-use super::session_command::{DetachedContext, Kind, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::transaction::Transaction;
 use super::waits::{Postponed, Waits};
 use super::{Session, State, script};
@@ -83,7 +83,7 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
 /// True when a command runs although its client has gone. A client may send a command and disconnect; on a worker the
 /// command would have run before the disconnect.
 fn runs_without_client(spec: &CommandSpec) -> bool {
-    let is_exec = kind_of(spec) == Kind::Exec;
+    let is_exec = kind_of(spec) == CommandKind::Exec;
     is_exec
         || (script::runs_script(spec) && !spec.flags.has(Flags::READONLY))
         || spec.flags.has(Flags::WRITE)
@@ -208,7 +208,7 @@ impl LaneJob {
         match spec.exec {
             _ if rights_check == RightsCheck::Denied => {}
             _ if busy.is_some() => call.reply.error(busy_text(busy == Some(true))),
-            Exec::Session(_) if kind_of(spec) == Kind::Exec => {
+            Exec::Session(_) if kind_of(spec) == CommandKind::Exec => {
                 let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);
                 if engine.monitors.any() {

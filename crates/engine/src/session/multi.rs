@@ -10,7 +10,7 @@ use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
-use super::session_command::{DetachedContext, InMulti, Kind, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, kind_of};
 use super::transaction::{Transaction, lost_rights_error, rights_to_found_keys};
 use super::{Session, Turn, script};
 use crate::clients::Client;
@@ -128,7 +128,7 @@ impl Session {
     /// The flags of the current command. EXEC includes the flags of the queued commands.
     pub(super) fn flags_with_queue(&self, spec: &CommandSpec) -> Flags {
         match &self.queue {
-            Some(queue) if kind_of(spec) == Kind::Exec => Flags(spec.flags.0 | queue.flags),
+            Some(queue) if kind_of(spec) == CommandKind::Exec => Flags(spec.flags.0 | queue.flags),
             _ => spec.flags,
         }
     }
@@ -256,7 +256,7 @@ impl Session {
             laps.begin(&self.engine, slot, id, alone, now);
             let own = SessionCommand::of_row(spec);
             match own.map(|own| (own, own.kind)) {
-                Some((_, Kind::Script(command))) => {
+                Some((_, CommandKind::Script(command))) => {
                     let (engine, client, user) =
                         (self.engine.clone(), self.client.clone(), self.identity.user.clone());
                     let context = script::CallContext {

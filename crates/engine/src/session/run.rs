@@ -7,7 +7,7 @@
 use super::blocked::KeylessWait;
 use super::data::DataOutcome;
 use super::needs::Lane;
-use super::session_command::{Kind, SessionCommand, kind_of};
+use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
 use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn};
 use crate::monitors::Caller;
@@ -365,7 +365,7 @@ impl Session {
                 self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 let is_done = !matches!(outcome, Ok(NextStep::ShardLocked | NextStep::Detach));
-                if own.kind == Kind::Exec && is_done && self.engine.monitors.any() {
+                if own.kind == CommandKind::Exec && is_done && self.engine.monitors.any() {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
                     self.engine.send_to_monitors(spec, args, self.db, caller, now);
                 }
@@ -441,7 +441,7 @@ impl Session {
     #[cold]
     pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> NextStep {
         self.last_command = self.engine.stats.ids.of(spec);
-        if kind_of(spec) == Kind::Exec {
+        if kind_of(spec) == CommandKind::Exec {
             self.end_transaction();
             let why = text.strip_prefix(b"ERR ").unwrap_or(text);
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();

@@ -36,7 +36,7 @@ pub(crate) struct DetachedContext {
 pub(crate) struct SessionCommand {
     run: RunOnSession,
     detached: Option<RunDetached>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CommandKind,
     pub(super) in_multi: InMulti,
     /// True when RESP2's subscriber mode allows the command.
     pub(super) allowed_to_subscribers: bool,
@@ -48,7 +48,7 @@ pub(crate) struct SessionCommand {
 
 /// The commands that the session treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CommandKind {
     /// The session treats the command like any other.
     Other,
     Debug,
@@ -109,7 +109,7 @@ impl SessionCommand {
         SessionCommand {
             run,
             detached: None,
-            kind: Kind::Other,
+            kind: CommandKind::Other,
             in_multi: InMulti::Queued,
             allowed_to_subscribers: false,
             in_scripts: InScripts::Refused,
@@ -124,7 +124,7 @@ impl SessionCommand {
     pub(super) const fn or_detached(self, detached: RunDetached) -> SessionCommand {
         SessionCommand { detached: Some(detached), ..self }
     }
-    pub(super) const fn kind(self, kind: Kind) -> SessionCommand {
+    pub(super) const fn kind(self, kind: CommandKind) -> SessionCommand {
         SessionCommand { kind, ..self }
     }
     pub(super) const fn in_multi(self, in_multi: InMulti) -> SessionCommand {
@@ -188,6 +188,6 @@ impl SessionCommand {
 
 /// How the session treats the command in this row.
 #[inline]
-pub(crate) fn kind_of(spec: &CommandSpec) -> Kind {
-    SessionCommand::of_row(spec).map_or(Kind::Other, |own| own.kind)
+pub(crate) fn kind_of(spec: &CommandSpec) -> CommandKind {
+    SessionCommand::of_row(spec).map_or(CommandKind::Other, |own| own.kind)
 }

@@ -3,7 +3,7 @@
 use crate::Engine;
 use crate::config::Opt;
 use strand_wire::pack4;
-use strand_wire::resp::Limits;
+use strand_wire::resp::RequestLimits;
 
 /// When `slowlog-log-slower-than` is at least this, commands of constant cost with small arguments may be timed
 /// together, because each takes only one or two microseconds.
@@ -88,11 +88,11 @@ impl SessionSettings {
         self.generation != engine.config.generation()
     }
     /// The decoder's limits.
-    pub(crate) fn limits(&self, authenticated: bool) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self, authenticated: bool) -> RequestLimits {
+        RequestLimits {
             bulk_bytes_max: self.bulk_bytes_max,
             authenticated: authenticated || !self.password,
-            ..Limits::FULL
+            ..RequestLimits::FULL
         }
     }
     /// The longest frame: the limit on a request's bytes, less the length field.

@@ -7,7 +7,7 @@
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::script;
-use super::session_command::{Kind, kind_of};
+use super::session_command::{CommandKind, kind_of};
 use super::watch::Watch;
 use crate::acl::{Denied, Rights, User};
 use crate::monitors::Caller;
@@ -140,7 +140,7 @@ impl Transaction {
             }
             let began_ns = engine.host.mono_ns();
             let failed = match kind_of(spec) {
-                Kind::Script(command) => {
+                CommandKind::Script(command) => {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
                     let caching = job.caching;

@@ -13,7 +13,7 @@ use strand_testkit::generate::Generator;
 use strand_testkit::process;
 use strand_wire::args::Argv;
 use strand_wire::client::Value;
-use strand_wire::resp::{Decoder, Limits, Progress};
+use strand_wire::resp::{Decoder, Progress, RequestLimits};
 
 const THREADS: usize = 3;
 const COMMANDS: usize = 8_000;
@@ -170,7 +170,7 @@ fn run(peer: &mut Peer, input: &[u8], clock: &Clock) {
 
 /// The commands in the bytes of a journal.
 fn requests(stream: Chain) -> Vec<Argv> {
-    let (mut input, mut decoder, mut all) = (stream, Decoder::new(Limits::FULL), Vec::new());
+    let (mut input, mut decoder, mut all) = (stream, Decoder::new(RequestLimits::FULL), Vec::new());
     let mut argv = Argv::new();
     loop {
         match decoder.decode(&mut input, &mut argv).expect("requests") {

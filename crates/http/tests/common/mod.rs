@@ -15,7 +15,7 @@ use strand_chain::Chain;
 use strand_http::auth;
 use strand_http::body::ResponseBody;
 use strand_http::conditions::{self, Conditions};
-use strand_http::elements::{Elements, Form};
+use strand_http::elements::{BodyForm, Elements};
 use strand_http::json::JsonWriter;
 use strand_http::pipe::pipe;
 use strand_http::problem::Problem;
@@ -88,7 +88,7 @@ fn xml(data: &[u8], piece: usize) {
     assert_eq!(nodes(data, piece), nodes(data, data.len().max(1)));
 }
 
-fn commands(body: &[u8], piece: usize) -> Option<(Vec<Vec<u8>>, Form)> {
+fn commands(body: &[u8], piece: usize) -> Option<(Vec<Vec<u8>>, BodyForm)> {
     let (mut elements, mut found) = (Elements::new(), Vec::new());
     for part in body.chunks(piece) {
         elements.push(part);
@@ -108,7 +108,7 @@ fn elements(data: &[u8], piece: usize) {
     if let Ok(all) = serde_json::from_slice::<Vec<Vec<serde_json::Value>>>(data)
         && !all.is_empty()
     {
-        assert_eq!(found.map(|(commands, form)| (commands.len(), form)), Some((all.len(), Form::Array)));
+        assert_eq!(found.map(|(commands, form)| (commands.len(), form)), Some((all.len(), BodyForm::Array)));
     }
 }
 

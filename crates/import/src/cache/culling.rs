@@ -95,7 +95,7 @@ impl Drop for IdleCaches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Free, Limits, Put, Version};
+    use super::super::{CacheLimits, Free, Put, Version};
     use super::*;
     use crate::fixture::TempDir;
     use std::path::Path;
@@ -108,7 +108,7 @@ mod tests {
 
     /// A disk of 100 blocks. Each file of a cache takes one block, and other files take `others` blocks. The cache is
     /// that of `source`.
-    fn disk_of(dir: &TempDir, source: &str, limits: Limits) -> (DiskCache, Arc<AtomicU64>) {
+    fn disk_of(dir: &TempDir, source: &str, limits: CacheLimits) -> (DiskCache, Arc<AtomicU64>) {
         let others = Arc::new(AtomicU64::new(0));
         let (taken, all) = (others.clone(), dir.path().to_path_buf());
         let probe = move |_: &Path| {
@@ -121,7 +121,7 @@ mod tests {
         (DiskCache::with(folder, limits, Box::new(probe)).expect("writable"), others)
     }
 
-    fn small_disk(dir: &TempDir, limits: Limits) -> (DiskCache, Arc<AtomicU64>) {
+    fn small_disk(dir: &TempDir, limits: CacheLimits) -> (DiskCache, Arc<AtomicU64>) {
         disk_of(dir, "one", limits)
     }
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_disk_that_fills_is_culled_from_cull_to_run_the_longest_unused_first() {
         let dir = TempDir::new("cache");
-        let (cache, others) = small_disk(&dir, Limits::default());
+        let (cache, others) = small_disk(&dir, CacheLimits::default());
         let name = |i: u64| version(&i.to_string(), "1");
         let mut culled = 0;
         // While at least 7 blocks are free, nothing is culled.
@@ -161,7 +161,7 @@ mod tests {
         let dir = TempDir::new("cache");
         let name = |i: u64| version(&i.to_string(), "1");
         let fill = |source: &str, count: u64| {
-            let (cache, others) = disk_of(&dir, source, Limits::default());
+            let (cache, others) = disk_of(&dir, source, CacheLimits::default());
             assert!((0..count).all(|i| cache.put(name(i), 0, source.as_bytes()).stored));
             (cache, others)
         };
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(cache.put(name(502), 0, b"x").culled, 25);
         assert!(!dir.path().join("first").exists());
         assert_eq!((files_left("second"), files_left("used"), files_left("own")), (11, 20, 8));
-        let (second, _) = disk_of(&dir, "second", Limits::default());
+        let (second, _) = disk_of(&dir, "second", CacheLimits::default());
         assert_eq!(second.get(name(19), 0).as_deref(), Some(&b"second"[..]));
         // A cache culls its own objects last, and never objects of another open cache.
         others.store(99, Relaxed);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn below_stop_nothing_is_stored_and_reading_still_works() {
         let dir = TempDir::new("cache");
-        let (cache, others) = small_disk(&dir, Limits { culls: false, ..Limits::default() });
+        let (cache, others) = small_disk(&dir, CacheLimits { culls: false, ..CacheLimits::default() });
         assert!(cache.put(version("a", "1"), 0, b"x").stored);
         others.store(97, Relaxed);
         let put = cache.put(version("b", "1"), 0, b"x");

@@ -1,4 +1,4 @@
-//! [`Limits`]: how much of a disk a cache may fill. The terms are those of Linux's FS-Cache.
+//! [`CacheLimits`]: how much of a disk a cache may fill. The terms are those of Linux's FS-Cache.
 //!
 //! Three shares of the disk's blocks, and three shares of its files, bound the cache. While more than *run* is free,
 //! the cache grows freely. When less than *cull* is free, it removes the objects that were unused the longest, until
@@ -39,7 +39,7 @@ impl Shares {
 
 /// How much of a disk a cache may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CacheLimits {
     /// The shares of the disk's space.
     pub blocks: Shares,
     /// The shares of the files that the disk may have.
@@ -48,9 +48,9 @@ pub struct Limits {
     pub culls: bool,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { blocks: Shares::DEBIAN, files: Shares::DEBIAN, culls: true }
+impl Default for CacheLimits {
+    fn default() -> CacheLimits {
+        CacheLimits { blocks: Shares::DEBIAN, files: Shares::DEBIAN, culls: true }
     }
 }
 
@@ -125,7 +125,7 @@ pub enum ContentError {
 ///
 /// # Errors
 /// [`LimitsError`] has the file, the line's number and what is wrong.
-pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError> {
+pub fn read_config(file: &Path) -> Result<(CacheLimits, Option<PathBuf>), LimitsError> {
     let failed = |why| LimitsError::Read { file: file.into(), why };
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(failed)?;
@@ -133,8 +133,8 @@ pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError
     parse(&text).map_err(|why| LimitsError::Content { file: file.into(), why })
 }
 
-fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), ContentError> {
-    let mut limits = Limits { blocks: Shares::CACHEFILESD, files: Shares::CACHEFILESD, culls: true };
+fn parse(text: &str) -> Result<(CacheLimits, Option<PathBuf>), ContentError> {
+    let mut limits = CacheLimits { blocks: Shares::CACHEFILESD, files: Shares::CACHEFILESD, culls: true };
     let mut folder = None;
     for (number, text) in text.lines().enumerate() {
         let (line, text) = (number + 1, text.trim());
@@ -183,7 +183,7 @@ impl Free {
         Free { blocks: (stat.f_bavail, stat.f_blocks), files: (stat.f_favail, stat.f_files) }
     }
     /// True when the free share of blocks, or of files, is smaller than the share that `which` chooses.
-    pub fn is_below(&self, limits: &Limits, which: impl Fn(Shares) -> u8) -> bool {
+    pub fn is_below(&self, limits: &CacheLimits, which: impl Fn(Shares) -> u8) -> bool {
         let below = |(free, all): (u64, u64), shares: Shares| {
             all > 0 && u128::from(free) * 100 < u128::from(all) * u128::from(which(shares))
         };
@@ -200,7 +200,7 @@ mod tests {
         let shipped = "# a comment\n\ndir /var/cache/fscache\ntag mycache\nbrun 10%\nbcull 7%\nbstop 3%\nfrun 10%\n\
                        fcull 7%\nfstop 3%\n# secctx x\nculltable 12\n";
         let (limits, folder) = parse(shipped).unwrap();
-        assert_eq!((limits, folder), (Limits::default(), Some(PathBuf::from("/var/cache/fscache"))));
+        assert_eq!((limits, folder), (CacheLimits::default(), Some(PathBuf::from("/var/cache/fscache"))));
         let (unsaid, folder) = parse("nocull\nfstop 2%\n").unwrap();
         assert_eq!(unsaid.files, Shares { stop: 2, ..Shares::CACHEFILESD });
         assert!(!unsaid.culls && folder.is_none() && unsaid.blocks == Shares::CACHEFILESD);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn both_resources_count_and_files_may_be_uncounted() {
-        let limits = Limits::default();
+        let limits = CacheLimits::default();
         let free = |blocks, files| Free { blocks: (blocks, 1000), files: (files, 1000) };
         assert!(!free(30, 30).is_below(&limits, |s| s.stop));
         assert!(free(29, 500).is_below(&limits, |s| s.stop) && free(500, 29).is_below(&limits, |s| s.stop));

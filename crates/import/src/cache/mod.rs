@@ -19,7 +19,7 @@ pub(crate) mod texts;
 use crate::container::digest;
 use error::{CacheError, OpenError};
 use index::Index;
-use limits::{Free, Limits};
+use limits::{CacheLimits, Free};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,7 @@ pub struct CacheOptions {
     /// The folder. It is created if it is missing.
     pub folder: PathBuf,
     /// How much of its disk may be filled.
-    pub limits: Limits,
+    pub limits: CacheLimits,
 }
 
 /// One version of one object.
@@ -126,7 +126,7 @@ type Probe = dyn Fn(&Path) -> io::Result<Free> + Send + Sync;
 pub struct DiskCache {
     /// The folder of this cache. The caches of other sources lie beside it.
     folder: PathBuf,
-    limits: Limits,
+    limits: CacheLimits,
     probe: Box<Probe>,
     state: Mutex<State>,
 }
@@ -163,7 +163,7 @@ impl DiskCache {
         Ok(cache)
     }
 
-    fn with(folder: PathBuf, limits: Limits, probe: Box<Probe>) -> Result<DiskCache, CacheError> {
+    fn with(folder: PathBuf, limits: CacheLimits, probe: Box<Probe>) -> Result<DiskCache, CacheError> {
         let mut opened = Index::open(&folder);
         for _ in 1..OPENS_MAX {
             let Err(OpenError::InUse) = opened else { break };
@@ -344,9 +344,9 @@ mod tests {
     }
 
     /// Limits that no test machine's disk reaches.
-    fn roomy() -> Limits {
+    fn roomy() -> CacheLimits {
         let least = limits::Shares { run: 0, cull: 0, stop: 0 };
-        Limits { blocks: least, files: least, culls: true }
+        CacheLimits { blocks: least, files: least, culls: true }
     }
 
     #[test]

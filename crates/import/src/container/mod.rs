@@ -1,7 +1,7 @@
 //! Containers: one folder's listing as one binary blob, read in place.
 //!
 //! [`Container`] is the reader. It checks the whole blob once, then returns entries that borrow from the blob, and
-//! allocates nothing. [`Builder`] is the writer. Entries are appended in any order, and the *offset list* is sorted,
+//! allocates nothing. [`ContainerBuilder`] is the writer. Entries are appended in any order, and the *offset list* is sorted,
 //! never the entries. docs/formats/container.md describes the bytes, and a golden test freezes them. The source says
 //! what tokens and pairs mean ([`crate::source`]).
 
@@ -54,24 +54,24 @@ pub fn digest_of(hasher: &blake3::Hasher) -> Digest {
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum EntryKind {
     /// A document: bytes that become one hash.
     Document,
     /// Another container.
     Container,
 }
 
-impl Kind {
+impl EntryKind {
     fn byte(self) -> u8 {
         match self {
-            Kind::Document => 1,
-            Kind::Container => 2,
+            EntryKind::Document => 1,
+            EntryKind::Container => 2,
         }
     }
-    fn from_byte(byte: u8) -> Option<Kind> {
+    fn from_byte(byte: u8) -> Option<EntryKind> {
         match byte {
-            1 => Some(Kind::Document),
-            2 => Some(Kind::Container),
+            1 => Some(EntryKind::Document),
+            2 => Some(EntryKind::Container),
             _ => None,
         }
     }
@@ -210,7 +210,7 @@ impl std::fmt::Debug for Container<'_> {
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     /// The kind of the entry.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The name within the container. It is not empty, and has no `/` and no NUL. It need not be UTF-8.
     pub name: &'a [u8],
     /// The size in bytes that the source reports. 0 for containers.
@@ -268,24 +268,24 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Writes a container. Add entries in any order, then call [`Builder::finish`].
+/// Writes a container. Add entries in any order, then call [`ContainerBuilder::finish`].
 #[derive(Debug)]
-pub struct Builder {
+pub struct ContainerBuilder {
     buffer: Vec<u8>,
     offsets: Vec<u32>,
     producer: u16,
 }
 
-impl Builder {
+impl ContainerBuilder {
     /// A builder for the documents of extractor version `producer`.
-    pub fn new(producer: u16) -> Builder {
-        Builder::with_capacity(producer, 0, 0)
+    pub fn new(producer: u16) -> ContainerBuilder {
+        ContainerBuilder::with_capacity(producer, 0, 0)
     }
     /// A builder for `entries` entries of `entry_bytes` bytes together. It allocates only twice.
-    pub fn with_capacity(producer: u16, entries: usize, entry_bytes: usize) -> Builder {
+    pub fn with_capacity(producer: u16, entries: usize, entry_bytes: usize) -> ContainerBuilder {
         let mut buffer = Vec::with_capacity(HEADER_BYTES + entry_bytes + 4 * entries + DIGEST_BYTES);
         buffer.extend_from_slice(&[0; HEADER_BYTES]);
-        Builder { buffer, offsets: Vec::with_capacity(entries), producer }
+        ContainerBuilder { buffer, offsets: Vec::with_capacity(entries), producer }
     }
     /// Number of entries so far.
     pub fn len(&self) -> usize {
@@ -305,7 +305,7 @@ impl Builder {
     /// [`ContainerError::Name`] and [`ContainerError::Limit`].
     pub fn push<'p>(
         &mut self,
-        kind: Kind,
+        kind: EntryKind,
         name: &[u8],
         size: u64,
         token: &[u8],
@@ -382,7 +382,7 @@ fn parse_entry(blob: &[u8], at: usize, end: usize, index: usize) -> Result<Entry
         return Err(outside);
     };
     let (head, rest) = bytes.split_at(ENTRY_HEADER_BYTES);
-    let Some(kind) = Kind::from_byte(head[0]) else {
+    let Some(kind) = EntryKind::from_byte(head[0]) else {
         return Err(ContainerError::UnknownKind { index, kind: head[0] });
     };
     let name_len = usize::from(u16::from_le_bytes([head[2], head[3]]));
@@ -436,9 +436,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample() -> Vec<u8> {
-        let mut builder = Builder::new(7);
-        builder.push(Kind::Document, b"b.eml", 1234, &[1, 2, 3], [(&b"flags"[..], &b"S"[..])]).unwrap();
-        builder.push(Kind::Container, b"a", 0, &[], []).unwrap();
+        let mut builder = ContainerBuilder::new(7);
+        builder.push(EntryKind::Document, b"b.eml", 1234, &[1, 2, 3], [(&b"flags"[..], &b"S"[..])]).unwrap();
+        builder.push(EntryKind::Container, b"a", 0, &[], []).unwrap();
         builder.finish().unwrap()
     }
 
@@ -486,35 +486,38 @@ mod tests {
         let names: Vec<_> = container.iter().map(|e| e.name).collect();
         assert_eq!(names, [&b"a"[..], b"b.eml"]);
         let entry = container.find(b"b.eml").unwrap();
-        assert_eq!((entry.kind, entry.size, entry.token), (Kind::Document, 1234, &[1u8, 2, 3][..]));
+        assert_eq!((entry.kind, entry.size, entry.token), (EntryKind::Document, 1234, &[1u8, 2, 3][..]));
         assert_eq!(entry.get(b"flags"), Some(&b"S"[..]));
         assert!(container.find(b"c").is_none() && container.find(b"").is_none());
     }
 
     #[test]
     fn an_empty_container_is_one() {
-        let blob = Builder::new(1).finish().unwrap();
+        let blob = ContainerBuilder::new(1).finish().unwrap();
         assert!(Container::parse(&blob).unwrap().is_empty());
     }
 
     #[test]
     fn refuses_bad_entries_and_stays_usable() {
-        let mut builder = Builder::new(1);
+        let mut builder = ContainerBuilder::new(1);
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; NAME_BYTES_MAX + 1]] {
-            assert!(matches!(builder.push(Kind::Document, name, 0, &[], []), Err(ContainerError::Name(_))));
+            assert!(matches!(
+                builder.push(EntryKind::Document, name, 0, &[], []),
+                Err(ContainerError::Name(_))
+            ));
         }
         let long = [0u8; VALUE_BYTES_MAX + 1];
         assert!(matches!(
-            builder.push(Kind::Document, b"x", 0, &[], [(&b"k"[..], &long[..])]),
+            builder.push(EntryKind::Document, b"x", 0, &[], [(&b"k"[..], &long[..])]),
             Err(ContainerError::Limit { .. })
         ));
         let many = std::iter::repeat_n((&b"k"[..], &b"v"[..]), PAIRS_MAX + 1);
         assert!(matches!(
-            builder.push(Kind::Document, b"x", 0, &[], many),
+            builder.push(EntryKind::Document, b"x", 0, &[], many),
             Err(ContainerError::Limit { .. })
         ));
-        builder.push(Kind::Document, b"x", 0, &[], []).unwrap();
-        builder.push(Kind::Container, b"x", 0, &[], []).unwrap();
+        builder.push(EntryKind::Document, b"x", 0, &[], []).unwrap();
+        builder.push(EntryKind::Container, b"x", 0, &[], []).unwrap();
         assert_eq!(builder.finish(), Err(ContainerError::Duplicate(b"x".to_vec())));
     }
 

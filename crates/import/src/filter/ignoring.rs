@@ -6,7 +6,7 @@
 //! imported.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
-use crate::container::{Builder, Container, Digest, Kind, digest};
+use crate::container::{Container, ContainerBuilder, Digest, EntryKind, digest};
 use crate::source::read::read;
 use crate::source::{ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::Match;
@@ -74,7 +74,8 @@ impl Ignoring {
         // In a folder that is listed in parts, `.gitignore` is in one of the parts, and applies to the whole folder.
         let part = parts::name_of(parts::part_of(FILE));
         let listed;
-        let (path, container) = match container.find(&part).filter(|entry| entry.kind == Kind::Container) {
+        let (path, container) = match container.find(&part).filter(|entry| entry.kind == EntryKind::Container)
+        {
             Some(_) => {
                 let part = crate::job::join(path, &part);
                 listed =
@@ -85,7 +86,7 @@ impl Ignoring {
             None => (path.to_vec(), container),
         };
         let path = &path[..];
-        let Some(entry) = container.find(FILE).filter(|entry| entry.kind == Kind::Document) else {
+        let Some(entry) = container.find(FILE).filter(|entry| entry.kind == EntryKind::Document) else {
             return Ok(Rules { own: None, digest: above });
         };
         let (mut text, source) = (Vec::new(), &mut self.source);
@@ -145,9 +146,9 @@ impl Source for Ignoring {
         let all = Container::parse(&listing.blob).map_err(failed)?;
         let is_content = self.source.tokens() == Tokens::Content;
         let rules = self.ancestors.last().map_or(Digest::default(), |(_, rules)| rules.digest);
-        let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
+        let mut builder = ContainerBuilder::with_capacity(all.producer(), all.len(), all.blob().len());
         for entry in all.iter() {
-            let is_folder = entry.kind == Kind::Container;
+            let is_folder = entry.kind == EntryKind::Container;
             let is_part = is_folder && parts::number(entry.name).is_some();
             if entry.name == GIT || !is_part && self.is_ignored(path, entry.name, is_folder) {
                 listing.skipped.filtered += 1;

@@ -19,7 +19,7 @@ pub use error::FilterError;
 pub use ignoring::Ignoring;
 pub use size::{ByteSize, SizeError};
 
-use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
+use crate::container::{Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind, digest};
 use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
@@ -196,9 +196,9 @@ impl Filtered {
     fn takes(&mut self, path: &[u8], entry: &Entry<'_>) -> bool {
         let at = crate::job::join(path, entry.name);
         match entry.kind {
-            Kind::Container if parts::number(entry.name).is_some() => true,
-            Kind::Container => self.filter.takes_folder(&at),
-            Kind::Document => {
+            EntryKind::Container if parts::number(entry.name).is_some() => true,
+            EntryKind::Container => self.filter.takes_folder(&at),
+            EntryKind::Document => {
                 self.filter.takes_name(&at, entry.get(FLAGS_KEY).is_some())
                     // A document of unknown size is taken. Reading it reports what is wrong with it.
                     && (!self.filter.needs_sizes()
@@ -210,7 +210,7 @@ impl Filtered {
     /// Removes the entries that the filter does not want from `listing`, and counts them as skipped.
     fn filtered(&mut self, path: &[u8], mut listing: Listing) -> Result<Listing, ContainerError> {
         let all = Container::parse(&listing.blob)?;
-        let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
+        let mut builder = ContainerBuilder::with_capacity(all.producer(), all.len(), all.blob().len());
         let is_content = self.source.tokens() == Tokens::Content;
         for entry in all.iter() {
             if !self.takes(path, &entry) {
@@ -218,7 +218,8 @@ impl Filtered {
                 continue;
             }
             let marked = digest(&[&self.filter.digest[..], entry.token].concat());
-            let token = if is_content && entry.kind == Kind::Container { &marked[..] } else { entry.token };
+            let token =
+                if is_content && entry.kind == EntryKind::Container { &marked[..] } else { entry.token };
             builder.push(entry.kind, entry.name, entry.size, token, entry.pairs())?;
         }
         listing.blob = builder.finish()?;

@@ -10,7 +10,7 @@
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
-use crate::container::{Container, Kind};
+use crate::container::{Container, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
@@ -220,7 +220,8 @@ impl Job<'_> {
         below: Level,
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
-        let nothing = crate::container::Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+        let nothing =
+            crate::container::ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
         // If documents are read again anyway, they are not copied, so moves are not noted.
         let notes = below.notes_moves && old.producer() == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
@@ -230,7 +231,7 @@ impl Job<'_> {
                 Change::Removed(_) => false,
                 _ => below.reread,
             };
-            if entry.kind == Kind::Document && is_read {
+            if entry.kind == EntryKind::Document && is_read {
                 // Ask for a size only if it is needed: some sources have no sizes in their listings, and must look it
                 // up.
                 let size = if self.options.forecast { self.source.size(&entry).unwrap_or(0) } else { 0 };
@@ -238,14 +239,17 @@ impl Job<'_> {
                 plan.bytes += size;
                 plan.largest = plan.largest.max(size);
             }
-            if entry.kind == Kind::Document && notes {
+            if entry.kind == EntryKind::Document && notes {
                 self.note_change(&join(path, entry.name), &change);
             }
             let Some(recorded) = change.recorded() else {
-                if entry.kind == Kind::Container && !self.options.forecast && notes {
+                if entry.kind == EntryKind::Container && !self.options.forecast && notes {
                     self.note_added(&join(path, entry.name), below);
                 }
-                if entry.kind == Kind::Container && self.options.forecast && below.depth < super::DEPTH_MAX {
+                if entry.kind == EntryKind::Container
+                    && self.options.forecast
+                    && below.depth < super::DEPTH_MAX
+                {
                     let child = join(path, entry.name);
                     let Ok(listing) = self.list_ahead(&child, None) else { continue };
                     let deeper = below.below(&child, listing.len())?;
@@ -256,7 +260,7 @@ impl Job<'_> {
                 continue;
             };
             let removed = matches!(change, Change::Removed(_));
-            if recorded.kind == Kind::Document {
+            if recorded.kind == EntryKind::Document {
                 let inner = recorded.get(INNER_NOTE).map_or(0, |note| super::nested::counts(note).0);
                 let held = inner + u64::from(recorded.get(DIGEST_NOTE).is_some());
                 plan.held += held;

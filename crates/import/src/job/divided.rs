@@ -2,7 +2,7 @@
 
 use super::{Job, join, view};
 use crate::ImportError;
-use crate::container::Kind;
+use crate::container::EntryKind;
 use crate::source::parts;
 use crate::versions::damaged;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Job<'_> {
     /// True when a source that makes no parts has a folder with a name that is reserved for parts.
     pub(super) fn has_reserved(&self, listing: &[u8]) -> bool {
         let is_reserved = |name: &[u8]| parts::number(name).is_some();
-        let folders = |kind| kind == Kind::Container;
+        let folders = |kind| kind == EntryKind::Container;
         !self.source.makes_parts() && view(listing).iter().any(|e| folders(e.kind) && is_reserved(e.name))
     }
 }

@@ -6,7 +6,7 @@ use super::moves::Departure;
 use super::nested::{self, Nested};
 use super::{Child, ERROR_NOTE, Job, join, record_error, view};
 use crate::cache::texts::{self, Text};
-use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
+use crate::container::{Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind, digest};
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract, place_text};
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
@@ -70,7 +70,7 @@ impl Job<'_> {
         nested: &Nested,
         reread: bool,
     ) -> Result<Vec<u8>, ImportError> {
-        let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
+        let mut builder = ContainerBuilder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
         let moved = self.find_moves(old, new, path)?;
@@ -94,10 +94,11 @@ impl Job<'_> {
             }
             let entry = change.entry();
             let child = join(path, entry.name);
-            if entry.kind == Kind::Container {
+            if entry.kind == EntryKind::Container {
                 if !matches!(change, Change::Removed(_)) {
                     let child = children.next().expect("one for each container of the listing");
-                    let pushed = builder.push(Kind::Container, entry.name, child.documents, &child.token, []);
+                    let pushed =
+                        builder.push(EntryKind::Container, entry.name, child.documents, &child.token, []);
                     pushed.map_err(record_error(path))?;
                 }
                 continue;
@@ -130,7 +131,7 @@ impl Job<'_> {
         // Removals follow the additions: a moved document is copied from its old place before it is removed there.
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
-                && entry.kind == Kind::Document
+                && entry.kind == EntryKind::Document
             {
                 self.remove_document(path, &join(path, entry.name), entry)?;
             }
@@ -158,7 +159,7 @@ impl Job<'_> {
         &mut self,
         place: DocumentPlace<'_>,
         old: Entry<'_>,
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let error = old.get(ERROR_NOTE).map(String::from_utf8_lossy);
         match &error {
@@ -182,7 +183,7 @@ impl Job<'_> {
         &mut self,
         place: DocumentPlace<'_>,
         old: Entry<'_>,
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let flags = place.new.get(FLAGS_KEY).unwrap_or_default();
         self.sink.set_field(place.path, "flags", flags, builder.len())?;
@@ -205,7 +206,7 @@ impl Job<'_> {
         place: DocumentPlace<'_>,
         moved: &Departure,
         token: &[u8],
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let parent = self.archive.id().map(<[u8]>::to_vec);
         let mut fields = vec![("path", place.path), ("name", place.new.name)];
@@ -232,7 +233,7 @@ impl Job<'_> {
         &mut self,
         place: DocumentPlace<'_>,
         reread: bool,
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let done = self.read_into(place, reread, builder, &mut buffer);
@@ -245,7 +246,7 @@ impl Job<'_> {
         &mut self,
         place: DocumentPlace<'_>,
         reread: bool,
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
         buffer: &mut Vec<u8>,
     ) -> Result<(), ImportError> {
         self.report(place.path)?;
@@ -397,7 +398,7 @@ impl Job<'_> {
         token: &[u8],
         reason: &str,
         keep: bool,
-        builder: &mut Builder,
+        builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE));
         let maybe = place.old.is_some_and(|old| old.get(MAYBE_NOTE).is_some());
@@ -450,7 +451,8 @@ impl Job<'_> {
         built: Container<'_>,
         rejected: &[Rejected],
     ) -> Result<Vec<u8>, ContainerError> {
-        let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, built.len(), built.blob().len() * 2);
+        let mut builder =
+            ContainerBuilder::with_capacity(EXTRACTOR_VERSION, built.len(), built.blob().len() * 2);
         for (i, entry) in built.iter().enumerate() {
             let Some(refusal) = rejected.iter().find(|r| r.index == i) else {
                 builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
@@ -471,7 +473,11 @@ impl Job<'_> {
 }
 
 /// Adds the document's entry, with its notes, to the new container.
-fn push(builder: &mut Builder, place: DocumentPlace<'_>, record: &Record<'_>) -> Result<(), ImportError> {
+fn push(
+    builder: &mut ContainerBuilder,
+    place: DocumentPlace<'_>,
+    record: &Record<'_>,
+) -> Result<(), ImportError> {
     let notes = [
         (FLAGS_KEY, place.new.get(FLAGS_KEY)),
         (LOCATION_NOTE, place.new.get(LOCATION_NOTE)),
@@ -482,7 +488,7 @@ fn push(builder: &mut Builder, place: DocumentPlace<'_>, record: &Record<'_>) ->
         (EXTRA_FIELDS_NOTE, record.has_extra_fields.then_some(&b"1"[..])),
     ];
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);
+    let pushed = builder.push(EntryKind::Document, place.new.name, record.size, record.token, pairs);
     pushed.map_err(record_error(place.container))
 }
 

@@ -2,7 +2,7 @@
 //! server with the source, which changes nothing ([`Mode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
-use crate::container::{Builder, Entry, Kind};
+use crate::container::{ContainerBuilder, Entry, EntryKind};
 use crate::document::EXTRACTOR_VERSION;
 use crate::source::{FLAGS_KEY, LOCATION_NOTE, ListError, Listing, Skipped, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
@@ -24,7 +24,7 @@ pub enum Mode {
 /// True when a retry must read the document of the entry again.
 pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
     let inner = entry.get(INNER_NOTE).map_or(0, |note| nested::counts(note).1);
-    entry.kind == Kind::Document
+    entry.kind == EntryKind::Document
         && (entry.get(ERROR_NOTE).is_some() || entry.get(DIGEST_NOTE).is_none() || inner > 0)
 }
 
@@ -50,15 +50,15 @@ impl Job<'_> {
             false => None,
         };
         let now = now.as_ref().map(|listing| view(&listing.blob));
-        let mut builder = Builder::with_capacity(0, old.len(), known.blob.len());
+        let mut builder = ContainerBuilder::with_capacity(0, old.len(), known.blob.len());
         for entry in old.iter() {
-            let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == Kind::Document);
+            let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == EntryKind::Document);
             let pushed = match (entry.kind, found) {
                 // Without content tokens, a token does not show whether a document below failed. So open the child.
-                (Kind::Container, _) if self.source.tokens() == Tokens::Stamps => {
-                    builder.push(Kind::Container, entry.name, 0, &[], [])
+                (EntryKind::Container, _) if self.source.tokens() == Tokens::Stamps => {
+                    builder.push(EntryKind::Container, entry.name, 0, &[], [])
                 }
-                (Kind::Document, Some(found)) if has_failed(&entry) => {
+                (EntryKind::Document, Some(found)) if has_failed(&entry) => {
                     builder.push(found.kind, found.name, found.size, found.token, found.pairs())
                 }
                 _ => {

@@ -5,7 +5,7 @@
 //! together.
 
 use super::{Job, view};
-use crate::container::{Builder, Container, ContainerError, Digest, Kind, NOTE};
+use crate::container::{Container, ContainerBuilder, ContainerError, Digest, EntryKind, NOTE};
 use crate::source::{ListError, Listing, Skipped};
 use std::collections::BTreeMap;
 
@@ -91,14 +91,14 @@ impl Job<'_> {
 /// The listing that an unchanged source would return for the container of `record`: the record's entries without notes,
 /// and its containers without tokens and sizes.
 fn listing_of(record: Container<'_>) -> Result<Vec<u8>, ContainerError> {
-    let mut builder = Builder::with_capacity(0, record.len(), record.blob().len());
+    let mut builder = ContainerBuilder::with_capacity(0, record.len(), record.blob().len());
     for entry in record.iter() {
         match entry.kind {
-            Kind::Document => {
+            EntryKind::Document => {
                 let pairs = entry.pairs().filter(|(key, _)| key.first() != Some(&NOTE));
-                builder.push(Kind::Document, entry.name, entry.size, entry.token, pairs)?;
+                builder.push(EntryKind::Document, entry.name, entry.size, entry.token, pairs)?;
             }
-            Kind::Container => builder.push(Kind::Container, entry.name, 0, &[], [])?,
+            EntryKind::Container => builder.push(EntryKind::Container, entry.name, 0, &[], [])?,
         }
     }
     builder.finish()
@@ -108,13 +108,13 @@ fn listing_of(record: Container<'_>) -> Result<Vec<u8>, ContainerError> {
 mod tests {
     use super::*;
 
-    fn container(producer: u16, entries: &[(Kind, &str, &str)]) -> Vec<u8> {
-        let mut builder = Builder::new(producer);
+    fn container(producer: u16, entries: &[(EntryKind, &str, &str)]) -> Vec<u8> {
+        let mut builder = ContainerBuilder::new(producer);
         for (kind, name, token) in entries {
             let note: (&[u8], &[u8]) = (b"~digest", b"of what was sent");
             let pairs = [(&b"flags"[..], &b"S"[..])].into_iter().chain((producer > 0).then_some(note));
-            let pairs = pairs.filter(|_| *kind == Kind::Document);
-            let size = if *kind == Kind::Document { 9 } else { 0 };
+            let pairs = pairs.filter(|_| *kind == EntryKind::Document);
+            let size = if *kind == EntryKind::Document { 9 } else { 0 };
             builder.push(*kind, name.as_bytes(), size, token.as_bytes(), pairs).unwrap();
         }
         builder.finish().unwrap()
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_listing_equal_to_the_record_is_rebuilt_from_the_record() {
-        use Kind::{Container as Folder, Document as File};
+        use EntryKind::{Container as Folder, Document as File};
         let record = container(7, &[(File, "a", "1"), (File, "c", "2"), (Folder, "b", "digest")]);
         let listing = container(0, &[(File, "a", "1"), (Folder, "b", ""), (File, "c", "2")]);
         let made = listing_of(view(&record)).unwrap();

@@ -30,7 +30,7 @@ pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
-use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind};
+use crate::container::{Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::error::{Bound, OptionError};
@@ -269,7 +269,7 @@ impl Job<'_> {
         let is_content = self.source.tokens() == Tokens::Content;
         let needs_intent = is_divided
             || diff(old, new).any(|change| {
-                let is_container = change.entry().kind == Kind::Container;
+                let is_container = change.entry().kind == EntryKind::Container;
                 !matches!(change, Change::Unchanged { .. })
                     && (!is_container || is_content || !matches!(change, Change::Updated { .. }))
             });
@@ -379,7 +379,7 @@ impl Job<'_> {
     ) -> Result<(), ImportError> {
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
-                && entry.kind == Kind::Container
+                && entry.kind == EntryKind::Container
                 && moves::removal_pass(old, new, entry.name) == pass
             {
                 self.remove(&join(path, entry.name), entry.token, below)?;
@@ -449,16 +449,16 @@ impl Job<'_> {
         if known.recorded {
             // An empty intent makes all documents doubtful: if this run is cut short and the source has the folder
             // again, the next run sends all of its documents.
-            let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+            let nothing = ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
             self.sink.store(&intent_name(path), &nothing)?;
         }
-        for child in old.iter().filter(|e| e.kind == Kind::Container) {
+        for child in old.iter().filter(|e| e.kind == EntryKind::Container) {
             self.remove(&join(path, child.name), child.token, below)?;
         }
         for document in old.iter().filter(|e| nested::may_contain_documents(e)) {
             self.remove(&join(path, document.name), &[], below)?;
         }
-        for document in old.iter().filter(|e| e.kind == Kind::Document) {
+        for document in old.iter().filter(|e| e.kind == EntryKind::Document) {
             self.remove_document(path, &join(path, document.name), document)?;
         }
         self.sink.drain()?;
@@ -483,7 +483,7 @@ impl Job<'_> {
             self.sink.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
         }
-        let containers = view(blob).iter().filter(|e| e.kind == Kind::Container);
+        let containers = view(blob).iter().filter(|e| e.kind == EntryKind::Container);
         for (entry, _) in containers.zip(children).filter(|(_, child)| child.is_recallable) {
             self.sink.forget(&[&recorded_name(&join(path, entry.name))])?;
         }
@@ -526,14 +526,14 @@ fn recall(
 }
 
 fn documents_in(container: Container<'_>) -> u64 {
-    container.iter().filter(|e| e.kind == Kind::Document).count() as u64
+    container.iter().filter(|e| e.kind == EntryKind::Document).count() as u64
 }
 
 /// True when the server holds every document of the container and of the containers below it, in the version that the
 /// token stands for.
 fn is_clean(container: Container<'_>) -> bool {
     container.iter().all(|entry| {
-        let is_held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
+        let is_held = entry.kind == EntryKind::Container || entry.get(DIGEST_NOTE).is_some();
         let is_complete = entry.get(INNER_NOTE).is_none_or(|note| nested::counts(note).1 == 0);
         is_held
             && is_complete

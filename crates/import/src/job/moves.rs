@@ -25,7 +25,7 @@ use super::nested::RemovalPass;
 use super::{DEPTH_MAX, ERROR_NOTE, Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::cache::texts;
-use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
+use crate::container::{Container, ContainerBuilder, Digest, Entry, EntryKind, digest};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::sink::Place;
@@ -284,7 +284,7 @@ impl Job<'_> {
         // The run reports why the folder cannot be listed.
         let Ok(listing) = self.list_ahead(path, None) else { return Ok(()) };
         for entry in view(&listing).iter() {
-            if entry.kind == Kind::Document {
+            if entry.kind == EntryKind::Document {
                 if let Some((identity, _)) = self.identity(&entry) {
                     self.moves.add_arrival(identity);
                 }
@@ -306,11 +306,12 @@ impl Job<'_> {
         let below = level.below(path, known.len())?;
         for entry in container.iter() {
             let child = join(path, entry.name);
-            if let Some(identity) = Archive::identity_of(&entry).filter(|_| entry.kind == Kind::Document) {
+            if let Some(identity) = Archive::identity_of(&entry).filter(|_| entry.kind == EntryKind::Document)
+            {
                 let is_certain = identity.is_certain;
                 self.note_departure(&child, &entry, move_key(true, &identity, &entry), is_certain, 1);
             }
-            if entry.kind == Kind::Container || entry.get(INNER_NOTE).is_some() {
+            if entry.kind == EntryKind::Container || entry.get(INNER_NOTE).is_some() {
                 self.note_archive(&child, below)?;
             }
         }
@@ -346,7 +347,7 @@ impl Job<'_> {
         }
         for change in diff(old, new) {
             if let Change::Updated { old, .. } = change
-                && old.kind == Kind::Document
+                && old.kind == EntryKind::Document
             {
                 self.stash_before_change(&join(path, old.name))?;
             }
@@ -359,7 +360,7 @@ impl Job<'_> {
                 Change::Updated { old, .. } => old.get(DIGEST_NOTE).is_some(),
                 _ => false,
             };
-            if entry.kind == Kind::Document
+            if entry.kind == EntryKind::Document
                 && is_copyable
                 && let Some((identity, _)) = self.identity(&entry)
                 && let Some(moved) = self.moves.departures.get(&identity)
@@ -450,8 +451,8 @@ impl Job<'_> {
 
 /// The record which says that up to `count` documents may be stashed.
 fn stash_record(count: u32) -> Vec<u8> {
-    let mut builder = Builder::new(EXTRACTOR_VERSION);
-    let pushed = builder.push(Kind::Container, b"aside", count.into(), &[], []);
+    let mut builder = ContainerBuilder::new(EXTRACTOR_VERSION);
+    let pushed = builder.push(EntryKind::Container, b"aside", count.into(), &[], []);
     pushed.and_then(|()| builder.finish()).expect("one short entry")
 }
 
@@ -459,7 +460,7 @@ fn stash_record(count: u32) -> Vec<u8> {
 /// have become an archive: documents in the new archive have the ids of documents that were in the container. If
 /// documents are listed in parts, the new archive may be in a part of another name.
 pub(super) fn removal_pass(old: Container<'_>, new: Container<'_>, name: &[u8]) -> RemovalPass {
-    let is_document = || new.find(name).is_some_and(|entry| entry.kind == Kind::Document);
+    let is_document = || new.find(name).is_some_and(|entry| entry.kind == EntryKind::Document);
     match parts::has_parts(old) || parts::has_parts(new) || is_document() {
         true => RemovalPass::BeforeAdditions,
         false => RemovalPass::AfterAdditions,

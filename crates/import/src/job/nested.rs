@@ -10,10 +10,10 @@
 use super::moves::Departure;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
-use crate::container::{Container, Digest, Entry, Kind};
+use crate::container::{Container, Digest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
-use crate::source::archive::{Archive, Budget, Format, Prefix, Window};
+use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(super) struct CurrentArchive {
     id: Vec<u8>,
     /// Number of archives around the current documents. 0 outside of archives.
     depth: usize,
-    budget: Option<Rc<Budget>>,
+    budget: Option<Rc<ArchiveBudget>>,
 }
 
 impl CurrentArchive {
@@ -77,7 +77,7 @@ pub(super) enum RemovalPass {
 pub(super) fn may_contain_documents(entry: &Entry<'_>) -> bool {
     let is_doubtful_archive =
         entry.get(MAYBE_NOTE).is_some() && (Format::is_archive_name(entry.name) || is_mail_name(entry));
-    entry.kind == Kind::Document && (entry.get(INNER_NOTE).is_some() || is_doubtful_archive)
+    entry.kind == EntryKind::Document && (entry.get(INNER_NOTE).is_some() || is_doubtful_archive)
 }
 
 /// Reads the number of documents and the number of failures from an archive's note.
@@ -134,7 +134,7 @@ impl Job<'_> {
     ) -> Result<(), ImportError> {
         for change in diff(old, new) {
             let Change::Removed(entry) = change else { continue };
-            let is_folder_now = new.find(entry.name).is_some_and(|new| new.kind == Kind::Container);
+            let is_folder_now = new.find(entry.name).is_some_and(|new| new.kind == EntryKind::Container);
             let pass_of_entry = match is_folder_now {
                 true => RemovalPass::BeforeAdditions,
                 false => RemovalPass::AfterAdditions,
@@ -160,7 +160,7 @@ impl Job<'_> {
             let mail = self.options.attachments && is_mail_name(&entry);
             let in_maildir = entry.get(FLAGS_KEY).is_some();
             let is_candidate = mail || !in_maildir && Format::is_archive_name(entry.name);
-            if entry.kind == Kind::Container || matches!(change, Change::Removed(_)) {
+            if entry.kind == EntryKind::Container || matches!(change, Change::Removed(_)) {
                 continue;
             }
             let child = join(path, entry.name);
@@ -225,7 +225,7 @@ impl Job<'_> {
         let limits = self.options.archives;
         let budget = Rc::new(match &self.archive.budget {
             Some(outer) => outer.for_inner(child),
-            None => Budget::new(limits, self.options.memory.clone(), child),
+            None => ArchiveBudget::new(limits, self.options.memory.clone(), child),
         });
         let opened = match self.archive.depth < limits.depth {
             true => {
@@ -307,7 +307,7 @@ impl Job<'_> {
         if !known.recorded || known.interrupted || lost || below.depth > super::DEPTH_MAX {
             return Ok(false);
         }
-        let holds = |entry: &Entry<'_>| entry.kind == Kind::Container || entry.get(INNER_NOTE).is_some();
+        let holds = |entry: &Entry<'_>| entry.kind == EntryKind::Container || entry.get(INNER_NOTE).is_some();
         for entry in container.iter().filter(holds) {
             if !self.is_complete(&join(path, entry.name), below)? {
                 return Ok(false);

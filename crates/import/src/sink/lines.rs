@@ -4,7 +4,7 @@
 //! has Solr's update messages in one element `update`. A file has a temporary name until all documents are on the disk.
 
 use super::outlet::Feed;
-use super::update::{self, Envelope, Kind};
+use super::update::{self, ChangeKind, Envelope};
 use super::{Format, Rejected};
 use crate::fields::Fields;
 use crate::{ImportError, SinkError};
@@ -97,7 +97,7 @@ impl Feed for Lines {
                 ]))
             }
             Format::Xml => {
-                self.envelope.begin_change(Kind::Put, &mut self.buffer);
+                self.envelope.begin_change(ChangeKind::Put, &mut self.buffer);
                 update::put(&mut self.buffer, &id, fields.present());
                 self.write()
             }
@@ -111,7 +111,7 @@ impl Feed for Lines {
                 self.line(Map::from_iter([("op".to_owned(), "delete".into()), ("id".to_owned(), id.into())]))
             }
             Format::Xml => {
-                self.envelope.begin_change(Kind::Delete, &mut self.buffer);
+                self.envelope.begin_change(ChangeKind::Delete, &mut self.buffer);
                 update::delete(&mut self.buffer, &id);
                 self.write()
             }

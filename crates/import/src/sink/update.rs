@@ -15,7 +15,7 @@ pub(super) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ChangeKind {
     Put,
     Delete,
 }
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 pub(super) struct Envelope {
     is_begun: bool,
     /// The kind of the element that is open now.
-    open: Option<Kind>,
+    open: Option<ChangeKind>,
     commit_within: Option<Duration>,
 }
 
@@ -35,7 +35,7 @@ impl Envelope {
     }
 
     /// Writes the tags before the next change, which is of this kind.
-    pub(super) fn begin_change(&mut self, kind: Kind, out: &mut Vec<u8>) {
+    pub(super) fn begin_change(&mut self, kind: ChangeKind, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.is_begun, true) {
             event(out, Event::Start(BytesStart::new("update")));
         }
@@ -69,10 +69,10 @@ impl Envelope {
     }
 }
 
-fn element(kind: Kind) -> &'static str {
+fn element(kind: ChangeKind) -> &'static str {
     match kind {
-        Kind::Put => "add",
-        Kind::Delete => "delete",
+        ChangeKind::Put => "add",
+        ChangeKind::Delete => "delete",
     }
 }
 
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn updates_have_solrs_format() {
         let (mut out, mut envelope) = (Vec::new(), Envelope::new(Some(Duration::from_millis(1500))));
-        envelope.begin_change(Kind::Put, &mut out);
+        envelope.begin_change(ChangeKind::Put, &mut out);
         put(&mut out, "m:a&b", [("t", &b"1 < 2\r\x01\xff"[..])].into_iter());
-        envelope.begin_change(Kind::Put, &mut out);
+        envelope.begin_change(ChangeKind::Put, &mut out);
         put(&mut out, "m:b", [("\"q\"", &b""[..])].into_iter());
-        envelope.begin_change(Kind::Delete, &mut out);
+        envelope.begin_change(ChangeKind::Delete, &mut out);
         delete(&mut out, "m:]]>");
         envelope.end(&mut out);
         let expected = [

@@ -7,7 +7,7 @@
 use super::remote::{block_at, block_range, changed};
 use super::{Identity, ListError, Listing, Object, ReadError, Source, Stat, Tokens};
 use crate::cache::{CacheOptions, CacheUse, Version};
-use crate::container::{Builder, Container, Entry};
+use crate::container::{Container, ContainerBuilder, Entry};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Source for Cached {
             }
             inner = Some(object);
         }
-        let mut listed = Builder::new(0);
+        let mut listed = ContainerBuilder::new(0);
         let pushed = listed.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs());
         let listed =
             pushed.and_then(|()| listed.finish()).map_err(|error| io::Error::other(error.to_string()))?;

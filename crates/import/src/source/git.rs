@@ -6,7 +6,7 @@
 //! records of them. Symbolic links and submodules are counted, and not imported.
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
-use crate::container::{Builder, Entry, Kind};
+use crate::container::{ContainerBuilder, Entry, EntryKind};
 use gix::ObjectId;
 use gix::objs::TreeRefIter;
 use std::io;
@@ -94,7 +94,7 @@ impl Git {
         producer: u16,
         as_held: bool,
     ) -> Result<Listing, ListError> {
-        let mut builder = Builder::with_capacity(producer, 0, bytes.len() * 2);
+        let mut builder = ContainerBuilder::with_capacity(producer, 0, bytes.len() * 2);
         let mut skipped = Skipped::default();
         for entry in TreeRefIter::from_bytes(bytes, self.tree.kind()) {
             let entry = match entry {
@@ -103,7 +103,7 @@ impl Git {
             };
             let (name, token) = (entry.filename, entry.oid.as_bytes());
             let pushed = if entry.mode.is_tree() {
-                builder.push(Kind::Container, name, 0, token, [])
+                builder.push(EntryKind::Container, name, 0, token, [])
             } else if entry.mode.is_link() {
                 skipped.links += 1;
                 continue;
@@ -112,9 +112,15 @@ impl Git {
                 continue;
             } else if as_held {
                 let digest = crate::container::digest(token);
-                builder.push(Kind::Document, name, 0, token, [(crate::versions::DIGEST_NOTE, &digest[..])])
+                builder.push(
+                    EntryKind::Document,
+                    name,
+                    0,
+                    token,
+                    [(crate::versions::DIGEST_NOTE, &digest[..])],
+                )
             } else {
-                builder.push(Kind::Document, name, 0, token, [])
+                builder.push(EntryKind::Document, name, 0, token, [])
             };
             if let Err(error) = pushed {
                 return Err(ListError::Container { path: shown, error });

@@ -8,7 +8,7 @@
 //! was recorded in one piece is divided ([`split`]).
 
 use super::{LOCATION_NOTE, ListError, Listing, Skipped};
-use crate::container::{Builder, Container, ContainerError, Entry, Kind, digest};
+use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind, digest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -59,24 +59,27 @@ pub fn divide(path: &[u8]) -> Option<(&[u8], u8)> {
 
 /// True when the container is listed or recorded in parts.
 pub fn has_parts(container: Container<'_>) -> bool {
-    container.iter().any(|entry| entry.kind == Kind::Container && number(entry.name).is_some())
+    container.iter().any(|entry| entry.kind == EntryKind::Container && number(entry.name).is_some())
 }
 
 /// Divides a container into parts. Returns the container with its parts instead of its documents, and the parts by
 /// their numbers. `None` when the container has no documents.
 ///
 /// # Errors
-/// The errors of [`Builder`].
+/// The errors of [`ContainerBuilder`].
 #[allow(clippy::type_complexity)]
 pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u8>>)>, ContainerError> {
-    let push = |into: &mut Builder, e: Entry<'_>| into.push(e.kind, e.name, e.size, e.token, e.pairs());
-    let mut rest = Builder::new(whole.producer());
-    let mut parts: BTreeMap<u8, Builder> = BTreeMap::new();
+    let push =
+        |into: &mut ContainerBuilder, e: Entry<'_>| into.push(e.kind, e.name, e.size, e.token, e.pairs());
+    let mut rest = ContainerBuilder::new(whole.producer());
+    let mut parts: BTreeMap<u8, ContainerBuilder> = BTreeMap::new();
     for entry in whole.iter() {
         match entry.kind {
-            Kind::Container => push(&mut rest, entry)?,
-            Kind::Document => {
-                let part = parts.entry(part_of(entry.name)).or_insert_with(|| Builder::new(whole.producer()));
+            EntryKind::Container => push(&mut rest, entry)?,
+            EntryKind::Document => {
+                let part = parts
+                    .entry(part_of(entry.name))
+                    .or_insert_with(|| ContainerBuilder::new(whole.producer()));
                 push(part, entry)?;
             }
         }
@@ -85,7 +88,7 @@ pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u
         return Ok(None);
     }
     for part in parts.keys().filter(|part| whole.find(&name_of(**part)).is_none()) {
-        rest.push(Kind::Container, &name_of(*part), 0, &[], [])?;
+        rest.push(EntryKind::Container, &name_of(*part), 0, &[], [])?;
     }
     let parts = parts.into_iter().map(|(part, builder)| Ok((part, builder.finish()?)));
     Ok(Some((rest.finish()?, parts.collect::<Result<_, ContainerError>>()?)))
@@ -95,7 +98,7 @@ pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u
 pub struct Spill {
     file: File,
     len: u64,
-    buffered: BTreeMap<u8, Builder>,
+    buffered: BTreeMap<u8, ContainerBuilder>,
     buffered_bytes: usize,
     /// For each part, the ranges of its pieces in the file. A piece is a container.
     pieces: Vec<Vec<Range<u64>>>,
@@ -130,9 +133,9 @@ impl Spill {
         token: &[u8],
         pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     ) -> io::Result<()> {
-        let builder = self.buffered.entry(part_of(name)).or_insert_with(|| Builder::new(0));
+        let builder = self.buffered.entry(part_of(name)).or_insert_with(|| ContainerBuilder::new(0));
         let before = builder.bytes();
-        builder.push(Kind::Document, name, size, token, pairs).map_err(io::Error::other)?;
+        builder.push(EntryKind::Document, name, size, token, pairs).map_err(io::Error::other)?;
         self.buffered_bytes += builder.bytes() - before;
         if self.buffered_bytes >= BUFFERED_BYTES_MAX { self.flush() } else { Ok(()) }
     }
@@ -199,8 +202,8 @@ impl Spill {
 
     /// The listing of one part.
     fn part(&self, part: u8) -> io::Result<Vec<u8>> {
-        let mut builder = Builder::new(0);
-        let push = |builder: &mut Builder, entry: Entry<'_>| {
+        let mut builder = ContainerBuilder::new(0);
+        let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| {
             builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
         };
         self.for_each(part, |entry| match self.renamed.contains_key(entry.name) {
@@ -264,12 +267,12 @@ impl Parted {
         folders: &BTreeSet<Vec<u8>>,
     ) -> io::Result<Vec<u8>> {
         spill.finish(folders)?;
-        let mut builder = Builder::new(0);
+        let mut builder = ContainerBuilder::new(0);
         let renamed: BTreeSet<u8> = spill.renamed.values().map(|free| part_of(free)).collect();
         let parts =
             (0..=u8::MAX).filter(|n| !spill.pieces[usize::from(*n)].is_empty() || renamed.contains(n));
         for name in folders.iter().cloned().chain(parts.map(name_of)) {
-            builder.push(Kind::Container, &name, 0, &[], []).map_err(io::Error::other)?;
+            builder.push(EntryKind::Container, &name, 0, &[], []).map_err(io::Error::other)?;
         }
         self.keep(path);
         self.spills.push((path.to_vec(), spill));
@@ -356,12 +359,12 @@ mod tests {
 
     #[test]
     fn a_container_that_grew_is_divided() {
-        let mut whole = Builder::new(9);
+        let mut whole = ContainerBuilder::new(9);
         for n in 0..500 {
             let note = [(&b"~digest"[..], &b"d"[..])];
-            whole.push(Kind::Document, format!("d{n}").as_bytes(), n, b"t", note).unwrap();
+            whole.push(EntryKind::Document, format!("d{n}").as_bytes(), n, b"t", note).unwrap();
         }
-        whole.push(Kind::Container, b"folder", 3, b"u", []).unwrap();
+        whole.push(EntryKind::Container, b"folder", 3, b"u", []).unwrap();
         let whole = whole.finish().unwrap();
         let (rest, parts) = split(Container::parse(&whole).unwrap()).unwrap().unwrap();
         let rest = Container::parse(&rest).unwrap();

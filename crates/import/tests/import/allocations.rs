@@ -3,7 +3,7 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::Tree;
-use strand_import::container::{Builder, Container, Kind};
+use strand_import::container::{Container, ContainerBuilder, EntryKind};
 use strand_import::diff::{Change, diff};
 
 const ENTRIES: usize = 10_000;
@@ -13,7 +13,7 @@ const ALLOCATIONS_MAX: u64 = 4;
 /// Builds one container. The name and the values of entry `i` are written into `text`, so that only the container
 /// allocates.
 fn build(updated: usize) -> Vec<u8> {
-    let mut builder = Builder::with_capacity(1, ENTRIES, ENTRIES * 160);
+    let mut builder = ContainerBuilder::with_capacity(1, ENTRIES, ENTRIES * 160);
     let mut text = *b"message-00000000.eml";
     for i in 0..ENTRIES {
         let i = (i * 7919) % ENTRIES;
@@ -31,7 +31,7 @@ fn build(updated: usize) -> Vec<u8> {
             (b"type", value),
             (b"~digest", &token[..16]),
         ];
-        builder.push(Kind::Document, &text, i as u64, &token, pairs).expect("within the limits");
+        builder.push(EntryKind::Document, &text, i as u64, &token, pairs).expect("within the limits");
     }
     builder.finish().expect("names differ")
 }

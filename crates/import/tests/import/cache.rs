@@ -2,13 +2,13 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
-use strand_import::cache::limits::{Limits, Shares};
+use strand_import::cache::limits::{CacheLimits, Shares};
 use strand_import::{CacheCounts, CacheOptions, ImportOptions, RemoteOptions, Silent, Summary};
 
 /// Limits that never stop the cache, however full the test machine's disk is.
 fn options(cache: &Tree) -> RemoteOptions {
     let least = Shares { run: 0, cull: 0, stop: 0 };
-    let limits = Limits { blocks: least, files: least, culls: true };
+    let limits = CacheLimits { blocks: least, files: least, culls: true };
     let cache = Some(CacheOptions { folder: cache.path().to_path_buf(), limits });
     RemoteOptions { cache, ..RemoteOptions::default() }
 }

@@ -241,13 +241,13 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_endlessly_nested_record_ends_the_run_with_an_error() {
-    use strand_import::container::{Builder, Kind};
+    use strand_import::container::{ContainerBuilder, EntryKind};
     let address = hostile(|name| {
         if name.ends_with(b"/") {
             return b"$-1\r\n".to_vec();
         }
-        let mut nest = Builder::new(0);
-        nest.push(Kind::Container, b"n", 0, b"t", []).unwrap();
+        let mut nest = ContainerBuilder::new(0);
+        nest.push(EntryKind::Container, b"n", 0, b"t", []).unwrap();
         bulk(&nest.finish().unwrap())
     });
     let tree = Tree::new(&[]);

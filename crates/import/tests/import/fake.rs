@@ -9,7 +9,7 @@ use strand_chain::Chain;
 use strand_import::{ImportError, ImportOptions, Silent, Summary};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, Limits, Progress};
+use strand_wire::resp::{Decoder, Progress, RequestLimits};
 
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,7 +143,7 @@ pub fn counts(summary: &Summary) -> ([u64; 5], u64) {
 
 fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
-    let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+    let (mut decoder, mut input, mut argv) = (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
     let mut session = Session { allowed: state.lock().expect("unpoisoned").password.is_none(), queue: None };
     loop {
         let mut output = Chain::new();

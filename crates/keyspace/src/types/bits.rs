@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-/// Size of the stack buffer for the second bitmap that some operations of [`Operation::combine`] need, in bytes.
+/// Size of the stack buffer for the second bitmap that some operations of [`BitOperation::combine`] need, in bytes.
 const SCRATCH_BYTES: usize = 4096;
 
 /// Number of 1 bits in `bytes`.
@@ -89,7 +89,7 @@ fn mask_until(end: u64) -> u8 {
 
 /// The operations of BITOP. A shorter string is padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum BitOperation {
     /// The result has the bits that are 1 in all strings.
     And,
     /// The result has the bits that are 1 in any string.
@@ -108,18 +108,18 @@ pub enum Operation {
     One,
 }
 
-impl Operation {
+impl BitOperation {
     /// The operation named by an argument of BITOP, in any ASCII case.
-    pub fn from_word(word: &[u8]) -> Option<Operation> {
-        const WORDS: [(&str, Operation); 8] = [
-            ("and", Operation::And),
-            ("or", Operation::Or),
-            ("xor", Operation::Xor),
-            ("not", Operation::Not),
-            ("diff", Operation::Diff),
-            ("diff1", Operation::Diff1),
-            ("andor", Operation::AndOr),
-            ("one", Operation::One),
+    pub fn from_word(word: &[u8]) -> Option<BitOperation> {
+        const WORDS: [(&str, BitOperation); 8] = [
+            ("and", BitOperation::And),
+            ("or", BitOperation::Or),
+            ("xor", BitOperation::Xor),
+            ("not", BitOperation::Not),
+            ("diff", BitOperation::Diff),
+            ("diff1", BitOperation::Diff1),
+            ("andor", BitOperation::AndOr),
+            ("one", BitOperation::One),
         ];
         WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, op)| *op)
     }
@@ -145,30 +145,30 @@ impl Operation {
         out[..first.len()].copy_from_slice(first);
         out[first.len()..].fill(0);
         match self {
-            Operation::Not => each(out, |byte| !byte),
-            Operation::And => {
+            BitOperation::Not => each(out, |byte| !byte),
+            BitOperation::And => {
                 for other in pieces {
                     merge(&mut out[..other.len()], other, |a, b| a & b);
                     out[other.len()..].fill(0);
                 }
             }
-            Operation::Or => {
+            BitOperation::Or => {
                 pieces.iter().for_each(|other| merge(&mut out[..other.len()], other, |a, b| a | b))
             }
-            Operation::Xor => {
+            BitOperation::Xor => {
                 pieces.iter().for_each(|other| merge(&mut out[..other.len()], other, |a, b| a ^ b))
             }
-            Operation::Diff | Operation::Diff1 | Operation::AndOr => {
+            BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr => {
                 let any = &mut scratch[..len];
                 any.fill(0);
                 pieces.iter().for_each(|other| merge(&mut any[..other.len()], other, |a, b| a | b));
                 match self {
-                    Operation::Diff => merge(out, any, |first, any| first & !any),
-                    Operation::Diff1 => merge(out, any, |first, any| !first & any),
+                    BitOperation::Diff => merge(out, any, |first, any| first & !any),
+                    BitOperation::Diff1 => merge(out, any, |first, any| !first & any),
                     _ => merge(out, any, |first, any| first & any),
                 }
             }
-            Operation::One => {
+            BitOperation::One => {
                 let twice = &mut scratch[..len];
                 twice.fill(0);
                 for other in pieces {
@@ -329,7 +329,7 @@ mod tests {
                 ("andor", |first, others, _| first && others > 0),
                 ("one", |first, others, _| others + usize::from(first) == 1),
             ] {
-                let op = Operation::from_word(word.as_bytes()).expect("a known word");
+                let op = BitOperation::from_word(word.as_bytes()).expect("a known word");
                 let mut out = vec![0xaa; len.saturating_sub(from)];
                 op.combine(&views, from, &mut out);
                 for i in 0..out.len() as u64 * 8 {
@@ -393,9 +393,9 @@ mod tests {
     fn not_and_pieces_longer_than_the_scratch() {
         let long: Vec<u8> = (0..3 * SCRATCH_BYTES + 5).map(|i| i as u8).collect();
         let mut out = vec![0; long.len()];
-        Operation::Not.combine(&[&long], 0, &mut out);
+        BitOperation::Not.combine(&[&long], 0, &mut out);
         assert!(out.iter().zip(&long).all(|(a, b)| *a == !*b));
-        Operation::AndOr.combine(&[&long, &long[..SCRATCH_BYTES + 1]], 0, &mut out);
+        BitOperation::AndOr.combine(&[&long, &long[..SCRATCH_BYTES + 1]], 0, &mut out);
         assert_eq!(out[..SCRATCH_BYTES + 1], long[..SCRATCH_BYTES + 1]);
         assert!(out[SCRATCH_BYTES + 1..].iter().all(|b| *b == 0));
         let mut bytes = [0u8; 2];

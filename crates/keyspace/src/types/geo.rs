@@ -87,14 +87,14 @@ fn bits_of(score: f64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Circle or box, in units of `unit_m`.
-    pub form: Form,
+    pub form: ShapeForm,
     /// Number of metres per unit.
     pub unit_m: f64,
 }
 
 /// Form of a [`Shape`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Form {
+pub enum ShapeForm {
     /// All positions within a distance.
     Circle {
         /// Radius of the circle, in units.
@@ -113,11 +113,11 @@ impl Shape {
     /// Distance from `center` to `point` in metres, if the point is within the shape around `center`.
     pub fn distance_m(&self, center: &Point, point: &Point) -> Option<f64> {
         match self.form {
-            Form::Circle { radius } => {
+            ShapeForm::Circle { radius } => {
                 let distance = center.distance_m(point);
                 (distance <= radius * self.unit_m).then_some(distance)
             }
-            Form::Box { width, height } => {
+            ShapeForm::Box { width, height } => {
                 let beside = Point { longitude: center.longitude, latitude: point.latitude };
                 let below = Point { longitude: point.longitude, latitude: center.latitude };
                 let (x, y) = (point.distance_m(&beside), point.distance_m(&below));
@@ -130,15 +130,15 @@ impl Shape {
     /// Half the extent from west to east, and half the extent from south to north, in metres.
     fn halves_m(&self) -> (f64, f64) {
         match self.form {
-            Form::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
-            Form::Box { width, height } => (self.unit_m * (width / 2.0), self.unit_m * (height / 2.0)),
+            ShapeForm::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
+            ShapeForm::Box { width, height } => (self.unit_m * (width / 2.0), self.unit_m * (height / 2.0)),
         }
     }
     /// Distance from the centre to the farthest point of the shape, in metres.
     fn radius_m(&self) -> f64 {
         let radius = match self.form {
-            Form::Circle { radius } => radius,
-            Form::Box { width, height } => {
+            ShapeForm::Circle { radius } => radius,
+            ShapeForm::Box { width, height } => {
                 ((width / 2.0) * (width / 2.0) + (height / 2.0) * (height / 2.0)).sqrt()
             }
         };
@@ -352,7 +352,7 @@ mod tests {
             is_box in any::<bool>(),
         ) {
             let center = Point { longitude, latitude };
-            let form = if is_box { Form::Box { width: radius, height: radius / 3.0 } } else { Form::Circle { radius } };
+            let form = if is_box { ShapeForm::Box { width: radius, height: radius / 3.0 } } else { ShapeForm::Circle { radius } };
             let shape = Shape { form, unit_m };
             let degrees = radius * unit_m / 111_000.0;
             let near = Point { longitude: longitude + x * degrees, latitude: latitude + y * degrees };

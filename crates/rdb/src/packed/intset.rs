@@ -1,6 +1,6 @@
 //! Intset: a sorted array of integers of one width (2, 4 or 8 bytes), little endian.
 
-use super::{Entry, bytes};
+use super::{PackedEntry, bytes};
 use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 8;
@@ -32,7 +32,7 @@ impl Cursor {
     }
 
     #[inline]
-    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
+    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<PackedEntry<'a>>> {
         if self.at >= blob.len() {
             return Ok(None);
         }
@@ -46,7 +46,7 @@ impl Cursor {
         }
         self.at += self.width;
         self.previous = Some(n);
-        Ok(Some(Entry::Int(n)))
+        Ok(Some(PackedEntry::Int(n)))
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
             let blob = encode(ints);
             let mut cursor = Cursor::new(&blob).unwrap();
             for n in ints {
-                assert_eq!(cursor.next(&blob).unwrap(), Some(Entry::Int(*n)));
+                assert_eq!(cursor.next(&blob).unwrap(), Some(PackedEntry::Int(*n)));
             }
             assert_eq!(cursor.next(&blob).unwrap(), None);
         }

@@ -2,7 +2,7 @@
 //!
 //! Header: total bytes (32 bits, little endian) and count (16 bits; 65535: unknown, count by walking). End: 0xff.
 
-use super::{Entry, bytes};
+use super::{PackedEntry, bytes};
 use crate::text::canonical_int;
 use crate::{Error, Result};
 
@@ -39,7 +39,7 @@ impl Cursor {
 
     /// The next entry, or `None` at the end.
     #[inline]
-    pub(crate) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<PackedEntry<'a>>> {
         let at = self.at;
         let [first] = bytes::array(blob, at)?;
         if first == END {
@@ -50,26 +50,26 @@ impl Cursor {
             };
         }
         let string = |header: usize, n: usize| -> Result<_> {
-            Ok((Entry::Bytes(bytes::slice(blob, at + header, n)?), header + n))
+            Ok((PackedEntry::Bytes(bytes::slice(blob, at + header, n)?), header + n))
         };
         let (entry, len) = match first {
-            0..=0x7f => (Entry::Int(i64::from(first)), 1),
+            0..=0x7f => (PackedEntry::Int(i64::from(first)), 1),
             0x80..=0xbf => string(1, usize::from(first & 0x3f))?,
             0xc0..=0xdf => {
                 let [high, low] = bytes::array(blob, at)?;
                 let raw = i64::from(high & 0x1f) << 8 | i64::from(low);
                 // The value has 13 bits; the highest bit is the sign.
-                (Entry::Int(raw << 51 >> 51), 2)
+                (PackedEntry::Int(raw << 51 >> 51), 2)
             }
             0xe0..=0xef => {
                 let [high, low] = bytes::array(blob, at)?;
                 string(2, usize::from(high & 0x0f) << 8 | usize::from(low))?
             }
             0xf0 => string(5, u32::from_le_bytes(bytes::array(blob, at + 1)?) as usize)?,
-            0xf1 => (Entry::Int(bytes::signed::<2>(blob, at + 1)?), 3),
-            0xf2 => (Entry::Int(bytes::signed::<3>(blob, at + 1)?), 4),
-            0xf3 => (Entry::Int(bytes::signed::<4>(blob, at + 1)?), 5),
-            0xf4 => (Entry::Int(bytes::signed::<8>(blob, at + 1)?), 9),
+            0xf1 => (PackedEntry::Int(bytes::signed::<2>(blob, at + 1)?), 3),
+            0xf2 => (PackedEntry::Int(bytes::signed::<3>(blob, at + 1)?), 4),
+            0xf3 => (PackedEntry::Int(bytes::signed::<4>(blob, at + 1)?), 5),
+            0xf4 => (PackedEntry::Int(bytes::signed::<8>(blob, at + 1)?), 9),
             _ => return Err(Error::unexpected("a listpack encoding up to 0xf4", first.into())),
         };
         let (back, back_len) = back_length(len);
@@ -281,7 +281,7 @@ mod tests {
         let mut cursor = Cursor::new(&blob).unwrap();
         let mut n = 0;
         while let Some(entry) = cursor.next(&blob).unwrap() {
-            assert_eq!(entry, Entry::Int(n));
+            assert_eq!(entry, PackedEntry::Int(n));
             n += 1;
         }
         assert_eq!(n, 70_000);

@@ -18,27 +18,27 @@ use crate::{Result, Text};
 
 /// One entry of a blob.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Entry<'a> {
+pub enum PackedEntry<'a> {
     /// The entry is a byte string.
     Bytes(&'a [u8]),
     /// A string packed as the integer that it spells.
     Int(i64),
 }
 
-impl<'a> Entry<'a> {
+impl<'a> PackedEntry<'a> {
     /// The entry as a string.
     #[inline]
     pub fn text(self) -> Text<'a> {
         match self {
-            Entry::Bytes(bytes) => Text::Borrowed(bytes),
-            Entry::Int(n) => Text::Number(Digits::int(n)),
+            PackedEntry::Bytes(bytes) => Text::Borrowed(bytes),
+            PackedEntry::Int(n) => Text::Number(Digits::int(n)),
         }
     }
 }
 
 /// The formats of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PackedFormat {
     /// A ziplist, from Redis 2.4 to 6.2.
     Ziplist,
     /// A listpack, from Redis 5.0 (streams) and 7.0 (other types) on.
@@ -64,12 +64,12 @@ pub enum Cursor {
 
 impl Cursor {
     /// A position before the first entry of `blob`, whose header has been checked.
-    pub fn new(form: Form, blob: &[u8]) -> Result<Cursor> {
+    pub fn new(form: PackedFormat, blob: &[u8]) -> Result<Cursor> {
         Ok(match form {
-            Form::Ziplist => Cursor::Ziplist(ziplist::Cursor::new(blob)?),
-            Form::Listpack => Cursor::Listpack(listpack::Cursor::new(blob)?),
-            Form::Zipmap => Cursor::Zipmap(zipmap::Cursor::new(blob)?),
-            Form::Intset => Cursor::Intset(intset::Cursor::new(blob)?),
+            PackedFormat::Ziplist => Cursor::Ziplist(ziplist::Cursor::new(blob)?),
+            PackedFormat::Listpack => Cursor::Listpack(listpack::Cursor::new(blob)?),
+            PackedFormat::Zipmap => Cursor::Zipmap(zipmap::Cursor::new(blob)?),
+            PackedFormat::Intset => Cursor::Intset(intset::Cursor::new(blob)?),
         })
     }
 
@@ -87,7 +87,7 @@ impl Cursor {
     /// The next entry of `blob`, which must be the cursor's blob. `None` at the end; the number of entries is then
     /// compared with the header.
     #[inline]
-    pub fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
+    pub fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<PackedEntry<'a>>> {
         match self {
             Cursor::Ziplist(cursor) => cursor.next(blob),
             Cursor::Listpack(cursor) => cursor.next(blob),

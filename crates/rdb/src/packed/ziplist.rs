@@ -3,7 +3,7 @@
 //! Header: total bytes and offset of the last entry (32 bits each), count (16 bits; 65535: count by walking). End:
 //! 0xff.
 
-use super::{Entry, bytes};
+use super::{PackedEntry, bytes};
 use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 10;
@@ -43,7 +43,7 @@ impl Cursor {
     }
 
     #[inline]
-    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
+    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<PackedEntry<'a>>> {
         let start = self.at;
         let [first] = bytes::array(blob, start)?;
         if first == END {
@@ -73,7 +73,7 @@ impl Cursor {
             0xe0 => int::<8>(blob, &mut at)?,
             0xf0 => int::<3>(blob, &mut at)?,
             0xfe => int::<1>(blob, &mut at)?,
-            0xf1..=0xfd => Entry::Int(i64::from(encoding & 0x0f) - 1),
+            0xf1..=0xfd => PackedEntry::Int(i64::from(encoding & 0x0f) - 1),
             0x00..=0x3f => string(blob, &mut at, usize::from(encoding))?,
             0x40..=0x7f => {
                 let [low] = bytes::array(blob, at)?;
@@ -98,16 +98,16 @@ impl Cursor {
     }
 }
 
-fn int<'a, const N: usize>(blob: &[u8], at: &mut usize) -> Result<Entry<'a>> {
+fn int<'a, const N: usize>(blob: &[u8], at: &mut usize) -> Result<PackedEntry<'a>> {
     let n = bytes::signed::<N>(blob, *at)?;
     *at += N;
-    Ok(Entry::Int(n))
+    Ok(PackedEntry::Int(n))
 }
 
-fn string<'a>(blob: &'a [u8], at: &mut usize, n: usize) -> Result<Entry<'a>> {
+fn string<'a>(blob: &'a [u8], at: &mut usize, n: usize) -> Result<PackedEntry<'a>> {
     let text = bytes::slice(blob, *at, n)?;
     *at += n;
-    Ok(Entry::Bytes(text))
+    Ok(PackedEntry::Bytes(text))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Zipmap, the packed hash of Redis 2.4: fields and values alternate, each after its length. Unused bytes may
 //! follow a value. Header: count (254 and more: count by walking). End: 0xff.
 
-use super::{Entry, bytes};
+use super::{PackedEntry, bytes};
 use crate::{Error, Result};
 
 const END: u8 = 0xff;
@@ -31,7 +31,7 @@ impl Cursor {
         blob.get(self.at) == Some(&END)
     }
 
-    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
+    pub(super) fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<PackedEntry<'a>>> {
         let [first] = bytes::array(blob, self.at)?;
         if first == END {
             return if self.at + 1 == blob.len()
@@ -62,7 +62,7 @@ impl Cursor {
         // The unused bytes must also lie in the blob. Reading the byte after them checks this.
         self.at = at + n + unused;
         self.value_is_next = !self.value_is_next;
-        Ok(Some(Entry::Bytes(text)))
+        Ok(Some(PackedEntry::Bytes(text)))
     }
 }
 

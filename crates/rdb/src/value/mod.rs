@@ -1,7 +1,7 @@
 //! Reads a value piece by piece: one element, field or stream entry at a time.
 //!
 //! [`ValueReader::begin`] reads the data before the first piece and returns the kind of the value.
-//! [`ValueReader::next`] yields its [`Part`]s, then `None`. A value without parts is an empty collection. Redis
+//! [`ValueReader::next`] yields its [`ValuePart`]s, then `None`. A value without parts is an empty collection. Redis
 //! never writes one, except for streams; the loader decides whether to accept it.
 
 mod hash_ttl;
@@ -12,7 +12,7 @@ pub use module::ModuleId;
 pub(crate) use module::skip_aux as skip_module_aux;
 pub use stream::{StreamEntries, StreamId};
 
-use crate::packed::{Cursor, Entry, Form};
+use crate::packed::{Cursor, PackedEntry, PackedFormat};
 use crate::primitive::{self as p, take_text};
 use crate::source::Source;
 use crate::{Dialect, Error, Result, Text, value_type as t};
@@ -21,16 +21,16 @@ use stream::StreamReader;
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A string: one [`Part::String`].
+pub enum ValueKind {
+    /// A string: one [`ValuePart::String`].
     String,
-    /// A list: [`Part::Element`]s from head to tail.
+    /// A list: [`ValuePart::Element`]s from head to tail.
     List,
-    /// A set: [`Part::Member`]s in any order.
+    /// A set: [`ValuePart::Member`]s in any order.
     Set,
-    /// A sorted set: [`Part::Scored`] members. Their order depends on the format.
+    /// A sorted set: [`ValuePart::Scored`] members. Their order depends on the format.
     SortedSet,
-    /// A hash: [`Part::Field`]s in any order.
+    /// A hash: [`ValuePart::Field`]s in any order.
     Hash,
     /// A stream: entries by ID, each followed by its fields; then the stream's state, its groups and their consumers.
     Stream,
@@ -41,7 +41,7 @@ pub enum Kind {
 
 /// One piece of a value.
 #[derive(Debug)]
-pub enum Part<'a> {
+pub enum ValuePart<'a> {
     /// The whole string.
     String(Text<'a>),
     /// The next element of a list.
@@ -64,7 +64,7 @@ pub enum Part<'a> {
         /// Expiry time of the field, unix milliseconds.
         expires_at_ms: Option<i64>,
     },
-    /// An entry of a stream. [`Part::EntryField`] follows `fields` times. IDs ascend.
+    /// An entry of a stream. [`ValuePart::EntryField`] follows `fields` times. IDs ascend.
     Entry {
         /// The ID of the stream entry.
         id: StreamId,
@@ -207,49 +207,61 @@ impl ValueReader {
     }
 
     /// Starts a value of type `value_type`. Its bytes are next in `source`. Forgets the previous value.
-    pub fn begin(&mut self, value_type: u8, dialect: Dialect, source: &mut impl Source) -> Result<Kind> {
+    pub fn begin(&mut self, value_type: u8, dialect: Dialect, source: &mut impl Source) -> Result<ValueKind> {
         self.elements_hint = 0;
         self.state = State::Done;
         let (kind, state) = match (value_type, dialect) {
-            (t::STRING, _) => (Kind::String, State::String),
-            (t::LIST, _) => (Kind::List, self.plain(source, Plain::Element)?),
-            (t::SET, _) => (Kind::Set, self.plain(source, Plain::Member)?),
-            (t::ZSET, _) => (Kind::SortedSet, self.plain(source, Plain::ScoredText)?),
-            (t::ZSET_2, _) => (Kind::SortedSet, self.plain(source, Plain::ScoredBinary)?),
-            (t::HASH, _) => (Kind::Hash, self.plain(source, Plain::Field)?),
+            (t::STRING, _) => (ValueKind::String, State::String),
+            (t::LIST, _) => (ValueKind::List, self.plain(source, Plain::Element)?),
+            (t::SET, _) => (ValueKind::Set, self.plain(source, Plain::Member)?),
+            (t::ZSET, _) => (ValueKind::SortedSet, self.plain(source, Plain::ScoredText)?),
+            (t::ZSET_2, _) => (ValueKind::SortedSet, self.plain(source, Plain::ScoredBinary)?),
+            (t::HASH, _) => (ValueKind::Hash, self.plain(source, Plain::Field)?),
             (t::HASH_2, Dialect::Valkey) => {
-                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Valkey))?)
+                (ValueKind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Valkey))?)
             }
             (t::HASH_METADATA_PRE_GA, Dialect::Redis) => {
-                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Absolute))?)
+                (ValueKind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Absolute))?)
             }
             (t::HASH_METADATA, Dialect::Redis) => {
                 let ttl = Ttl::relative(p::i64_le(source)?)?;
-                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(ttl))?)
+                (ValueKind::Hash, self.plain(source, Plain::FieldWithTtl(ttl))?)
             }
             (t::MODULE_PRE_GA, _) => return Err(Error::PreReleaseModule),
-            (t::MODULE_2, _) => (Kind::Module(ModuleId(p::length(source)?)), State::Module),
-            (t::HASH_ZIPMAP, _) => (Kind::Hash, self.packed(source, Form::Zipmap, Role::Field)?),
-            (t::HASH_ZIPLIST, _) => (Kind::Hash, self.packed(source, Form::Ziplist, Role::Field)?),
-            (t::HASH_LISTPACK, _) => (Kind::Hash, self.packed(source, Form::Listpack, Role::Field)?),
+            (t::MODULE_2, _) => (ValueKind::Module(ModuleId(p::length(source)?)), State::Module),
+            (t::HASH_ZIPMAP, _) => (ValueKind::Hash, self.packed(source, PackedFormat::Zipmap, Role::Field)?),
+            (t::HASH_ZIPLIST, _) => {
+                (ValueKind::Hash, self.packed(source, PackedFormat::Ziplist, Role::Field)?)
+            }
+            (t::HASH_LISTPACK, _) => {
+                (ValueKind::Hash, self.packed(source, PackedFormat::Listpack, Role::Field)?)
+            }
             (t::HASH_LISTPACK_EX_PRE_GA, Dialect::Redis) => {
-                (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
+                (ValueKind::Hash, self.packed(source, PackedFormat::Listpack, Role::FieldWithTtl)?)
             }
             (t::HASH_LISTPACK_EX, Dialect::Redis) => {
                 // Skip the smallest expiry, which can also be computed from the fields.
                 p::i64_le(source)?;
-                (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
+                (ValueKind::Hash, self.packed(source, PackedFormat::Listpack, Role::FieldWithTtl)?)
             }
-            (t::LIST_ZIPLIST, _) => (Kind::List, self.packed(source, Form::Ziplist, Role::Element)?),
-            (t::LIST_QUICKLIST, _) => (Kind::List, State::Nodes(nodes(source, false)?)),
-            (t::LIST_QUICKLIST_2, _) => (Kind::List, State::Nodes(nodes(source, true)?)),
-            (t::SET_INTSET, _) => (Kind::Set, self.packed(source, Form::Intset, Role::Member)?),
-            (t::SET_LISTPACK, _) => (Kind::Set, self.packed(source, Form::Listpack, Role::Member)?),
-            (t::ZSET_ZIPLIST, _) => (Kind::SortedSet, self.packed(source, Form::Ziplist, Role::Scored)?),
-            (t::ZSET_LISTPACK, _) => (Kind::SortedSet, self.packed(source, Form::Listpack, Role::Scored)?),
+            (t::LIST_ZIPLIST, _) => {
+                (ValueKind::List, self.packed(source, PackedFormat::Ziplist, Role::Element)?)
+            }
+            (t::LIST_QUICKLIST, _) => (ValueKind::List, State::Nodes(nodes(source, false)?)),
+            (t::LIST_QUICKLIST_2, _) => (ValueKind::List, State::Nodes(nodes(source, true)?)),
+            (t::SET_INTSET, _) => (ValueKind::Set, self.packed(source, PackedFormat::Intset, Role::Member)?),
+            (t::SET_LISTPACK, _) => {
+                (ValueKind::Set, self.packed(source, PackedFormat::Listpack, Role::Member)?)
+            }
+            (t::ZSET_ZIPLIST, _) => {
+                (ValueKind::SortedSet, self.packed(source, PackedFormat::Ziplist, Role::Scored)?)
+            }
+            (t::ZSET_LISTPACK, _) => {
+                (ValueKind::SortedSet, self.packed(source, PackedFormat::Listpack, Role::Scored)?)
+            }
             (t::STREAM | t::STREAM_2 | t::STREAM_3, _) => {
                 self.stream.begin(value_type, source)?;
-                (Kind::Stream, State::Stream)
+                (ValueKind::Stream, State::Stream)
             }
             _ => return Err(Error::UnknownType(value_type)),
         };
@@ -264,13 +276,13 @@ impl ValueReader {
     }
 
     /// The next part; `None` at the end of the value and after it.
-    pub fn next(&mut self, source: &mut impl Source) -> Result<Option<Part<'_>>> {
+    pub fn next(&mut self, source: &mut impl Source) -> Result<Option<ValuePart<'_>>> {
         loop {
             match &mut self.state {
                 State::Done => return Ok(None),
                 State::String => {
                     self.state = State::Done;
-                    return Ok(Some(Part::String(p::string(source, &mut self.first_buffer)?)));
+                    return Ok(Some(ValuePart::String(p::string(source, &mut self.first_buffer)?)));
                 }
                 State::Plain { left: 0, .. } => self.state = State::Done,
                 State::Plain { left, plain } => {
@@ -291,10 +303,11 @@ impl ValueReader {
                     let more = Nodes { left: nodes.left - 1, ..*nodes };
                     if more.with_container && plain_container(source)? {
                         self.state = State::Nodes(more);
-                        return Ok(Some(Part::Element(p::string(source, &mut self.first_buffer)?)));
+                        return Ok(Some(ValuePart::Element(p::string(source, &mut self.first_buffer)?)));
                     }
                     p::string_into(source, &mut self.blob)?;
-                    let form = if more.with_container { Form::Listpack } else { Form::Ziplist };
+                    let form =
+                        if more.with_container { PackedFormat::Listpack } else { PackedFormat::Ziplist };
                     let cursor = Cursor::new(form, &self.blob)?;
                     self.state = State::Packed { cursor, role: Role::Element, more };
                 }
@@ -319,31 +332,31 @@ impl ValueReader {
         Ok(State::Plain { left, plain })
     }
 
-    fn packed(&mut self, source: &mut impl Source, form: Form, role: Role) -> Result<State> {
+    fn packed(&mut self, source: &mut impl Source, form: PackedFormat, role: Role) -> Result<State> {
         p::string_into(source, &mut self.blob)?;
         let cursor = Cursor::new(form, &self.blob)?;
         Ok(State::Packed { cursor, role, more: NO_NODES })
     }
 
-    fn plain_part(&mut self, plain: Plain, source: &mut impl Source) -> Result<Part<'_>> {
+    fn plain_part(&mut self, plain: Plain, source: &mut impl Source) -> Result<ValuePart<'_>> {
         let ttl = match plain {
             Plain::FieldWithTtl(ttl) => ttl.before(source)?,
             _ => None,
         };
         p::string_into(source, &mut self.first_buffer)?;
         Ok(match plain {
-            Plain::Element => Part::Element(take_text(&mut self.first_buffer)),
-            Plain::Member => Part::Member(take_text(&mut self.first_buffer)),
+            Plain::Element => ValuePart::Element(take_text(&mut self.first_buffer)),
+            Plain::Member => ValuePart::Member(take_text(&mut self.first_buffer)),
             Plain::ScoredText => scored(take_text(&mut self.first_buffer), p::text_double(source)?)?,
             Plain::ScoredBinary => scored(take_text(&mut self.first_buffer), p::binary_double(source)?)?,
             Plain::Field => {
                 let value = p::string(source, &mut self.second_buffer)?;
-                Part::Field { field: take_text(&mut self.first_buffer), value, expires_at_ms: None }
+                ValuePart::Field { field: take_text(&mut self.first_buffer), value, expires_at_ms: None }
             }
             Plain::FieldWithTtl(form) => {
                 p::string_into(source, &mut self.second_buffer)?;
                 let expires_at_ms = form.after(source)?.or(ttl);
-                Part::Field {
+                ValuePart::Field {
                     field: take_text(&mut self.first_buffer),
                     value: take_text(&mut self.second_buffer),
                     expires_at_ms,
@@ -366,36 +379,36 @@ fn plain_container(source: &mut impl Source) -> Result<bool> {
     }
 }
 
-fn packed_part<'a>(cursor: &mut Cursor, role: Role, blob: &'a [u8]) -> Result<Part<'a>> {
+fn packed_part<'a>(cursor: &mut Cursor, role: Role, blob: &'a [u8]) -> Result<ValuePart<'a>> {
     const ODD: Error = Error::Corrupt("a packed collection that ends inside a pair");
     let mut take = || cursor.next(blob)?.ok_or(ODD);
     let first = take()?;
     Ok(match role {
-        Role::Element => Part::Element(first.text()),
-        Role::Member => Part::Member(first.text()),
+        Role::Element => ValuePart::Element(first.text()),
+        Role::Member => ValuePart::Member(first.text()),
         Role::Scored => {
             let score = match take()? {
-                Entry::Int(n) => n as f64,
-                Entry::Bytes(text) => p::parse_double(text)?,
+                PackedEntry::Int(n) => n as f64,
+                PackedEntry::Bytes(text) => p::parse_double(text)?,
             };
             scored(first.text(), score)?
         }
-        Role::Field => Part::Field { field: first.text(), value: take()?.text(), expires_at_ms: None },
+        Role::Field => ValuePart::Field { field: first.text(), value: take()?.text(), expires_at_ms: None },
         Role::FieldWithTtl => {
             let value = take()?.text();
             let expires_at_ms = match take()? {
-                Entry::Int(0) => None,
-                Entry::Int(at) if at > 0 => Some(at),
+                PackedEntry::Int(0) => None,
+                PackedEntry::Int(at) if at > 0 => Some(at),
                 _ => return Err(hash_ttl::INVALID_EXPIRY),
             };
-            Part::Field { field: first.text(), value, expires_at_ms }
+            ValuePart::Field { field: first.text(), value, expires_at_ms }
         }
     })
 }
 
-fn scored(member: Text<'_>, score: f64) -> Result<Part<'_>> {
+fn scored(member: Text<'_>, score: f64) -> Result<ValuePart<'_>> {
     if score.is_nan() {
         return Err(Error::Corrupt("a sorted set with the score NaN"));
     }
-    Ok(Part::Scored { member, score })
+    Ok(ValuePart::Scored { member, score })
 }

@@ -4,8 +4,8 @@
 //! deleted entries, and the first entry's field names. The entries follow. Their IDs are relative to the node's ID,
 //! and field names equal to the master's are left out.
 
-use super::{Part, StreamState};
-use crate::packed::{Entry, listpack};
+use super::{StreamState, ValuePart};
+use crate::packed::{PackedEntry, listpack};
 use crate::primitive as p;
 use crate::source::Source;
 use crate::{Error, Result, Text, value_type as t};
@@ -16,10 +16,10 @@ const BAD_ORDER: Error = Error::Corrupt("stream IDs that do not ascend");
 /// The form in which the entries of streams are yielded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamEntries {
-    /// One by one and checked, as [`Part::Entry`] and [`Part::EntryField`].
+    /// One by one and checked, as [`ValuePart::Entry`] and [`ValuePart::EntryField`].
     #[default]
     Single,
-    /// Many entries together, as [`Part::StreamNode`]. A loader that keeps Redis's form must check them.
+    /// Many entries together, as [`ValuePart::StreamNode`]. A loader that keeps Redis's form must check them.
     Nodes,
 }
 
@@ -124,25 +124,25 @@ impl StreamReader {
         Ok(())
     }
 
-    pub(super) fn next(&mut self, source: &mut impl Source) -> Result<Option<Part<'_>>> {
+    pub(super) fn next(&mut self, source: &mut impl Source) -> Result<Option<ValuePart<'_>>> {
         loop {
             match self.step {
                 Step::Node if self.nodes_left == 0 => {
                     self.step = Step::Group;
-                    return self.read_state(source).map(|state| Some(Part::Stream(state)));
+                    return self.read_state(source).map(|state| Some(ValuePart::Stream(state)));
                 }
                 Step::Node => {
                     self.nodes_left -= 1;
                     self.read_node(source)?;
                     if self.entries == StreamEntries::Nodes {
                         let listpack = p::take_text(&mut self.blob);
-                        return Ok(Some(Part::StreamNode { id: self.node, listpack }));
+                        return Ok(Some(ValuePart::StreamNode { id: self.node, listpack }));
                     }
                     self.read_master()?;
                     self.step = Step::Entry;
                 }
                 Step::Entry => match self.read_entry()? {
-                    Some((id, fields)) => return Ok(Some(Part::Entry { id, fields })),
+                    Some((id, fields)) => return Ok(Some(ValuePart::Entry { id, fields })),
                     None => self.step = Step::Node,
                 },
                 Step::Field { left: 0, items, .. } => {
@@ -166,7 +166,7 @@ impl StreamReader {
                     self.step = Step::Pending { left: left - 1 };
                     let id = self.read_pending_id(source)?;
                     let (delivered_at_ms, deliveries) = (p::i64_le(source)?, p::length(source)?);
-                    return Ok(Some(Part::Pending { id, delivered_at_ms, deliveries }));
+                    return Ok(Some(ValuePart::Pending { id, delivered_at_ms, deliveries }));
                 }
                 Step::Consumer if self.consumers_left == 0 => self.step = Step::Group,
                 Step::Consumer => {
@@ -177,7 +177,7 @@ impl StreamReader {
                 Step::ConsumerPending { left } => {
                     self.step = Step::ConsumerPending { left: left - 1 };
                     let id = self.read_pending_id(source)?;
-                    return Ok(Some(Part::ConsumerPending { id }));
+                    return Ok(Some(ValuePart::ConsumerPending { id }));
                 }
                 Step::Done => return Ok(None),
             }
@@ -224,7 +224,7 @@ impl StreamReader {
                 }
                 return Ok(None);
             };
-            let Entry::Int(flags) = first else { return Err(BAD_ENTRY) };
+            let PackedEntry::Int(flags) = first else { return Err(BAD_ENTRY) };
             let (ms, seq) = (self.int()?, self.int()?);
             // A difference is stored as the bits of an unsigned number, and so may wrap around.
             let id = StreamId {
@@ -267,12 +267,12 @@ impl StreamReader {
         if self.int()? == items { Ok(()) } else { Err(BAD_ENTRY) }
     }
 
-    fn read_field(&mut self, same_fields: bool) -> Result<Part<'_>> {
+    fn read_field(&mut self, same_fields: bool) -> Result<ValuePart<'_>> {
         let (cursor, names) = (self.cursor.as_mut().ok_or(BAD_ENTRY)?, self.names.as_mut().ok_or(BAD_ENTRY)?);
         let from = if same_fields { names } else { &mut *cursor };
         let field = from.next(&self.blob)?.ok_or(BAD_ENTRY)?;
         let value = cursor.next(&self.blob)?.ok_or(BAD_ENTRY)?;
-        Ok(Part::EntryField { field: field.text(), value: value.text() })
+        Ok(ValuePart::EntryField { field: field.text(), value: value.text() })
     }
 
     fn read_state(&mut self, source: &mut impl Source) -> Result<StreamState> {
@@ -302,7 +302,7 @@ impl StreamReader {
         Ok(state)
     }
 
-    fn read_group(&mut self, source: &mut impl Source) -> Result<Part<'_>> {
+    fn read_group(&mut self, source: &mut impl Source) -> Result<ValuePart<'_>> {
         /// The stored number for "unknown": all bits are set.
         const UNKNOWN: u64 = u64::MAX;
         p::string_into(source, &mut self.memory)?;
@@ -315,10 +315,10 @@ impl StreamReader {
         };
         self.previous_pending = None;
         self.step = Step::Pending { left: p::length(source)? };
-        Ok(Part::Group { name: Text::Borrowed(&self.memory), last_id, entries_read })
+        Ok(ValuePart::Group { name: Text::Borrowed(&self.memory), last_id, entries_read })
     }
 
-    fn read_consumer(&mut self, source: &mut impl Source) -> Result<Part<'_>> {
+    fn read_consumer(&mut self, source: &mut impl Source) -> Result<ValuePart<'_>> {
         p::string_into(source, &mut self.memory)?;
         let seen_at_ms = p::i64_le(source)?;
         let active_at_ms = match self.value_type {
@@ -327,7 +327,7 @@ impl StreamReader {
         };
         self.previous_pending = None;
         self.step = Step::ConsumerPending { left: p::length(source)? };
-        Ok(Part::Consumer { name: Text::Borrowed(&self.memory), seen_at_ms, active_at_ms })
+        Ok(ValuePart::Consumer { name: Text::Borrowed(&self.memory), seen_at_ms, active_at_ms })
     }
 
     fn read_pending_id(&mut self, source: &mut impl Source) -> Result<StreamId> {
@@ -339,16 +339,16 @@ impl StreamReader {
         Ok(id)
     }
 
-    fn entry_of_node(&mut self) -> Result<Option<Entry<'_>>> {
+    fn entry_of_node(&mut self) -> Result<Option<PackedEntry<'_>>> {
         self.cursor.as_mut().ok_or(BAD_ENTRY)?.next(&self.blob)
     }
-    fn item(&mut self) -> Result<Entry<'_>> {
+    fn item(&mut self) -> Result<PackedEntry<'_>> {
         self.entry_of_node()?.ok_or(BAD_ENTRY)
     }
     fn int(&mut self) -> Result<i64> {
         match self.item()? {
-            Entry::Int(n) => Ok(n),
-            Entry::Bytes(_) => Err(BAD_ENTRY),
+            PackedEntry::Int(n) => Ok(n),
+            PackedEntry::Bytes(_) => Err(BAD_ENTRY),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strand_rdb::digest::{Digest, Type, ValueDigest};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::packed::{Listpack, intset};
-use strand_rdb::value::{Kind, Part, StreamEntries, StreamId, StreamState};
+use strand_rdb::value::{StreamEntries, StreamId, StreamState, ValueKind, ValuePart};
 use strand_rdb::write::{KeyHead, Splitter, StreamNode, Writer};
 use strand_rdb::{Error, VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump, value_type as t};
 
@@ -56,28 +56,28 @@ pub struct Consumer {
 }
 
 impl Value {
-    pub fn empty(kind: Kind) -> Value {
+    pub fn empty(kind: ValueKind) -> Value {
         match kind {
-            Kind::String => Value::String(Vec::new()),
-            Kind::List => Value::List(Vec::new()),
-            Kind::Set => Value::Set(BTreeSet::new()),
-            Kind::SortedSet => Value::SortedSet(BTreeMap::new()),
-            Kind::Hash => Value::Hash(BTreeMap::new()),
-            Kind::Stream => Value::Stream(Stream::default()),
-            Kind::Module(_) => Value::Module,
+            ValueKind::String => Value::String(Vec::new()),
+            ValueKind::List => Value::List(Vec::new()),
+            ValueKind::Set => Value::Set(BTreeSet::new()),
+            ValueKind::SortedSet => Value::SortedSet(BTreeMap::new()),
+            ValueKind::Hash => Value::Hash(BTreeMap::new()),
+            ValueKind::Stream => Value::Stream(Stream::default()),
+            ValueKind::Module(_) => Value::Module,
         }
     }
 
     /// Adds a part. For any input, the parts must fit the kind of the value.
-    pub fn add(&mut self, part: Part<'_>) {
+    pub fn add(&mut self, part: ValuePart<'_>) {
         match (self, part) {
-            (Value::String(value), Part::String(text)) => *value = text.into_vec(),
-            (Value::List(list), Part::Element(text)) => list.push(text.into_vec()),
-            (Value::Set(set), Part::Member(text)) => drop(set.insert(text.into_vec())),
-            (Value::SortedSet(set), Part::Scored { member, score }) => {
+            (Value::String(value), ValuePart::String(text)) => *value = text.into_vec(),
+            (Value::List(list), ValuePart::Element(text)) => list.push(text.into_vec()),
+            (Value::Set(set), ValuePart::Member(text)) => drop(set.insert(text.into_vec())),
+            (Value::SortedSet(set), ValuePart::Scored { member, score }) => {
                 set.insert(member.into_vec(), score.to_bits());
             }
-            (Value::Hash(hash), Part::Field { field, value, expires_at_ms }) => {
+            (Value::Hash(hash), ValuePart::Field { field, value, expires_at_ms }) => {
                 hash.insert(field.into_vec(), (value.into_vec(), expires_at_ms));
             }
             (Value::Stream(stream), part) => stream.add(part),
@@ -140,33 +140,33 @@ impl Value {
 }
 
 impl Stream {
-    fn add(&mut self, part: Part<'_>) {
+    fn add(&mut self, part: ValuePart<'_>) {
         match part {
-            Part::Entry { id, .. } => {
+            ValuePart::Entry { id, .. } => {
                 assert!(self.state.is_none() && self.entries.last().is_none_or(|(last, _)| *last < id));
                 self.entries.push((id, Vec::new()));
             }
-            Part::EntryField { field, value } => {
+            ValuePart::EntryField { field, value } => {
                 let entry = self.entries.last_mut().expect("a field follows an entry");
                 entry.1.push((field.into_vec(), value.into_vec()));
             }
-            Part::Stream(state) => {
+            ValuePart::Stream(state) => {
                 assert_eq!(state.length as usize, self.entries.len());
                 assert!(self.state.replace(state).is_none());
             }
-            Part::Group { name, last_id, entries_read } => {
+            ValuePart::Group { name, last_id, entries_read } => {
                 let (pending, consumers) = (Vec::new(), Vec::new());
                 self.groups.push(Group { name: name.into_vec(), last_id, entries_read, pending, consumers });
             }
-            Part::Pending { id, delivered_at_ms, deliveries } => {
+            ValuePart::Pending { id, delivered_at_ms, deliveries } => {
                 self.group().pending.push((id, delivered_at_ms, deliveries));
             }
-            Part::Consumer { name, seen_at_ms, active_at_ms } => {
+            ValuePart::Consumer { name, seen_at_ms, active_at_ms } => {
                 let consumer =
                     Consumer { name: name.into_vec(), seen_at_ms, active_at_ms, pending: Vec::new() };
                 self.group().consumers.push(consumer);
             }
-            Part::ConsumerPending { id } => {
+            ValuePart::ConsumerPending { id } => {
                 self.group().consumers.last_mut().expect("a consumer comes first").pending.push(id);
             }
             part => panic!("{part:?} in a stream"),

@@ -37,7 +37,7 @@ const POLL_IN: u32 = 1;
 /// The kind of a request. Its user data is the kind and the slot's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// Receives bytes into shared buffers, again and again (the standing receive).
     Receive,
     /// Sends bytes.
@@ -49,9 +49,10 @@ pub(crate) enum Kind {
     /// Reports once when bytes arrive in the socket.
     Await,
 }
-const KINDS: [Kind; 5] = [Kind::Receive, Kind::Send, Kind::Cancel, Kind::Watch, Kind::Await];
+const KINDS: [RequestKind; 5] =
+    [RequestKind::Receive, RequestKind::Send, RequestKind::Cancel, RequestKind::Watch, RequestKind::Await];
 
-fn user_data(index: usize, kind: Kind) -> u64 {
+fn user_data(index: usize, kind: RequestKind) -> u64 {
     (index * KINDS.len()) as u64 + kind as u64
 }
 
@@ -271,12 +272,12 @@ impl Inner {
             }
         }
     }
-    fn complete(&mut self, index: usize, kind: Kind, result: i32, flags: u32) {
+    fn complete(&mut self, index: usize, kind: RequestKind, result: i32, flags: u32) {
         let Inner { slots, buffers, starved, limits, .. } = self;
         let slot = slots[index].as_mut().expect("a slot with requests exists");
         let more = cqueue::more(flags);
         match kind {
-            Kind::Receive => {
+            RequestKind::Receive => {
                 *limits &= !slot.is_limit_refused(result);
                 let buffer =
                     cqueue::buffer_select(flags).map(|id| buffers.filled(id, result.max(0) as usize));
@@ -285,22 +286,22 @@ impl Inner {
                 }
                 self.stop_if_overfull(index);
             }
-            Kind::Send => slot.sent(result),
-            Kind::Watch => {
+            RequestKind::Send => slot.sent(result),
+            RequestKind::Watch => {
                 slot.watched(result, more);
                 if slot.closed && more {
                     // The watch reported something just before it was cancelled.
-                    self.cancel(index, Kind::Watch);
+                    self.cancel(index, RequestKind::Watch);
                 }
             }
-            Kind::Await => slot.awaited(result),
+            RequestKind::Await => slot.awaited(result),
             // The request that was to be cancelled ended first, or it cannot be cancelled now. An open port tries
             // again if needed. The connection of a closed port is shut down, because its requests did not end.
-            Kind::Cancel if result < 0 && slot.requests > 1 => match &slot.socket {
+            RequestKind::Cancel if result < 0 && slot.requests > 1 => match &slot.socket {
                 Some(socket) if slot.closed => drop(socket.shutdown(Shutdown::Both)),
                 _ => slot.stopping = false,
             },
-            Kind::Cancel => {}
+            RequestKind::Cancel => {}
         }
         if !more {
             self.slots[index].as_mut().expect("a slot exists until it is freed").requests -= 1;
@@ -325,7 +326,7 @@ impl Inner {
         if limits {
             limit(&mut entry, bytes_max);
         }
-        self.push(index, Kind::Receive, entry);
+        self.push(index, RequestKind::Receive, entry);
     }
     /// Queues a send of the first slice of `sending`. The slot keeps the bytes until the completion.
     pub(crate) fn send(&mut self, index: usize, more: bool) {
@@ -334,31 +335,31 @@ impl Inner {
         let front = self.slot(index).sending.front();
         let flags = NO_SIGNAL | ALL | if more { MORE } else { 0 };
         let entry = opcode::Send::new(fd, front.as_ptr(), front.len() as u32).flags(flags).build();
-        self.push(index, Kind::Send, entry);
+        self.push(index, RequestKind::Send, entry);
     }
     /// Queues the watch, which reports when the connection breaks. (A receive in progress reports it too.)
     pub(crate) fn watch(&mut self, index: usize) {
         let fd = self.fd(index);
         self.slot(index).watching = true;
         // The kernel always reports errors, hang-ups and the end of the peer's side, so no event is named.
-        self.push(index, Kind::Watch, opcode::PollAdd::new(fd, 0).multi(true).build());
+        self.push(index, RequestKind::Watch, opcode::PollAdd::new(fd, 0).multi(true).build());
     }
     /// Queues one report when bytes are in the socket.
     pub(crate) fn wait_for_bytes(&mut self, index: usize) {
         let fd = self.fd(index);
         self.slot(index).awaiting = true;
-        self.push(index, Kind::Await, opcode::PollAdd::new(fd, POLL_IN).build());
+        self.push(index, RequestKind::Await, opcode::PollAdd::new(fd, POLL_IN).build());
     }
     /// Cancels the standing receive when the port has too many unread bytes.
     pub(crate) fn stop_if_overfull(&mut self, index: usize) {
         if self.slot(index).is_overfull() {
-            self.cancel(index, Kind::Receive);
+            self.cancel(index, RequestKind::Receive);
         }
     }
     /// Cancels the port's request of this kind, if there is one.
-    pub(crate) fn cancel(&mut self, index: usize, kind: Kind) {
+    pub(crate) fn cancel(&mut self, index: usize, kind: RequestKind) {
         let of = CancelBuilder::user_data(user_data(index, kind));
-        self.push(index, Kind::Cancel, opcode::AsyncCancel2::new(of).build());
+        self.push(index, RequestKind::Cancel, opcode::AsyncCancel2::new(of).build());
     }
     pub(crate) fn slot(&mut self, index: usize) -> &mut SocketState {
         self.slots[index].as_mut().expect("the slot of an open port exists")
@@ -368,7 +369,7 @@ impl Inner {
     fn fd(&mut self, index: usize) -> Fd {
         Fd(self.slot(index).socket.as_ref().map_or(-1, |socket| socket.as_raw_fd()))
     }
-    fn push(&mut self, index: usize, kind: Kind, entry: squeue::Entry) {
+    fn push(&mut self, index: usize, kind: RequestKind, entry: squeue::Entry) {
         if self.failed.is_some() {
             return;
         }

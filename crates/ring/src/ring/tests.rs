@@ -61,7 +61,7 @@ fn a_kernel_without_limits_gets_receives_without_limits() {
     assert!(!poll(&mut port, true, false).read);
     let mut inner = ring.inner.borrow_mut();
     inner.queue.clear();
-    inner.complete(0, Kind::Receive, -Errno::INVAL.raw_os_error(), 0);
+    inner.complete(0, RequestKind::Receive, -Errno::INVAL.raw_os_error(), 0);
     assert!(!inner.limits);
     drop(inner);
     io::Write::write_all(&mut peer, &[7; 200_000]).expect("taken");
@@ -99,7 +99,7 @@ fn a_cancel_that_fails_is_tried_again_or_ends_the_connection() {
         let slot = inner.slot(0);
         slot.requests += 1;
         (slot.stopping, slot.closed) = (stopping, closed);
-        inner.complete(0, Kind::Cancel, -Errno::ALREADY.raw_os_error(), 0);
+        inner.complete(0, RequestKind::Cancel, -Errno::ALREADY.raw_os_error(), 0);
         inner.slot(0).stopping
     };
     assert!(!failed(true, false), "it is not being cancelled");

@@ -2,7 +2,7 @@
 //! redis-server.
 
 use crate::state::{CallOutcome, Host};
-use crate::vm::{Input, Limits, RunEnd, Script, VM_BYTES_MAX, Vm};
+use crate::vm::{Input, RunEnd, Script, VM_BYTES_MAX, Vm, VmLimits};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
@@ -61,7 +61,7 @@ impl Host for Replies {
 fn run_in(vm: &mut Vm, body: &[u8], args: &[&[u8]]) -> (RunEnd, String) {
     let script = Script::new(body).expect("a script");
     let mut out = Chain::new();
-    let limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+    let limits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
     let keys: [&[u8]; 1] = [b"k1"];
     let input = Input { keys: keys.into_iter(), args: args.iter().copied(), limits };
     let ended = vm.run(&script, input, &mut Replies, &mut Reply::new(&mut out, Protocol::Resp2));

@@ -3,7 +3,7 @@
 use crate::load::{self, RegisteredFunction};
 use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
-use crate::state::{self, Host, Kind};
+use crate::state::{self, CodeKind, Host};
 use crate::{convert, redis};
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, Result, Value, VmState};
@@ -105,7 +105,7 @@ pub enum RunEnd {
 
 /// Limits of a run, besides those that the host sets.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct VmLimits {
     /// When the interpreter uses more memory than this, the run is stopped at the next check. At [`VM_BYTES_MAX`] the
     /// script gets an error.
     pub soft_bytes: usize,
@@ -122,7 +122,7 @@ pub struct Input<K, A> {
     /// The other arguments, which the script finds in `ARGV`.
     pub args: A,
     /// Limits of the run.
-    pub limits: Limits,
+    pub limits: VmLimits,
 }
 
 /// A Lua interpreter with its sandbox.
@@ -220,7 +220,7 @@ impl Vm {
                 &self.scripts[&script.sha]
             }
         };
-        let run = Run { kind: Kind::Script, limits, needs_sweep: script.reaches_tables };
+        let run = Run { kind: CodeKind::Script, limits, needs_sweep: script.reaches_tables };
         self.run_and_reply(run, function, &script.sha, [keys.collect(), args.collect()], host, reply)
     }
     /// Calls a function of a library.
@@ -256,7 +256,7 @@ impl Vm {
             reply.error("ERR Function not found");
             return RunEnd::Done;
         };
-        let run = Run { kind: Kind::Function, limits, needs_sweep };
+        let run = Run { kind: CodeKind::Function, limits, needs_sweep };
         let shown = String::from_utf8_lossy(name);
         self.run_and_reply(run, function, &shown, [keys.collect(), args.collect()], host, reply)
     }
@@ -267,7 +267,7 @@ impl Vm {
     pub fn load_library(
         &mut self,
         code: &[u8],
-        limits: Limits,
+        limits: VmLimits,
         host: &mut dyn Host,
     ) -> std::result::Result<Library, ErrorText> {
         let (name, registered) = self.run_library(code, limits, host).map_err(|error| match error {
@@ -285,7 +285,7 @@ impl Vm {
     fn run_library(
         &mut self,
         code: &[u8],
-        limits: Limits,
+        limits: VmLimits,
         host: &mut dyn Host,
     ) -> std::result::Result<(Vec<u8>, Vec<RegisteredFunction>), LoadError> {
         let (name, text) = shebang::library(code).map_err(LoadError::Text)?;
@@ -296,7 +296,7 @@ impl Vm {
             compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
         self.sandbox.set_loading(true).map_err(failed)?;
         let run = || self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
-        let as_function = Run { kind: Kind::Function, limits, needs_sweep: true };
+        let as_function = Run { kind: CodeKind::Function, limits, needs_sweep: true };
         let (registered, (done, stopped)) = load::collect(|| self.with_run_state(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
         if stopped {
@@ -320,7 +320,7 @@ impl Vm {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> RunEnd {
-        let passed = if run.kind == Kind::Script { Passed::Globals } else { Passed::Arguments };
+        let passed = if run.kind == CodeKind::Script { Passed::Globals } else { Passed::Arguments };
         let (written, stopped) = self.with_run_state(host, run, || {
             self.sandbox.runner.run(function, passed, &keys, &args, |result| match result {
                 _ if state::is_stopped() => Ok(()),
@@ -375,8 +375,8 @@ type Texts<'t> = SmallVec<[&'t [u8]; 8]>;
 
 /// What [`Vm::with_run_state`] needs to know of a run.
 struct Run {
-    kind: Kind,
-    limits: Limits,
+    kind: CodeKind,
+    limits: VmLimits,
     /// True when the run may have left something in a proxy.
     needs_sweep: bool,
 }

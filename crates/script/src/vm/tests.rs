@@ -27,7 +27,7 @@ impl Host for Echo {
     }
 }
 
-const NO_LIMIT: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+const NO_LIMIT: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
 /// The size of a lane thread's stack, because nesting takes memory of the stack.
 const STACK_BYTES: usize = 16 << 20;
 

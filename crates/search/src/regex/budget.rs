@@ -1,4 +1,4 @@
-//! [`Budget`]: the place where a command runs and the total work that its searches may do there. [`Halt`]: the
+//! [`SearchBudget`]: the place where a command runs and the total work that its searches may do there. [`Halt`]: the
 //! reason why a search stopped.
 //!
 //! The cost of a text is not known beforehand. A lazy DFA passes most texts at a nanosecond per byte, but needs
@@ -48,7 +48,7 @@ pub(crate) enum Halt {
 }
 
 /// What the searches of a command may do on the current thread.
-pub(crate) struct Budget<'a> {
+pub(crate) struct SearchBudget<'a> {
     runs_on: RunsOn,
     /// Yields the processor. Returns true when the client no longer waits.
     cancelled: &'a dyn Fn() -> bool,
@@ -61,13 +61,13 @@ pub(crate) struct Budget<'a> {
     answer_left: Cell<usize>,
 }
 
-impl<'a> Budget<'a> {
+impl<'a> SearchBudget<'a> {
     /// The budget of a command on `runs_on`. `cancelled` is called between pieces of work, but not on a worker.
     pub(crate) fn new(
         runs_on: RunsOn,
         cancelled: &'a dyn Fn() -> bool,
         deadline: Option<Instant>,
-    ) -> Budget<'a> {
+    ) -> SearchBudget<'a> {
         let ns_left = Cell::new(match runs_on {
             RunsOn::Worker => WORKER_NS_MAX,
             RunsOn::Lane => LANE_NS_MAX,
@@ -75,11 +75,11 @@ impl<'a> Budget<'a> {
         });
         let (bytes_left, output_left) = (Cell::new(WORKER_BYTES_MAX), Cell::new(WORKER_OUTPUT_BYTES_MAX));
         let answer_left = Cell::new(ANSWER_BYTES_MAX);
-        Budget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
+        SearchBudget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
     /// The budget of a search that stays on the current thread until its end.
-    pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> Budget<'a> {
-        Budget::new(RunsOn::Hard, cancelled, None)
+    pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> SearchBudget<'a> {
+        SearchBudget::new(RunsOn::Hard, cancelled, None)
     }
     /// The place at which the command runs.
     pub(crate) fn runs_on(&self) -> RunsOn {
@@ -148,7 +148,7 @@ impl<'a> Budget<'a> {
             _ => self.check(),
         }
     }
-    /// Like [`Budget::afford`], for a simulation that almost never reaches its worst case, because its result is
+    /// Like [`SearchBudget::afford`], for a simulation that almost never reaches its worst case, because its result is
     /// already known.
     pub(crate) fn try_afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         match self.runs_on {

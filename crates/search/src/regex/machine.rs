@@ -5,7 +5,7 @@
 //! even the largest size does not help, the pattern is *hopeless*: it returns to the smallest size, and texts that
 //! are hard for it go to the simulation without further attempts.
 
-use super::budget::{Budget, Halt, build_ns};
+use super::budget::{Halt, SearchBudget, build_ns};
 use super::cache::{LazyCache, MachineCache};
 use super::matcher::Counts;
 use super::simulate::NONE;
@@ -154,7 +154,7 @@ impl Machine {
         (haystack, span): (&[u8], Range<usize>),
         earliest: bool,
         counts: &mut Counts,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<usize>, Halt> {
         let input = Input::new(haystack).span(span.clone()).earliest(earliest);
         let found = match &self.engine {
@@ -189,7 +189,7 @@ impl Machine {
         cache: &mut MachineCache,
         (haystack, span): (&[u8], Range<usize>),
         counts: &mut Counts,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<usize>, Halt> {
         let input = Input::new(haystack).span(span).anchored(self.anchored);
         let found = match &self.engine {
@@ -214,7 +214,7 @@ impl Machine {
         haystack: &[u8],
         found: &mut PatternSet,
         counts: &mut Counts,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         let (input, prefilter) = (Input::new(haystack), self.prefilter.as_ref());
         let add = |pattern: PatternID, found: &mut PatternSet| {
@@ -245,7 +245,7 @@ impl Machine {
         failed: Failed,
         bytes: usize,
         counts: &mut Counts,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         match failed {
             Failed::Halt(halt) => return Err(halt),
@@ -281,7 +281,7 @@ impl Machine {
         input: &Input<'_>,
         patience: Patience,
         first: bool,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<usize>, Failed> {
         let mut last = None;
         walk::<S, REV>(dfa, input, self.prefilter.as_ref(), patience, budget, &mut |_, _, offset| {
@@ -297,7 +297,7 @@ impl Machine {
         tiers: &[lazy::DFA],
         cache: &mut MachineCache,
         counts: &mut Counts,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
         search: impl FnOnce(&mut Lazy<'_>, Patience) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
         budget.check().map_err(Failed::Halt)?;

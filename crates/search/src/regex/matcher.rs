@@ -1,6 +1,6 @@
 //! [`Matcher`]: searches texts with one pattern on one thread.
 
-use super::budget::{Budget, Halt};
+use super::budget::{Halt, SearchBudget};
 use super::cache::MachineCache;
 use super::pattern::Pattern;
 use super::simulate::NONE;
@@ -53,7 +53,7 @@ impl Matcher {
         pattern: &Pattern,
         haystack: &[u8],
         earliest: bool,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<usize>, Halt> {
         if pattern.lacks_literal(haystack, budget)? {
             return Ok(None);
@@ -71,7 +71,7 @@ impl Matcher {
         pattern: &Pattern,
         haystack: &[u8],
         at: usize,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<Range<usize>>, Halt> {
         if pattern.lacks_literal(&haystack[at..], budget)? {
             return Ok(None);
@@ -108,7 +108,7 @@ impl Matcher {
         pattern: &Pattern,
         haystack: &[u8],
         span: Range<usize>,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Vec<usize>, Halt> {
         let mut slots = vec![NONE; pattern.machine.nfa.group_info().slot_len()];
         self.slots(pattern, haystack, span, Anchored::Yes, &mut slots, budget)?;
@@ -122,7 +122,7 @@ impl Matcher {
         span: Range<usize>,
         anchored: Anchored,
         slots: &mut [usize],
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
         // The span is known to match, so only some threads of the simulation are alive.

@@ -18,12 +18,12 @@ mod pattern;
 mod simulate;
 mod walk;
 
-pub(crate) use budget::{Budget, Halt};
+pub(crate) use budget::{Halt, SearchBudget};
 pub(crate) use cache::MachineCache;
 pub(crate) use classes::CLASSES_WEIGHT_MAX;
 pub(crate) use machine::{Machine, tiers_within};
 pub(crate) use matcher::{Counts, Matcher, Progress};
-pub(crate) use pattern::{Options, Pattern, build_many, parse, parse_within};
+pub(crate) use pattern::{Pattern, PatternOptions, build_many, parse, parse_within};
 pub(crate) use simulate::{NONE, Simulation, StreamState};
 
 /// Maximum length of a pattern, in bytes.

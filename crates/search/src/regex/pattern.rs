@@ -18,7 +18,7 @@ const LITERAL_BYTES_MIN: usize = 3;
 
 /// Options of parsing and compiling a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct PatternOptions {
     /// True: use Unicode rules, not ASCII rules, for `\w`, `.`, case and so on.
     pub(crate) unicode: bool,
     /// True: ignore the case of letters.
@@ -31,10 +31,16 @@ pub(crate) struct Options {
     pub(crate) tiers: &'static [usize],
 }
 
-impl Options {
+impl PatternOptions {
     /// The options of a pattern that is compiled for one command.
-    pub(crate) fn once(nocase: bool) -> Options {
-        Options { unicode: false, nocase, groups: false, dfa_bytes: DFA_BYTES_MAX, tiers: tiers_within(0) }
+    pub(crate) fn once(nocase: bool) -> PatternOptions {
+        PatternOptions {
+            unicode: false,
+            nocase,
+            groups: false,
+            dfa_bytes: DFA_BYTES_MAX,
+            tiers: tiers_within(0),
+        }
     }
 }
 
@@ -46,7 +52,7 @@ pub(crate) struct Pattern {
     /// A literal that every match contains.
     pub(crate) literal: Option<Finder<'static>>,
     pub(crate) machine: Machine,
-    options: Options,
+    options: PatternOptions,
     /// The automaton that finds where a match starts. Compiled on first use; `None` when it cannot be compiled.
     reverse: OnceLock<Option<Box<Machine>>>,
 }
@@ -56,7 +62,7 @@ impl Pattern {
     ///
     /// # Errors
     /// The offset and the reason, or the limit that is exceeded.
-    pub(crate) fn new(pattern: &[u8], options: Options) -> Result<Pattern, SearchError> {
+    pub(crate) fn new(pattern: &[u8], options: PatternOptions) -> Result<Pattern, SearchError> {
         Pattern::from_hir(parse(pattern, options)?, options)
     }
 
@@ -64,12 +70,12 @@ impl Pattern {
     ///
     /// # Errors
     /// As [`Pattern::new`].
-    pub(crate) fn from_hir(hir: Hir, options: Options) -> Result<Pattern, SearchError> {
+    pub(crate) fn from_hir(hir: Hir, options: PatternOptions) -> Result<Pattern, SearchError> {
         let captures = if options.groups { WhichCaptures::All } else { WhichCaptures::Implicit };
         let nfa = build_nfa(std::slice::from_ref(&hir), false, captures)?;
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, &hir);
         let literal = required_literal(&hir);
-        let Options { dfa_bytes, tiers, .. } = options;
+        let PatternOptions { dfa_bytes, tiers, .. } = options;
         let build = BuildOptions { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
         let machine = Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))?;
         let hir_bytes = hir_bytes(&hir);
@@ -80,7 +86,7 @@ impl Pattern {
     ///
     /// # Errors
     /// When the search must move to another thread.
-    pub(crate) fn lacks_literal(&self, text: &[u8], budget: &Budget<'_>) -> Result<bool, Halt> {
+    pub(crate) fn lacks_literal(&self, text: &[u8], budget: &SearchBudget<'_>) -> Result<bool, Halt> {
         let Some(literal) = &self.literal else { return Ok(false) };
         let found = literal.find(text);
         budget.spend_literal_search(found.unwrap_or(text.len()))?;
@@ -106,7 +112,7 @@ impl Pattern {
     pub(crate) fn reverse(&self) -> Option<&Machine> {
         let build = || {
             let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;
-            let Options { dfa_bytes, tiers, .. } = self.options;
+            let PatternOptions { dfa_bytes, tiers, .. } = self.options;
             let build = BuildOptions { kind: MatchKind::All, reverse: true, dfa_bytes, tiers };
             Machine::new(nfa, None, &build).ok().map(Box::new)
         };
@@ -123,7 +129,7 @@ impl Pattern {
 ///
 /// # Errors
 /// The offset and the reason.
-pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError> {
+pub(crate) fn parse(pattern: &[u8], options: PatternOptions) -> Result<Hir, SearchError> {
     parse_within(pattern, options, &mut CLASSES_WEIGHT_MAX.clone())
 }
 
@@ -134,7 +140,7 @@ pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError
 /// As [`parse`]. Also when no weight is left.
 pub(crate) fn parse_within(
     pattern: &[u8],
-    options: Options,
+    options: PatternOptions,
     weight_left: &mut u64,
 ) -> Result<Hir, SearchError> {
     if pattern.len() > PATTERN_BYTES_MAX {
@@ -148,7 +154,7 @@ pub(crate) fn parse_within(
         offset: e.valid_up_to(),
         why: r"not UTF-8 (write other bytes as \xNN)".into(),
     })?;
-    let Options { unicode, nocase, .. } = options;
+    let PatternOptions { unicode, nocase, .. } = options;
     let parsed = ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(text);
     let ast = parsed.map_err(|e| syntax_error(&e.into()))?;
     let weight = weigh(text, &ast, unicode, nocase);
@@ -165,10 +171,10 @@ pub(crate) fn parse_within(
 ///
 /// # Errors
 /// The limit that is exceeded.
-pub(crate) fn build_many(patterns: &[Hir], options: Options) -> Result<Machine, SearchError> {
+pub(crate) fn build_many(patterns: &[Hir], options: PatternOptions) -> Result<Machine, SearchError> {
     let nfa = build_nfa(patterns, false, WhichCaptures::None)?;
     let prefilter = Prefilter::from_hirs_prefix(MatchKind::All, patterns);
-    let Options { dfa_bytes, tiers, .. } = options;
+    let PatternOptions { dfa_bytes, tiers, .. } = options;
     let build = BuildOptions { kind: MatchKind::All, reverse: false, dfa_bytes, tiers };
     Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))
 }

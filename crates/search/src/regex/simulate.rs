@@ -7,7 +7,7 @@
 //! preference, so the first thread that matches gives the leftmost-first match. Each thread carries as many slots
 //! (offsets of groups) as the caller needs.
 
-use super::budget::{Budget, Halt, SIMULATE_NS};
+use super::budget::{Halt, SIMULATE_NS, SearchBudget};
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
@@ -100,7 +100,7 @@ impl Simulation {
         prefilter: Option<&Prefilter>,
         input: &Input<'_>,
         out: &mut [usize],
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<bool, Halt> {
         let (haystack, span) = (input.haystack(), input.get_span());
         let is_anchored = input.get_anchored().is_anchored();
@@ -166,7 +166,7 @@ impl Simulation {
         prefilter: Option<&Prefilter>,
         haystack: &[u8],
         found: &mut PatternSet,
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         self.begin(nfa, 0);
         let (mut steps, mut at) = (0, 0);
@@ -204,7 +204,7 @@ impl Simulation {
         piece: &[u8],
         is_last: bool,
         each: &mut dyn FnMut(PatternID, usize),
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         // Put the previous byte before the piece, because assertions look back at it.
         let text: Vec<u8> = stream.last.into_iter().chain(piece.iter().copied()).collect();

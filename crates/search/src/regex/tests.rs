@@ -28,12 +28,12 @@ fn random(rng: &mut fastrand::Rng, alphabet: &[u8], len: usize) -> Vec<u8> {
 }
 
 fn compiled(pattern: &str, nocase: bool, dfa_bytes: usize) -> Pattern {
-    let options = Options { groups: true, dfa_bytes, tiers: &SMALL, ..Options::once(nocase) };
+    let options = PatternOptions { groups: true, dfa_bytes, tiers: &SMALL, ..PatternOptions::once(nocase) };
     Pattern::new(pattern.as_bytes(), options).unwrap()
 }
 
 fn end(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Option<usize> {
-    m.find_end(pattern, text, false, &Budget::whole(&|| false)).expect("not cancelled")
+    m.find_end(pattern, text, false, &SearchBudget::whole(&|| false)).expect("not cancelled")
 }
 
 fn pike(pattern: &str, nocase: bool) -> PikeVM {
@@ -56,7 +56,7 @@ fn easy_texts_are_not_slowed_by_hard_texts() {
         let easy = [random(rng, b"xyz ", 16 * 1024), random(rng, alphabet, 64)].concat();
         let mut m = Matcher::default();
         let search = |m: &mut Matcher, text: &[u8]| {
-            let worker = Budget::new(RunsOn::Worker, &|| false, None);
+            let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
             let (before, result) = (m.counts.builds, m.find_end(&compiled, text, false, &worker));
             (m.counts.builds - before, result)
         };
@@ -86,7 +86,7 @@ fn easy_texts_are_not_slowed_by_hard_texts() {
 #[test]
 fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_remembered() {
     let (pattern, alphabet) = HARD[0];
-    let options = Options { tiers: &SMALL, ..Options::once(false) };
+    let options = PatternOptions { tiers: &SMALL, ..PatternOptions::once(false) };
     let compiled = Pattern::new(pattern.as_bytes(), options).unwrap();
     let rng = &mut fastrand::Rng::with_seed(3);
     let mut m = Matcher::default();
@@ -114,7 +114,7 @@ fn a_cache_grows_for_texts_worth_their_states() {
     let mut sizes = Vec::new();
     for _ in 0..60 {
         let sparse: Vec<u8> = (0..60_000).map(|_| if rng.u8(..40) == 0 { b'b' } else { b'x' }).collect();
-        let lane = Budget::new(RunsOn::Worker, &|| false, None);
+        let lane = SearchBudget::new(RunsOn::Worker, &|| false, None);
         let _ = m.find_end(&compiled, &sparse, false, &lane);
         sizes.push(compiled.machine.tier_bytes());
     }
@@ -128,7 +128,7 @@ fn a_budget_covers_all_searches_of_a_command() {
     let rng = &mut fastrand::Rng::with_seed(8);
     let text = random(rng, alphabet, 1024);
     for runs_on in [RunsOn::Worker, RunsOn::Lane] {
-        let budget = Budget::new(runs_on, &|| false, None);
+        let budget = SearchBudget::new(runs_on, &|| false, None);
         let (mut done, mut halted, mut builds) = (0, None, 0);
         // Use 1,000 patterns, each with caches of its own.
         for _ in 0..1000 {
@@ -148,15 +148,15 @@ fn a_budget_covers_all_searches_of_a_command() {
         assert_eq!(halted, Some(elsewhere), "{runs_on:?}");
         assert!(done < 200 && builds < 20_000, "{runs_on:?}: {done} searches, {builds} states");
     }
-    let worker = Budget::new(RunsOn::Worker, &|| false, None);
+    let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     let literal = compiled("needle[0-9]", false, DFA_BYTES_MAX);
     let (mut m, hay) = (Matcher::default(), vec![b'x'; 400 << 10]);
     let done = (0..1000).take_while(|_| m.find_end(&literal, &hay, true, &worker).is_ok()).count();
     assert!((2..20).contains(&done), "{done} looks for a literal");
-    let worker = Budget::new(RunsOn::Worker, &|| false, None);
+    let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(worker.produce(1 << 20), Ok(()));
     assert_eq!(worker.produce(1), Err(Halt::MoveToLane));
-    let whole = Budget::whole(&|| false);
+    let whole = SearchBudget::whole(&|| false);
     assert_eq!(whole.produce(1 << 30), Ok(()));
     assert_eq!(whole.answer(budget::ANSWER_BYTES_MAX + 1), Err(Halt::ReplyTooLarge));
 }
@@ -165,12 +165,12 @@ fn a_budget_covers_all_searches_of_a_command() {
 fn the_reverse_machine_is_compiled_off_the_worker_and_only_for_a_match() {
     let compiled = compiled("[a-z]+[0-9]", false, DFA_BYTES_MAX);
     let mut m = Matcher::default();
-    let worker = Budget::new(RunsOn::Worker, &|| false, None);
+    let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(m.find(&compiled, b"nothing there", 0, &worker), Ok(None));
     assert!(!compiled.has_reverse());
     assert_eq!(m.find(&compiled, b"ab1", 0, &worker), Err(Halt::MoveToLane));
     assert!(!compiled.has_reverse());
-    let lane = Budget::new(RunsOn::Lane, &|| false, None);
+    let lane = SearchBudget::new(RunsOn::Lane, &|| false, None);
     assert_eq!(m.find(&compiled, b"ab1", 0, &lane), Ok(Some(0..3)));
     assert_eq!(m.find(&compiled, b"-ab1", 0, &worker), Ok(Some(1..4)));
     // Only the bytes that the search passed are counted, not the bytes after them.
@@ -186,24 +186,24 @@ fn expensive_searches_move_and_can_be_cancelled() {
     let compiled = compiled(pattern, false, DFA_BYTES_MAX);
     let text = random(&mut fastrand::Rng::with_seed(3), alphabet, 300_000);
     let mut m = Matcher::default();
-    let mut find = |budget: &Budget<'_>| m.find_end(&compiled, &text, false, budget);
+    let mut find = |budget: &SearchBudget<'_>| m.find_end(&compiled, &text, false, budget);
     assert_eq!(
-        find(&Budget::new(RunsOn::Worker, &|| false, None)),
+        find(&SearchBudget::new(RunsOn::Worker, &|| false, None)),
         Err(Halt::MoveToLane),
         "its cache is empty yet"
     );
     for _ in 0..20 {
-        let _ = find(&Budget::new(RunsOn::Worker, &|| false, None));
+        let _ = find(&SearchBudget::new(RunsOn::Worker, &|| false, None));
     }
-    assert_eq!(find(&Budget::new(RunsOn::Worker, &|| false, None)), Err(Halt::MoveToHardLane));
-    assert_eq!(find(&Budget::new(RunsOn::Lane, &|| false, None)), Err(Halt::MoveToHardLane));
+    assert_eq!(find(&SearchBudget::new(RunsOn::Worker, &|| false, None)), Err(Halt::MoveToHardLane));
+    assert_eq!(find(&SearchBudget::new(RunsOn::Lane, &|| false, None)), Err(Halt::MoveToHardLane));
     let asked = Cell::new(0);
     let later = || asked.replace(asked.get() + 1) > 5;
-    assert_eq!(find(&Budget::new(RunsOn::Hard, &later, None)), Err(Halt::Cancelled));
+    assert_eq!(find(&SearchBudget::new(RunsOn::Hard, &later, None)), Err(Halt::Cancelled));
     let now = std::time::Instant::now();
-    assert_eq!(find(&Budget::new(RunsOn::Hard, &|| false, Some(now))), Err(Halt::Deadline));
+    assert_eq!(find(&SearchBudget::new(RunsOn::Hard, &|| false, Some(now))), Err(Halt::Deadline));
     let long = vec![b'x'; budget::WORKER_BYTES_MAX + 1];
-    let worker = Budget::new(RunsOn::Worker, &|| false, None);
+    let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::MoveToLane));
 }
 
@@ -224,14 +224,14 @@ fn ascii_by_default_and_unicode_on_request() {
     assert_eq!(find("^b", false, b"a\nb"), (None, 0));
     assert_eq!(find("(?m)^b", false, b"a\nb"), (Some(3), 0));
     assert!(compiled(r"(?u:f\b)", false, DFA_BYTES_MAX).machine.is_prone_to_quit());
-    let unicode = Options { unicode: true, ..Options::once(true) };
+    let unicode = PatternOptions { unicode: true, ..PatternOptions::once(true) };
     let pattern = Pattern::new(r"\bÉTÉ\b".as_bytes(), unicode).unwrap();
     assert_eq!(end(&mut Matcher::default(), &pattern, "cet été-là".as_bytes()), Some(9));
 }
 
 #[test]
 fn bad_patterns_say_where_and_why() {
-    let fail = |pattern: &[u8]| Pattern::new(pattern, Options::once(false)).unwrap_err().to_string();
+    let fail = |pattern: &[u8]| Pattern::new(pattern, PatternOptions::once(false)).unwrap_err().to_string();
     assert_eq!(fail(b"ab(c"), "ERR Bad pattern at offset 2: unclosed group");
     assert_eq!(
         fail(b"a{2,1}"),
@@ -249,7 +249,10 @@ fn bad_patterns_say_where_and_why() {
         "ERR The pattern is too big: its automaton exceeds 4194304 bytes"
     );
     assert!(fail("(".repeat(200).as_bytes()).starts_with("ERR Bad pattern at offset "));
-    assert!(matches!(Pattern::new(b"(", Options::once(false)), Err(SearchError::Pattern { offset: 0, .. })));
+    assert!(matches!(
+        Pattern::new(b"(", PatternOptions::once(false)),
+        Err(SearchError::Pattern { offset: 0, .. })
+    ));
 }
 
 fn pattern() -> impl Strategy<Value = String> {
@@ -283,7 +286,7 @@ fn pattern() -> impl Strategy<Value = String> {
 
 /// All matches that the engines find.
 fn all(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Vec<Range<usize>> {
-    let budget = Budget::whole(&|| false);
+    let budget = SearchBudget::whole(&|| false);
     let (mut progress, mut found) = (Progress::default(), Vec::new());
     while let Some(span) = progress.next(text.len(), |at| m.find(pattern, text, at, &budget)).unwrap() {
         found.push(span);
@@ -299,7 +302,7 @@ proptest! {
         let (mut f, mut l, mut s) = (Matcher::default(), Matcher::default(), Simulation::default());
         let pike = pike(&p, nocase);
         let mut cache = pike.create_cache();
-        let whole = Budget::whole(&|| false);
+        let whole = SearchBudget::whole(&|| false);
         for text in &texts {
             let text = text.as_bytes();
             let want: Vec<Range<usize>> = pike.find_iter(&mut cache, text).map(|m| m.range()).collect();
@@ -328,29 +331,29 @@ proptest! {
         patterns in prop::collection::vec(pattern(), 1..4), text in "[abc\n\r]{0,30}", cuts in prop::collection::vec(0usize..30, 0..4)
     ) {
         let text = text.as_bytes();
-        let options = Options::once(false);
+        let options = PatternOptions::once(false);
         let hirs: Vec<_> = patterns.iter().map(|p| parse(p.as_bytes(), options).unwrap()).collect();
         let want: Vec<bool> = patterns.iter().map(|p| pike_end(p, false, text).is_some()).collect();
         for dfa_bytes in [DFA_BYTES_MAX, 0] {
-            let machine = build_many(&hirs, Options { dfa_bytes, ..options }).unwrap();
+            let machine = build_many(&hirs, PatternOptions { dfa_bytes, ..options }).unwrap();
             let mut found = PatternSet::new(hirs.len());
             let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
-            machine.find_patterns(&mut cache, text, &mut found, &mut counts, &Budget::whole(&|| false)).unwrap();
+            machine.find_patterns(&mut cache, text, &mut found, &mut counts, &SearchBudget::whole(&|| false)).unwrap();
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} in {:?}", patterns, text);
             found.clear();
-            cache.simulation().find_patterns(&machine.nfa, None, text, &mut found, &Budget::whole(&|| false)).unwrap();
+            cache.simulation().find_patterns(&machine.nfa, None, text, &mut found, &SearchBudget::whole(&|| false)).unwrap();
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} simulated in {:?}", patterns, text);
         }
         // Find every end of every pattern, with the text whole and in pieces.
-        let machine = build_many(&hirs, Options { dfa_bytes: 0, ..options }).unwrap();
+        let machine = build_many(&hirs, PatternOptions { dfa_bytes: 0, ..options }).unwrap();
         let feed = |pieces: &[&[u8]]| {
             let (mut s, mut state, mut ends, mut before) = (Simulation::default(), StreamState::default(), Vec::new(), 0);
             for (i, piece) in pieces.iter().enumerate() {
                 let is_last = i + 1 == pieces.len();
                 let mut each = |p: regex_automata::PatternID, at: usize| ends.push((before + at, p.as_usize()));
-                s.feed(&machine.nfa, &mut state, piece, is_last, &mut each, &Budget::whole(&|| false)).unwrap();
+                s.feed(&machine.nfa, &mut state, piece, is_last, &mut each, &SearchBudget::whole(&|| false)).unwrap();
                 before += piece.len();
             }
             ends.sort_unstable();
@@ -373,7 +376,7 @@ proptest! {
             let reverse = Machine::new(nfa, None, &how).unwrap();
             let ends: Vec<usize> = (0..=text.len()).filter(|end| {
                 let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
-                reverse.match_start(&mut cache, (text, 0..*end), &mut counts, &Budget::whole(&|| false)).unwrap().is_some()
+                reverse.match_start(&mut cache, (text, 0..*end), &mut counts, &SearchBudget::whole(&|| false)).unwrap().is_some()
             }).collect();
             let got: Vec<usize> = whole.iter().filter(|e| e.1 == i).map(|e| e.0).collect();
             prop_assert_eq!(got, ends, "{} of {:?} in {:?}", i, patterns, text);

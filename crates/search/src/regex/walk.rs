@@ -3,7 +3,7 @@
 //! The inner loop only looks up transitions. A special state (one that must be built, a match, a start state after
 //! which a literal is searched) leaves the loop for one step.
 
-use super::budget::{BYTES_PER_STATE_MIN, Budget, Halt};
+use super::budget::{BYTES_PER_STATE_MIN, Halt, SearchBudget};
 use regex_automata::dfa::{Automaton, dense};
 use regex_automata::hybrid::{LazyStateID, dfa as lazy};
 use regex_automata::util::prefilter::Prefilter;
@@ -31,7 +31,7 @@ pub(super) enum Failed {
 
 /// The kind of a state: what a walk must do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StateKind {
     Plain,
     Match,
     Start,
@@ -57,7 +57,7 @@ pub(super) trait Steps {
     /// The state after the end of the text.
     fn end(&mut self, id: Self::Id) -> Self::Id;
     /// The kind of a state.
-    fn kind(&self, id: Self::Id) -> Kind;
+    fn kind(&self, id: Self::Id) -> StateKind;
     /// Passes the patterns of a match state to `each` until `each` returns false.
     fn matches(&self, id: Self::Id, each: &mut dyn FnMut(PatternID) -> bool) -> bool;
     /// Number of states built, and number of times the cache was cleared, since the walk started.
@@ -111,14 +111,14 @@ impl Steps for Full<'_> {
     fn end(&mut self, id: StateID) -> StateID {
         self.0.next_eoi_state(id)
     }
-    fn kind(&self, id: StateID) -> Kind {
+    fn kind(&self, id: StateID) -> StateKind {
         match () {
-            () if !self.0.is_special_state(id) => Kind::Plain,
-            () if self.0.is_match_state(id) => Kind::Match,
-            () if self.0.is_dead_state(id) => Kind::Dead,
-            () if self.0.is_quit_state(id) => Kind::Quit,
-            () if self.0.is_start_state(id) => Kind::Start,
-            () => Kind::Plain,
+            () if !self.0.is_special_state(id) => StateKind::Plain,
+            () if self.0.is_match_state(id) => StateKind::Match,
+            () if self.0.is_dead_state(id) => StateKind::Dead,
+            () if self.0.is_quit_state(id) => StateKind::Quit,
+            () if self.0.is_start_state(id) => StateKind::Start,
+            () => StateKind::Plain,
         }
     }
     fn matches(&self, id: StateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {
@@ -196,14 +196,14 @@ impl Steps for Lazy<'_> {
     fn end(&mut self, id: LazyStateID) -> LazyStateID {
         self.dfa.next_eoi_state(self.cache, id).unwrap_or(id)
     }
-    fn kind(&self, id: LazyStateID) -> Kind {
+    fn kind(&self, id: LazyStateID) -> StateKind {
         match () {
-            () if !id.is_tagged() => Kind::Plain,
-            () if id.is_match() => Kind::Match,
-            () if id.is_dead() => Kind::Dead,
-            () if id.is_quit() => Kind::Quit,
-            () if id.is_start() => Kind::Start,
-            () => Kind::Plain,
+            () if !id.is_tagged() => StateKind::Plain,
+            () if id.is_match() => StateKind::Match,
+            () if id.is_dead() => StateKind::Dead,
+            () if id.is_quit() => StateKind::Quit,
+            () if id.is_start() => StateKind::Start,
+            () => StateKind::Plain,
         }
     }
     fn matches(&self, id: LazyStateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {
@@ -249,7 +249,7 @@ pub(super) fn walk<S: Steps, const REV: bool>(
     input: &Input<'_>,
     prefilter: Option<&Prefilter>,
     patience: Patience,
-    budget: &Budget<'_>,
+    budget: &SearchBudget<'_>,
     on_match: OnMatch<'_, S>,
 ) -> Result<(), Failed> {
     let mut passed = Passed::default();
@@ -272,7 +272,7 @@ fn pass<S: Steps, const REV: bool>(
     input: &Input<'_>,
     prefilter: Option<&Prefilter>,
     patience: Patience,
-    budget: &Budget<'_>,
+    budget: &SearchBudget<'_>,
     passed: &mut Passed,
     on_match: OnMatch<'_, S>,
 ) -> Result<(), Failed> {
@@ -291,7 +291,7 @@ fn pass<S: Steps, const REV: bool>(
             }
             if let Some(prefilter) = prefilter
                 && !REV
-                && dfa.kind(id) == Kind::Start
+                && dfa.kind(id) == StateKind::Start
             {
                 // No match is in progress here, and a match can only start with the literal, so search for the
                 // literal.
@@ -309,9 +309,9 @@ fn pass<S: Steps, const REV: bool>(
             }
             id = dfa.step(id, byte::<REV>(bytes, at));
             match dfa.kind(id) {
-                Kind::Match if !on_match(dfa, id, offset(at)) => return Ok(()),
-                Kind::Dead => return Ok(()),
-                Kind::Quit => return Err(Failed::Quit),
+                StateKind::Match if !on_match(dfa, id, offset(at)) => return Ok(()),
+                StateKind::Dead => return Ok(()),
+                StateKind::Quit => return Err(Failed::Quit),
                 _ => {}
             }
             at += 1;
@@ -342,11 +342,11 @@ fn pass<S: Steps, const REV: bool>(
         None => dfa.end(id),
     };
     match dfa.kind(id) {
-        Kind::Match => {
+        StateKind::Match => {
             on_match(dfa, id, offset(bytes.len()));
             Ok(())
         }
-        Kind::Quit => Err(Failed::Quit),
+        StateKind::Quit => Err(Failed::Quit),
         _ => Ok(()),
     }
 }

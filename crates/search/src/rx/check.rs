@@ -3,7 +3,7 @@
 use super::set::check_groups;
 use crate::error::{SearchError, lossy};
 use crate::regex::budget::simulation_ns;
-use crate::regex::{KEPT_DFA_BYTES_MAX, Options, Pattern};
+use crate::regex::{KEPT_DFA_BYTES_MAX, Pattern, PatternOptions};
 use crate::service::check_arity;
 use crate::trigram::Query;
 use regex_syntax::hir::literal::Extractor;
@@ -19,7 +19,8 @@ const FULL_NS: f64 = 3.0;
 /// The error in the pattern.
 pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
-    let mut options = Options { groups: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..Options::once(false) };
+    let mut options =
+        PatternOptions { groups: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..PatternOptions::once(false) };
     for at in 2..call.args.len() {
         match () {
             () if call.args.is(at, "UNICODE") => options.unicode = true,

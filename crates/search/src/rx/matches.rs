@@ -6,7 +6,7 @@ use super::registry::{Caches, ThreadCaches};
 use super::set::Set;
 use super::*;
 use crate::error::{SearchError, lossy};
-use crate::regex::{Budget, Counts, Halt, NONE, Progress};
+use crate::regex::{Counts, Halt, NONE, Progress, SearchBudget};
 use crate::service::{Search, check_arity, check_may_use};
 use regex_automata::util::interpolate;
 use regex_automata::{PatternID, PatternSet};
@@ -170,7 +170,7 @@ impl Replacing<'_> {
         locked: &mut Caches,
         i: usize,
         text: &[u8],
-        budget: &Budget<'_>,
+        budget: &SearchBudget<'_>,
     ) -> Result<Option<Vec<u8>>, Halt> {
         let pattern = &set.members[i].pattern;
         let replacement = self.replacement;
@@ -243,7 +243,7 @@ fn find_patterns(
     set: &Set,
     locked: &mut Caches,
     text: &[u8],
-    budget: &Budget<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Result<Vec<PatternID>, Halt> {
     if let Some(combined) = set.combined() {
         let (mut found, mut counts) = (PatternSet::new(set.members.len()), Counts::default());
@@ -263,7 +263,7 @@ fn find_patterns(
 
 /// The function that [`each_match`] calls for each match, with the caches, the budget, the pattern's number and the
 /// match.
-type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
+type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &SearchBudget<'_>, usize, Range<usize>) -> Result<(), Halt>;
 
 /// Calls `each` for every match, up to `limit` or [`MATCHES_MAX`] + 1.
 fn each_match(
@@ -271,7 +271,7 @@ fn each_match(
     set: &Set,
     locked: &mut Caches,
     text: &[u8],
-    budget: &Budget<'_>,
+    budget: &SearchBudget<'_>,
     limit: Option<usize>,
     each: OnMatch<'_>,
 ) -> Result<(), Halt> {
@@ -300,7 +300,7 @@ fn each_match(
 }
 
 /// Moves a search with many matches off a worker. Elsewhere checks between matches whether the search must stop.
-fn check_thread(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
+fn check_thread(matches: usize, budget: &SearchBudget<'_>) -> Result<(), Halt> {
     match budget.runs_on() {
         RunsOn::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::MoveToLane),
         _ if matches.is_multiple_of(256) => budget.check(),

@@ -15,7 +15,7 @@ use super::*;
 use crate::definitions::Words;
 use crate::error::SearchError;
 use crate::regex::budget::WORKER_BYTES_MAX;
-use crate::regex::{Budget, Halt, MachineCache, Matcher};
+use crate::regex::{Halt, MachineCache, Matcher, SearchBudget};
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -301,7 +301,7 @@ impl ThreadCaches {
         registry: &Registry,
         call: &LaneCall<'_>,
         text: &[u8],
-        search: impl FnOnce(&Set, &mut Caches, &Budget<'_>) -> Result<T, Halt>,
+        search: impl FnOnce(&Set, &mut Caches, &SearchBudget<'_>) -> Result<T, Halt>,
     ) -> Result<T, SearchError> {
         let (set, start) = (&*self.set, Instant::now());
         if call.runs_on == RunsOn::Worker && text.len() > WORKER_BYTES_MAX {
@@ -313,7 +313,7 @@ impl ThreadCaches {
             call.cancelled()
         };
         let deadline = (call.runs_on != RunsOn::Worker).then(|| start + set.deadline);
-        let budget = Budget::new(call.runs_on, &cancelled, deadline);
+        let budget = SearchBudget::new(call.runs_on, &cancelled, deadline);
         // Threads that share a slot never wait for each other: when one uses the caches, the other uses new ones.
         let (mut own, mut spare) = (self.caches.try_lock(), Caches::default());
         let locked = own.as_deref_mut().unwrap_or(&mut spare);

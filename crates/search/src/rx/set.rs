@@ -4,7 +4,8 @@ use super::*;
 use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::regex::{
-    CLASSES_WEIGHT_MAX, KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse_within, tiers_within,
+    CLASSES_WEIGHT_MAX, KEPT_DFA_BYTES_MAX, Machine, Pattern, PatternOptions, build_many, parse_within,
+    tiers_within,
 };
 use regex_automata::PatternID;
 use std::sync::OnceLock;
@@ -45,7 +46,7 @@ pub(crate) struct Set {
     pub(crate) cache_bytes: AtomicU64,
     /// Number of bytes of the compiled automata.
     compiled_bytes: AtomicU64,
-    options: Options,
+    options: PatternOptions,
     /// The RX.SET command that defined the set.
     pub(crate) source: Words,
 }
@@ -79,7 +80,7 @@ impl Set {
     /// The wrong pattern and the reason, or the limit that is exceeded.
     pub(crate) fn new(definition: &Definition<'_>, cancelled: &dyn Fn() -> bool) -> Result<Set, SearchError> {
         let (start, n) = (Instant::now(), definition.patterns.len());
-        let options = Options {
+        let options = PatternOptions {
             unicode: definition.unicode,
             nocase: definition.nocase,
             groups: true,
@@ -117,7 +118,7 @@ impl Set {
             members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
         // A set that is too large for one automaton is searched pattern by pattern.
-        let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
+        let kept = PatternOptions { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
         let combined = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
         bytes += size_of::<Set>() + combined.as_ref().map_or(0, Machine::bytes);
         Ok(Set {

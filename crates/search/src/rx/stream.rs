@@ -8,7 +8,7 @@
 use super::set::Set;
 use super::*;
 use crate::error::SearchError;
-use crate::regex::{Budget, Halt, Machine, Simulation, StreamState};
+use crate::regex::{Halt, Machine, SearchBudget, Simulation, StreamState};
 use crate::service::{Search, check_arity, check_may_use};
 use parking_lot::Mutex;
 use regex_automata::dfa::Automaton;
@@ -237,7 +237,7 @@ fn feed_stream(
         call.cancelled()
     };
     let deadline = (call.runs_on != RunsOn::Worker).then(|| Instant::now() + set.deadline);
-    let budget = Budget::new(call.runs_on, &cancelled, deadline);
+    let budget = SearchBudget::new(call.runs_on, &cancelled, deadline);
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {
@@ -281,7 +281,7 @@ fn feed_full_dfa(
     is_last: bool,
     from: u64,
     ends: &mut Ends,
-    budget: &Budget<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Result<(), Halt> {
     let Some(dfa) = machine.full() else { return Ok(()) };
     let mut report = |state: StateID, at: u64| {

@@ -373,7 +373,7 @@ fn sort_by_gram(pairs: &mut Vec<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regex::{Budget, Matcher, Options, Pattern};
+    use crate::regex::{Matcher, Pattern, PatternOptions, SearchBudget};
     use crate::trigram::grams::Scratch;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -438,8 +438,8 @@ mod tests {
             if round % 7 == 0 {
                 while index.merge_some(&|| {}) {}
             }
-            let pattern =
-                Pattern::new(PATTERNS[rng.usize(..12)].as_bytes(), Options::once(false)).expect("compiles");
+            let pattern = Pattern::new(PATTERNS[rng.usize(..12)].as_bytes(), PatternOptions::once(false))
+                .expect("compiles");
             let Some(query) = Query::of(&pattern.hir) else { continue };
             let found = index.keys(&index.candidates(&query));
             assert_eq!(found.len(), found.iter().collect::<BTreeSet<_>>().len(), "each once");
@@ -447,7 +447,7 @@ mod tests {
             narrow += usize::from(found.len() < now.len() / 2);
             let mut m = Matcher::default();
             for (key, text) in &now {
-                let end = m.find_end(&pattern, text, true, &Budget::whole(&|| false)).expect("done");
+                let end = m.find_end(&pattern, text, true, &SearchBudget::whole(&|| false)).expect("done");
                 let is_there = end.is_none() || found.contains(key);
                 assert!(is_there, "round {round}: {query} misses {:?}", text.escape_ascii());
             }

@@ -14,4 +14,4 @@ mod rice;
 mod service;
 
 pub(crate) use query::Query;
-pub(crate) use service::{Entry, INDEXES_MAX, Trigrams, create, drop_index, info, list};
+pub(crate) use service::{INDEXES_MAX, TrigramIndexEntry, Trigrams, create, drop_index, info, list};

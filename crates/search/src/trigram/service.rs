@@ -27,15 +27,19 @@ const FIELDS_SLICE: usize = 64;
 
 /// A trigram index and the progress of its first scan.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TrigramIndexEntry {
     pub(crate) index: Index,
     scan: Mutex<Scan>,
     is_whole: AtomicBool,
 }
 
-impl Entry {
-    fn new(index: Index) -> Arc<Entry> {
-        Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)), is_whole: AtomicBool::new(false) })
+impl TrigramIndexEntry {
+    fn new(index: Index) -> Arc<TrigramIndexEntry> {
+        Arc::new(TrigramIndexEntry {
+            index,
+            scan: Mutex::new(Scan::At(0, 0)),
+            is_whole: AtomicBool::new(false),
+        })
     }
     /// True when the first scan is complete: every key is in the index.
     pub(crate) fn is_whole(&self) -> bool {
@@ -99,7 +103,7 @@ fn for_each_text(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnM
 /// All trigram indexes.
 #[derive(Debug, Default)]
 pub(crate) struct Trigrams {
-    indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
+    indexes: RwLock<BTreeMap<Vec<u8>, Arc<TrigramIndexEntry>>>,
     /// Number of indexes. Stored outside the lock, like `bytes`, so that INFO waits for no lock.
     len: AtomicUsize,
     bytes: Arc<AtomicU64>,
@@ -110,7 +114,7 @@ pub(crate) struct Trigrams {
 impl Trigrams {
     /// The RX.INDEX CREATE commands of all indexes: see [`Search::definitions`].
     pub(crate) fn definitions(&self) -> Vec<Words> {
-        let of = |(name, entry): (&Vec<u8>, &Arc<Entry>)| {
+        let of = |(name, entry): (&Vec<u8>, &Arc<TrigramIndexEntry>)| {
             let mut words: Words = [&b"RX.INDEX"[..], b"CREATE", name, b"PREFIX", &entry.index.prefix]
                 .map(<[u8]>::to_vec)
                 .into();
@@ -122,11 +126,11 @@ impl Trigrams {
         self.indexes.read().iter().map(of).collect()
     }
     /// All trigram indexes.
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<TrigramIndexEntry>> {
         self.indexes.read().values().cloned().collect()
     }
     /// The most specific complete index for a search of values under `prefix`.
-    pub(crate) fn covering(&self, prefix: &[u8], field: Option<&[u8]>) -> Option<Arc<Entry>> {
+    pub(crate) fn covering(&self, prefix: &[u8], field: Option<&[u8]>) -> Option<Arc<TrigramIndexEntry>> {
         let indexes = self.indexes.read();
         let covering = indexes.values().filter(|e| e.covers(prefix, field) && e.is_whole());
         covering.max_by_key(|e| (e.index.prefix.len(), e.index.field.is_some())).cloned()
@@ -136,10 +140,10 @@ impl Trigrams {
         self.rebuild(&|_| true);
     }
     /// Replaces each index for which `is_old` is true by an empty one that scans again.
-    fn rebuild(&self, is_old: &dyn Fn(&Entry) -> bool) {
+    fn rebuild(&self, is_old: &dyn Fn(&TrigramIndexEntry) -> bool) {
         let mut old = Vec::new();
         for entry in self.indexes.write().values_mut().filter(|e| is_old(e)) {
-            let new = Entry::new(entry.index.empty_copy());
+            let new = TrigramIndexEntry::new(entry.index.empty_copy());
             old.push(std::mem::replace(entry, new));
         }
         // Freeing an index may take long. The lock is released already, so no thread waits for it.
@@ -156,7 +160,7 @@ impl Trigrams {
     /// Puts a key's value into an index. `haystack` is the value as copied under the shard's lock.
     pub(crate) fn put(
         &self,
-        entry: &Entry,
+        entry: &TrigramIndexEntry,
         keyspace: &Keyspace,
         key: &[u8],
         haystack: Haystack,
@@ -172,7 +176,7 @@ impl Trigrams {
 impl Search {
     /// Runs a slice of an index's first scan. Returns false when the scan is done. The caller holds the follow
     /// lock.
-    pub(crate) fn scan_trigrams(&self, entry: &Entry, now_ms: i64) -> bool {
+    pub(crate) fn scan_trigrams(&self, entry: &TrigramIndexEntry, now_ms: i64) -> bool {
         let mut scan = entry.scan.lock();
         let Scan::At(cursor, mut visited) = *scan else { return false };
         let mut found = Vec::new();
@@ -244,7 +248,7 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
             return Err(SearchError::TooManyIndexes(INDEXES_MAX));
         }
         let index = Index::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
-        indexes.insert(name.to_vec(), Entry::new(index));
+        indexes.insert(name.to_vec(), TrigramIndexEntry::new(index));
         search.trigrams.len.store(indexes.len(), Relaxed);
     }
     search.track();
@@ -336,7 +340,7 @@ mod tests {
     #[test]
     fn info_waits_for_no_lock_of_an_index() {
         let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
-        let entry = Entry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
+        let entry = TrigramIndexEntry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
         search.trigrams.put(
             &entry,
             &search.keyspace,

@@ -29,7 +29,7 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BundleFile {
     /// Path of the entry in the bundle.
     pub name: String,
     /// Content of the entry.
@@ -44,16 +44,16 @@ pub struct Bundle {
     /// Time of creation, in unix seconds.
     pub made_s: u64,
     /// All entries except the manifest, by name.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BundleFile>,
     manifest: Vec<u8>,
 }
 
 impl Bundle {
     /// Makes a bundle of `entries`, from which `redacted` secrets were removed.
-    pub fn new(entries: Vec<Entry>, redacted: usize) -> Bundle {
+    pub fn new(entries: Vec<BundleFile>, redacted: usize) -> Bundle {
         let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         let version = env!("CARGO_PKG_VERSION").to_string();
-        let row = |entry: &Entry| json!({ "name": entry.name, "bytes": entry.bytes.len(), "sha256": digest(&entry.bytes) });
+        let row = |entry: &BundleFile| json!({ "name": entry.name, "bytes": entry.bytes.len(), "sha256": digest(&entry.bytes) });
         let manifest = json!({
             "form": FORMAT,
             "version": version,
@@ -127,7 +127,7 @@ impl Bundle {
             if bytes.len() as u64 > ENTRY_BYTES_MAX {
                 return Err(BundleError::TooLong(name));
             }
-            entries.push(Entry { name, bytes });
+            entries.push(BundleFile { name, bytes });
         }
         if entries.first().is_none_or(|first| first.name != MANIFEST) {
             return Err(BundleError::NoManifest);
@@ -136,7 +136,7 @@ impl Bundle {
         Bundle::check(manifest, entries)
     }
     /// Compares the entries with the manifest.
-    fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, BundleError> {
+    fn check(manifest: Vec<u8>, entries: Vec<BundleFile>) -> Result<Bundle, BundleError> {
         let listed: Value = serde_json::from_slice(&manifest).map_err(BundleError::Manifest)?;
         if listed["form"] != FORMAT {
             return Err(BundleError::Form);
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn bundle() -> Bundle {
-        let entry = |name: &str, bytes: &[u8]| Entry { name: name.into(), bytes: bytes.to_vec() };
+        let entry = |name: &str, bytes: &[u8]| BundleFile { name: name.into(), bytes: bytes.to_vec() };
         Bundle::new(vec![entry("a/b.txt", b"text"), entry("c.json", &[0xff; 5000])], 3)
     }
 

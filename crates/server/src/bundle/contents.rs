@@ -5,7 +5,7 @@
 //! runs them. The bundle has what the rights of the user allow: when a command is refused, its error reply becomes
 //! the entry.
 
-use super::archive::{Bundle, Entry};
+use super::archive::{Bundle, BundleFile};
 use serde_json::{Value, json};
 use strand_engine::config::OPTIONS;
 use strand_wire::client::Value as Reply;
@@ -110,7 +110,7 @@ pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: 
             (EntryForm::Users, reply) => users(reply),
             (EntryForm::SlowLog, reply) => slow_log(&bytes_of(reply), with_arguments),
         };
-        entries.push(Entry { name: query.name.into(), bytes });
+        entries.push(BundleFile { name: query.name.into(), bytes });
     }
     let redacted = entries.iter_mut().map(|entry| redact(&mut entry.bytes, &secrets)).sum();
     Bundle::new(entries, redacted)
@@ -118,7 +118,7 @@ pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: 
 
 /// Makes the entries of the memory profiles. A reply that is no list of profiles, such as an error, becomes each of
 /// the entries.
-fn profiles(reply: Reply) -> Vec<Entry> {
+fn profiles(reply: Reply) -> Vec<BundleFile> {
     let texts: Vec<Vec<u8>> = match reply {
         Reply::Array(profiles) if profiles.len() == PROFILES.len() => {
             profiles.into_iter().map(bytes_of).collect()
@@ -126,7 +126,7 @@ fn profiles(reply: Reply) -> Vec<Entry> {
         Reply::Error(why) => vec![why; PROFILES.len()],
         other => vec![bytes_of(other); PROFILES.len()],
     };
-    PROFILES.iter().zip(texts).map(|(name, bytes)| Entry { name: (*name).into(), bytes }).collect()
+    PROFILES.iter().zip(texts).map(|(name, bytes)| BundleFile { name: (*name).into(), bytes }).collect()
 }
 
 /// Makes the entry of the configuration, and adds the values of secret options to `secrets`.
@@ -235,7 +235,8 @@ mod tests {
         let memory = QUERIES.iter().filter(|query| query.args.contains(&"PROFILE"));
         assert_eq!(memory.map(|query| query.name).collect::<Vec<_>>(), ["profiles"]);
         let text = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
-        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let names =
+            |entries: &[BundleFile]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
         let four = profiles(Reply::Array(["a", "b", "c", "d"].map(text).to_vec()));
         assert_eq!(
             (names(&four), four[2].bytes.as_slice()),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use std::path::{Path, PathBuf};
-use strand_import::cache::limits::{self, Limits, LimitsError};
+use strand_import::cache::limits::{self, CacheLimits, LimitsError};
 use strand_import::source::remote::versions::parse_moment;
 use strand_import::{CacheOptions, RemoteOptions};
 
@@ -43,7 +43,7 @@ pub struct RemoteArgs {
 
 /// The content of a file in the syntax of cachefilesd.conf.
 #[derive(Clone, Debug)]
-pub struct CacheConfig(Limits, Option<PathBuf>);
+pub struct CacheConfig(CacheLimits, Option<PathBuf>);
 
 fn read_config(file: &str) -> Result<CacheConfig, LimitsError> {
     limits::read_config(Path::new(file)).map(|(limits, folder)| CacheConfig(limits, folder))
@@ -71,7 +71,7 @@ impl From<RemoteArgs> for RemoteOptions {
         } = args;
         let (limits, configured) = match cache_config {
             Some(CacheConfig(limits, folder)) => (limits, Some(folder.unwrap_or_else(default_folder))),
-            None => (Limits::default(), None),
+            None => (CacheLimits::default(), None),
         };
         let cache = cache.or(configured).map(|folder| CacheOptions { folder, limits });
         RemoteOptions { endpoint, region, profile, anonymous, as_of, password_file, list_cutoff, cache }

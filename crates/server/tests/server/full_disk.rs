@@ -6,7 +6,7 @@ use crate::harness::{STRAND, comes_true};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::path::Path;
 use strand_testkit::client::Client;
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 
 /// Maximum number of writes until one is refused.
 const WRITES_MAX: usize = 3_000;
@@ -20,12 +20,12 @@ struct Limited {
 }
 
 impl Limited {
-    fn start(kind: Kind, folder: &Path, more: &[&str]) -> Limited {
+    fn start(kind: Program, folder: &Path, more: &[&str]) -> Limited {
         let dir = folder.to_str().expect("a plain path");
         let options = [&["--dir", dir], more].concat();
         let program = match kind {
-            Kind::Strand => STRAND,
-            Kind::Redis => "redis-server",
+            Program::Strand => STRAND,
+            Program::Redis => "redis-server",
         };
         // With this signal ignored, a file that is too large gives an error instead of ending the process.
         let script = folder.join("start.sh");
@@ -65,8 +65,8 @@ fn info(link: &mut Client, field: &str) -> String {
     crate::aof::info(link, field)
 }
 
-fn both(tell: impl Fn(Kind, &Path) -> Vec<String>) {
-    let [ours, theirs] = [Kind::Strand, Kind::Redis].map(|kind| {
+fn both(tell: impl Fn(Program, &Path) -> Vec<String>) {
+    let [ours, theirs] = [Program::Strand, Program::Redis].map(|kind| {
         let folder = folder();
         tell(kind, folder.path())
     });
@@ -88,7 +88,7 @@ fn writes_are_refused_until_the_append_only_file_has_room() {
                 .map(|line| limited.call(line))
                 .collect();
         // redis-server reports each partial write as a lack of space. Strand reports the system's error.
-        let reason = if kind == Kind::Strand { "File too large" } else { "No space left on device" };
+        let reason = if kind == Program::Strand { "File too large" } else { "No space left on device" };
         told.iter_mut().for_each(|line| *line = line.replace(reason, "(why)"));
         told.push(info(&mut limited.link, "aof_last_write_status"));
         limited.limit(None);

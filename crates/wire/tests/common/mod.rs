@@ -7,7 +7,7 @@ use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::pack4;
-use strand_wire::resp::{Decoder, Limits, Progress};
+use strand_wire::resp::{Decoder, Progress, RequestLimits};
 
 /// A decoder that receives large bodies into its own memory.
 trait WantsBody {
@@ -55,7 +55,7 @@ pub struct Outcome {
 }
 
 /// Decodes `pieces` as a session does: large bodies go through `body_spare`.
-pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Outcome {
+pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: RequestLimits) -> Outcome {
     let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
     let mut outcome = Outcome { commands: Vec::new(), error: None, in_frame: false };
     for mut piece in pieces {
@@ -107,7 +107,7 @@ pub type Found = Result<Vec<Vec<u8>>, (String, bool)>;
 /// The results of a pack4 decoder for `pieces`, and whether it ended inside a frame.
 pub fn decode_frames<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
-    limits: Limits,
+    limits: RequestLimits,
     frame_bytes_max: usize,
 ) -> (Vec<Found>, bool) {
     let mut decoder = pack4::Decoder::new(limits, frame_bytes_max);
@@ -156,17 +156,17 @@ pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
 }
 
 /// Small limits that short inputs can reach.
-const TIGHT: Limits =
-    Limits { bulk_bytes_max: 100_000, args_max: 20, inline_bytes_max: 40, authenticated: true };
+const TIGHT: RequestLimits =
+    RequestLimits { bulk_bytes_max: 100_000, args_max: 20, inline_bytes_max: 40, authenticated: true };
 
 /// The body of the fuzz target `resp_decode`: nothing panics, and the result does not depend on how the stream is
 /// split. The first byte selects the limits, the next four the sizes of the pieces.
 pub fn fuzz_resp_decode(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(5) else { return };
     let limits = match head[0] % 3 {
-        0 => Limits::FULL,
+        0 => RequestLimits::FULL,
         1 => TIGHT,
-        _ => Limits { authenticated: false, ..TIGHT },
+        _ => RequestLimits { authenticated: false, ..TIGHT },
     };
     let whole = decode([bytes], limits);
     assert_eq!(decode(cut(bytes, &head[1..]), limits), whole);
@@ -179,9 +179,9 @@ pub fn fuzz_resp_decode(data: &[u8]) {
 pub fn fuzz_pack4_decode(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(5) else { return };
     let (limits, frame_bytes_max) = match head[0] % 3 {
-        0 => (Limits::FULL, 1 << 30),
+        0 => (RequestLimits::FULL, 1 << 30),
         1 => (TIGHT, 90_000),
-        _ => (Limits { authenticated: false, ..TIGHT }, 90_000),
+        _ => (RequestLimits { authenticated: false, ..TIGHT }, 90_000),
     };
     let decode = |pieces: Vec<&[u8]>| decode_frames(pieces, limits, frame_bytes_max);
     // The unchanged bytes, including their lengths.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 use strand_testkit::quoting;
 use strand_wire::client::Value;
 
@@ -46,7 +46,7 @@ pub(super) struct Strand {
 
 impl Strand {
     pub(super) fn start(binary: &Path, subject: &Subject) -> Result<Strand> {
-        let server = Server::measured(Kind::Strand, binary, &["--workers", "1"], "0", &[])?;
+        let server = Server::measured(Program::Strand, binary, &["--workers", "1"], "0", &[])?;
         define(&server, subject, &[])?;
         Ok(Strand { server })
     }

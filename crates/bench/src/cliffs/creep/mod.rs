@@ -17,7 +17,7 @@ mod service;
 mod texts;
 
 use super::{Options, Result};
-use crate::report::{Report, Row};
+use crate::report::{Report, ReportRow};
 use check::Check;
 use contestants::{Re2, RegexCrate, Strand};
 use std::path::PathBuf;
@@ -139,9 +139,9 @@ pub(super) fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-fn row(name: &str, cells: [Cell; 3]) -> Row {
+fn row(name: &str, cells: [Cell; 3]) -> ReportRow {
     let check = name.split(':').next().unwrap_or(name);
-    let mut row = Row::new(&[name], format!("make cliffs ARGS='--only \"{check}\"'"));
+    let mut row = ReportRow::new(&[name], format!("make cliffs ARGS='--only \"{check}\"'"));
     for (who, cell) in ["strand", "regex", "re2"].iter().zip(cells) {
         match cell {
             Ok((text, passes)) => {

@@ -7,7 +7,7 @@ use crate::report::grouped;
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Program, Server};
 use strand_wire::client::{Value, encode_command};
 
 /// T4: a set is redefined repeatedly, with searches in between.
@@ -16,7 +16,7 @@ use strand_wire::client::{Value, encode_command};
 /// Errors of the server.
 pub(super) fn measure_memory(extent: &Extent<'_>) -> Cell {
     const PART_TIME: usize = 100;
-    let server = Server::measured(Kind::Strand, &extent.options.strand, &["--workers", "1"], "0", &[])?;
+    let server = Server::measured(Program::Strand, &extent.options.strand, &["--workers", "1"], "0", &[])?;
     let mut client = server.connect()?;
     let (rounds, mut at_fifth) = (extent.size(extent.share * REDEFINITIONS), 0);
     for first in (0..rounds).step_by(PART_TIME) {
@@ -68,7 +68,7 @@ pub(super) fn measure_workers(extent: &Extent<'_>) -> Cell {
     let rate = |workers: usize| -> Result<f64> {
         let all = format!("0-{}", cores - 1);
         let server = Server::measured(
-            Kind::Strand,
+            Program::Strand,
             &extent.options.strand,
             &["--workers", &workers.to_string()],
             &all,

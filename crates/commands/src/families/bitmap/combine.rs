@@ -9,7 +9,7 @@ use crate::errors;
 use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{Text, string_of};
 use strand_chain::Blob;
-use strand_keyspace::types::bits::Operation;
+use strand_keyspace::types::bits::BitOperation;
 use strand_keyspace::{Db, Key, KeyHash, Str, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -46,7 +46,7 @@ fn answer(reply: &mut Reply<'_>, stored: Result<Blob, Text>) {
 
 /// The operation, the destination and the sources of a BITOP.
 struct BitopWrite<'a> {
-    operation: Operation,
+    operation: BitOperation,
     keys: &'a [Key<'a>],
 }
 
@@ -87,11 +87,11 @@ impl OptimisticWrite for BitopWrite<'_> {
     }
 }
 
-fn operation(args: Args<'_>) -> Result<Operation, Text> {
-    let operation = Operation::from_word(args.at(1)).ok_or(errors::SYNTAX)?;
+fn operation(args: Args<'_>) -> Result<BitOperation, Text> {
+    let operation = BitOperation::from_word(args.at(1)).ok_or(errors::SYNTAX)?;
     match operation {
-        Operation::Not if args.len() != 4 => Err(NOT_OF_ONE.into()),
-        Operation::Diff | Operation::Diff1 | Operation::AndOr if args.len() < 5 => {
+        BitOperation::Not if args.len() != 4 => Err(NOT_OF_ONE.into()),
+        BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if args.len() < 5 => {
             let word = String::from_utf8_lossy(args.at(1)).to_ascii_uppercase();
             Err(format!("ERR BITOP {word} must be called with at least two source keys.").into())
         }

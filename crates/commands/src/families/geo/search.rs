@@ -11,7 +11,7 @@ use crate::families::collection::send;
 use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use crate::strtod;
-use strand_keyspace::types::geo::{self, Form, Point, Shape};
+use strand_keyspace::types::geo::{self, Point, Shape, ShapeForm};
 use strand_keyspace::{Bytes, Collection, Db, Key, KeyHash, Settings, Value, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -328,7 +328,7 @@ impl<'a> Parser<'a> {
     fn parse(mut self) -> Result<Search, Text> {
         let mut search = Search {
             center: Point { longitude: 0.0, latitude: 0.0 },
-            shape: Shape { form: Form::Circle { radius: 0.0 }, unit_m: 1.0 },
+            shape: Shape { form: ShapeForm::Circle { radius: 0.0 }, unit_m: 1.0 },
             order: None,
             count: 0,
             any: false,
@@ -376,7 +376,7 @@ impl<'a> Parser<'a> {
         let args = self.args;
         let more = args.len() - at - 1;
         let is_search = matches!(self.command, Command::Search { .. });
-        let by_radius = matches!(self.shape, Some(Shape { form: Form::Circle { .. }, .. }));
+        let by_radius = matches!(self.shape, Some(Shape { form: ShapeForm::Circle { .. }, .. }));
         match () {
             () if args.is(at, "WITHDIST") => search.with_distance = true,
             () if args.is(at, "WITHHASH") => search.with_score = true,
@@ -470,7 +470,7 @@ impl<'a> Parser<'a> {
         if radius < 0.0 {
             return Err(NEGATIVE_RADIUS.into());
         }
-        Ok(Shape { form: Form::Circle { radius }, unit_m: unit_m(self.args.at(at + 1))? })
+        Ok(Shape { form: ShapeForm::Circle { radius }, unit_m: unit_m(self.args.at(at + 1))? })
     }
     /// Parses a width, a height and their unit.
     fn rectangle(&self, at: usize) -> Result<Shape, Text> {
@@ -479,7 +479,7 @@ impl<'a> Parser<'a> {
         if width < 0.0 || height < 0.0 {
             return Err(NEGATIVE_SIDE.into());
         }
-        Ok(Shape { form: Form::Box { width, height }, unit_m: unit_m(self.args.at(at + 2))? })
+        Ok(Shape { form: ShapeForm::Box { width, height }, unit_m: unit_m(self.args.at(at + 2))? })
     }
 }
 

@@ -5,7 +5,7 @@
 //! the value at one moment. If they read many keys, these are read in slices, so that the result may be of several
 //! moments.
 
-use super::{Keys, LockedKeys, Options, SLICE, Source, list, read, reply, store};
+use super::{Keys, LockedKeys, SLICE, SortOptions, Source, list, read, reply, store};
 use crate::call::LaneCall;
 use crate::cost::LONG_ELEMENTS;
 use crate::optimistic::{self, OptimisticWrite};
@@ -32,7 +32,7 @@ pub(crate) fn sort_ro_long(call: &mut LaneCall<'_>) {
 }
 
 fn long(call: &mut LaneCall<'_>, stores: bool) {
-    let options = match Options::parse(call.args, stores, call.rights) {
+    let options = match SortOptions::parse(call.args, stores, call.rights) {
         Ok(options) => options,
         Err(text) => return call.reply.error(&text),
     };
@@ -60,7 +60,7 @@ fn long(call: &mut LaneCall<'_>, stores: bool) {
 /// Sorts, and writes the reply to `out`.
 fn run(
     call: &LaneCall<'_>,
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     key: &Key<'_>,
     destination: Option<&Key<'_>>,
     out: &mut Chain,
@@ -124,7 +124,7 @@ fn lock<'a>(call: &LaneCall<'a>, hashes: &[KeyHash]) -> crate::call::LaneTxn<'a>
 /// Writes the reply. With STORE, returns the list to store.
 fn finish(
     call: &LaneCall<'_>,
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     value: Option<&Value>,
     destination: Option<&Key<'_>>,
     keys: &mut dyn Keys,
@@ -194,7 +194,7 @@ impl Keys for NoKeys<'_> {
 
 /// SORT with STORE that reads no key except that of the value.
 struct StoreWrite<'o, 'a> {
-    options: &'o Options<'a>,
+    options: &'o SortOptions<'a>,
     key: Key<'a>,
     destination: Key<'a>,
 }

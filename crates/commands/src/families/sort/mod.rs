@@ -18,7 +18,7 @@ use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
 use crate::errors;
 use crate::parse::Text;
 use crate::strtod;
-use options::{By, Get, Options, Pattern};
+use options::{By, Get, Pattern, SortOptions};
 use std::cmp::Ordering;
 use std::ops::Range;
 use strand_chain::Blob;
@@ -53,7 +53,7 @@ pub(crate) fn sort_ro(call: &mut Call<'_, '_>) {
 /// locks their shards, which then stay locked. If somebody else holds one of these shards, the result makes the
 /// call long.
 pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
-    let Ok(options) = Options::parse(args, true, None) else { return 0 };
+    let Ok(options) = SortOptions::parse(args, true, None) else { return 0 };
     let keyspace = txn.keyspace();
     let mut database = txn.db(db);
     let Some(source) = database.peek(key).and_then(|record| Source::of(record.value())) else { return 0 };
@@ -66,7 +66,7 @@ pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'
 }
 
 fn at_once(call: &mut Call<'_, '_>, stores: bool) {
-    let options = match Options::parse(call.args, stores, call.rights) {
+    let options = match SortOptions::parse(call.args, stores, call.rights) {
         Ok(options) => options,
         Err(text) => return call.reply.error(&text),
     };
@@ -112,7 +112,7 @@ fn store(db: &mut Db<'_, '_>, key: &Key<'_>, list: ListValue) {
 
 /// Writes the result as the reply.
 fn reply(
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     value: Option<&Value>,
     keys: &mut dyn Keys,
     reply: &mut Reply<'_>,
@@ -132,7 +132,7 @@ fn reply(
 }
 
 /// The result as a list, for STORE. Where GET finds nothing, the list has an empty string.
-fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Result<ListValue, Text> {
+fn list(options: &SortOptions<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Result<ListValue, Text> {
     let elements = sorted(options, value, keys)?;
     let mut list = ListValue::new();
     found(options, &elements, keys, &mut |found| {
@@ -256,7 +256,7 @@ enum Weight {
 
 /// The elements that LIMIT selects, sorted. Stops early when nobody waits for them any more.
 fn sorted<'v>(
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     value: Option<&'v Value>,
     keys: &mut dyn Keys,
 ) -> Result<Vec<Element<'v>>, Text> {
@@ -376,7 +376,7 @@ fn visit_element(element: &Element<'_>, visit: &mut dyn FnMut(LookedUp<'_>) -> b
 /// Visits the values that GET finds for each element, or the elements themselves without GET, until `visit` returns
 /// false.
 fn found(
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     elements: &[Element<'_>],
     keys: &mut dyn Keys,
     visit: &mut dyn FnMut(LookedUp<'_>) -> bool,
@@ -428,7 +428,7 @@ impl Pattern<'_> {
     }
 }
 
-impl Options<'_> {
+impl SortOptions<'_> {
     /// The names of the keys that GET reads for these elements, in the order of the reply.
     fn names(&self, elements: &[Element<'_>]) -> Vec<Vec<u8>> {
         let key = |element, get: &Get<'_>| match get {

@@ -16,7 +16,7 @@ const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL pe
 const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
 /// The options of a call.
-pub(super) struct Options<'a> {
+pub(super) struct SortOptions<'a> {
     pub(super) descending: bool,
     /// ALPHA: sorts texts, not numbers.
     pub(super) alpha: bool,
@@ -77,15 +77,15 @@ impl<'a> Pattern<'a> {
     }
 }
 
-impl<'a> Options<'a> {
+impl<'a> SortOptions<'a> {
     /// Reads the arguments of SORT, or of SORT_RO, which cannot store. `rights` says what the user may do with keys
     /// that are not arguments.
     pub(super) fn parse(
         args: Args<'a>,
         stores: bool,
         rights: Option<&dyn KeyRights>,
-    ) -> Result<Options<'a>, Text> {
-        let mut options = Options {
+    ) -> Result<SortOptions<'a>, Text> {
+        let mut options = SortOptions {
             descending: false,
             alpha: false,
             by: By::Element,

@@ -37,7 +37,7 @@ pub(super) struct Trimming {
 
 /// The options of XADD and XTRIM.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct AddOptions {
     pub(super) trimming: Option<Trimming>,
     no_make: bool,
     /// The ID of the new entry, and whether the client gave the sequence number. `None`: a new ID with the current
@@ -47,11 +47,11 @@ pub(super) struct Options {
     at: usize,
 }
 
-impl Options {
+impl AddOptions {
     /// Parses the arguments, beginning after the key. For XADD (`adds`) it stops at the ID, otherwise at the end.
-    pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<Options, Text> {
+    pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<AddOptions, Text> {
         let (mut trim, mut approximate, mut limit, mut limited) = (None, false, 0u64, false);
-        let mut options = Options { trimming: None, no_make: false, id: None, at: 2 };
+        let mut options = AddOptions { trimming: None, no_make: false, id: None, at: 2 };
         while options.at < args.len() {
             let more = args.len() - 1 - options.at;
             let is = |word: &str| args.is(options.at, word);
@@ -138,7 +138,7 @@ pub(crate) fn xadd(call: &mut Call<'_, '_>) {
 
 fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
     let (args, now_ms) = (call.args, call.now_ms);
-    let options = Options::parse(args, true, call.txn.keyspace().settings())?;
+    let options = AddOptions::parse(args, true, call.txn.keyspace().settings())?;
     let from = options.at + 1;
     let fields = args.len().saturating_sub(from);
     if fields < 2 || fields % 2 == 1 {
@@ -175,7 +175,7 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
 
 /// `XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT n]`: removes the oldest entries. Reply: how many.
 pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
-    let options = Options::parse(call.args, false, call.txn.keyspace().settings());
+    let options = AddOptions::parse(call.args, false, call.txn.keyspace().settings());
     let trimmed = options.and_then(|options| {
         change_existing(call, |stream, _| {
             let removed = options.trimming.map_or(0, |t| stream.trim(t.trim, t.approximate, t.limit));
@@ -196,8 +196,8 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
 /// XTRIM of many entries, on the lane. A copy of the stream is trimmed while no shard is locked, and then replaces
 /// the stream.
 pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
-    let options = Options::parse(call.args, false, call.keyspace.settings());
-    let Ok(Options { trimming: Some(trimming), .. }) = options else {
+    let options = AddOptions::parse(call.args, false, call.keyspace.settings());
+    let Ok(AddOptions { trimming: Some(trimming), .. }) = options else {
         return long::run_locked_by_name("xtrim", call);
     };
     let key = call.keyspace.key(call.args.at(1));

@@ -1,7 +1,7 @@
 //! The costs of calls on streams, in elements, estimated from the arguments and the stream: see
 //! [`Cost::InData`](crate::cost::Cost).
 
-use super::add::{Options, Trimming};
+use super::add::{AddOptions, Trimming};
 use super::pending::{PendingRange, autoclaim_looks};
 use super::range::Range;
 use super::{info, read};
@@ -45,7 +45,7 @@ fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
 /// The cost of XREAD and XREADGROUP on one of their streams.
 pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
-    let Ok(options) = read::Options::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
+    let Ok(options) = read::ReadOptions::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
     let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
     // With nothing to read, the cost must be 0: the call may wait, and a long call cannot wait.
     match options.lowest(args, stream).filter(|after| *after < last) {
@@ -62,12 +62,15 @@ pub(crate) fn adds_only(args: Args<'_>) -> bool {
 
 /// The cost of XADD: its arguments, and the blocks that its trimming removes.
 pub(crate) fn add(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    trim(Options::parse(args, true, &Settings::default()).ok().and_then(|options| options.trimming), value)
+    trim(AddOptions::parse(args, true, &Settings::default()).ok().and_then(|options| options.trimming), value)
 }
 
 /// The cost of XTRIM: the blocks that it removes.
 pub(crate) fn xtrim(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    trim(Options::parse(args, false, &Settings::default()).ok().and_then(|options| options.trimming), value)
+    trim(
+        AddOptions::parse(args, false, &Settings::default()).ok().and_then(|options| options.trimming),
+        value,
+    )
 }
 
 fn trim(trimming: Option<Trimming>, value: ValueRef<'_>) -> usize {

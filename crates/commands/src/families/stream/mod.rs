@@ -24,7 +24,7 @@ pub(crate) use read::{may_wait, xread, xreadgroup};
 pub(crate) use remove::{delete_elements, xackdel, xdelex};
 
 use crate::errors;
-use strand_keyspace::types::stream::{Entry, Id, Item};
+use strand_keyspace::types::stream::{Id, Item, StreamEntry};
 use strand_wire::args::Args;
 use strand_wire::digits::Digits;
 use strand_wire::reply::Reply;
@@ -44,7 +44,7 @@ fn send_id(reply: &mut Reply<'_>, id: Id) {
 }
 
 /// Sends an entry: its ID, then an array of its fields and values.
-fn send_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
+fn send_entry(reply: &mut Reply<'_>, entry: &StreamEntry<'_>) {
     reply.array(2);
     send_id(reply, entry.id());
     reply.array(2 * entry.len());
@@ -62,7 +62,7 @@ fn send_item(reply: &mut Reply<'_>, item: Item<'_>) {
 }
 
 /// Sends entries, until nobody waits for the reply any more. `count` is their number.
-fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = Entry<'s>>) {
+fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = StreamEntry<'s>>) {
     reply.array(count as usize);
     for entry in entries.take(count as usize) {
         if reply.is_over() {

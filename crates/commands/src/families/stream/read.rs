@@ -17,7 +17,7 @@ use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// The arguments of XREAD and XREADGROUP.
 #[derive(Debug)]
-pub(super) struct Options<'a> {
+pub(super) struct ReadOptions<'a> {
     /// Maximum number of entries per stream.
     pub(super) count: u64,
     /// BLOCK: the time to wait. `None` without BLOCK.
@@ -40,10 +40,10 @@ enum From {
     New,
 }
 
-impl<'a> Options<'a> {
-    pub(super) fn parse(args: Args<'a>, in_group: bool) -> Result<Options<'a>, Text> {
+impl<'a> ReadOptions<'a> {
+    pub(super) fn parse(args: Args<'a>, in_group: bool) -> Result<ReadOptions<'a>, Text> {
         let mut options =
-            Options { count: u64::MAX, block_ms: None, no_ack: false, group: None, first: 0, streams: 0 };
+            ReadOptions { count: u64::MAX, block_ms: None, no_ack: false, group: None, first: 0, streams: 0 };
         let mut at = 1;
         while at < args.len() {
             let more = args.len() - 1 - at;
@@ -123,7 +123,7 @@ fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
 
 /// True when XREAD or XREADGROUP with these arguments may wait.
 pub(crate) fn may_wait(args: Args<'_>) -> bool {
-    Options::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
+    ReadOptions::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
 }
 
 /// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map from keys to the entries after
@@ -137,7 +137,7 @@ pub(crate) fn xread(call: &mut Call<'_, '_>) {
 
 fn read(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys) = (call.args, call.keys);
-    let options = Options::parse(args, false).map_err(bytes_of)?;
+    let options = ReadOptions::parse(args, false).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {
         return Err(errors::SYNTAX.into());
     }
@@ -198,7 +198,7 @@ pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
 
 fn read_group(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys, now_ms) = (call.args, call.keys, call.now_ms);
-    let options = Options::parse(args, true).map_err(bytes_of)?;
+    let options = ReadOptions::parse(args, true).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {
         return Err(errors::SYNTAX.into());
     }
@@ -278,7 +278,7 @@ fn send_from_group(
     from: From,
     (group, consumer): (&[u8], &[u8]),
     key: &[u8],
-    options: &Options<'_>,
+    options: &ReadOptions<'_>,
     now_ms: i64,
     reply: &mut Reply<'_>,
 ) -> Option<Vec<Id>> {
@@ -330,7 +330,7 @@ fn send_from_group(
 }
 
 /// The arguments, with the last ID of each stream in place of `$`. `None` when there is no `$`.
-fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv> {
+fn with_ids(args: Args<'_>, options: &ReadOptions<'_>, froms: &[Id]) -> Option<Argv> {
     if !(0..options.streams).any(|i| options.id(args, i) == b"$") {
         return None;
     }

@@ -6,13 +6,13 @@
 //! the batches in the keyspace, on any thread.
 
 use super::batch::Batch;
-use super::{BadValue, Builder, build, system, value_type, write};
+use super::{BadValue, ValueBuilder, build, system, value_type, write};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use strand_keyspace::{Keyspace, Snapshot, SnapshotRecords, ValueRef};
 use strand_rdb::file::{Event, FileReader};
-use strand_rdb::value::{Kind, ModuleId, StreamEntries};
+use strand_rdb::value::{ModuleId, StreamEntries, ValueKind};
 use strand_rdb::write::{KeyHead, Writer};
 use strand_rdb::{Error, VERSION_WRITTEN};
 
@@ -321,17 +321,17 @@ fn load_all<R: Read>(
     let (mut key, mut head, mut builder) = (Vec::<u8>::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
-        let key_ended = matches!(event, Event::KeyEnd | Event::Key { kind: Kind::String, .. });
+        let key_ended = matches!(event, Event::KeyEnd | Event::Key { kind: ValueKind::String, .. });
         match event {
             Event::SelectDb(number) => {
                 let known = usize::try_from(number).ok().filter(|n| *n < databases);
                 db = known.ok_or(Problem::Database { number, databases })?;
             }
-            Event::Key { key: of, kind: Kind::Module(module), .. } => {
+            Event::Key { key: of, kind: ValueKind::Module(module), .. } => {
                 return Err(Problem::Module { key: shown(&of), module }.into());
             }
             // The most frequent case: no value is built, the batch gets the bytes of the string.
-            Event::Key { key: of, kind: Kind::String, expires_at_ms, idle_s, freq } => {
+            Event::Key { key: of, kind: ValueKind::String, expires_at_ms, idle_s, freq } => {
                 head = KeyHead { expires_at_ms, idle_s, freq };
                 key.clear();
                 key.extend_from_slice(&of);
@@ -348,7 +348,7 @@ fn load_all<R: Read>(
                 }
             }
             Event::Key { key: of, kind, expires_at_ms, idle_s, freq } => {
-                let new = Builder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
+                let new = ValueBuilder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
                 key.clear();
                 key.extend_from_slice(&of);
                 builder = Some(new);

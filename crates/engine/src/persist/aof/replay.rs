@@ -1,7 +1,7 @@
 //! Runs the commands of a file one after the other, on data that no client sees yet. [`strand_commands::replay`] runs
 //! commands on keys, this module runs the others.
 
-use crate::session::{InFiles, Kind, SessionCommand, replay_script};
+use crate::session::{CommandKind, InFiles, SessionCommand, replay_script};
 use crate::{Engine, Now};
 use strand_chain::Chain;
 use strand_commands::replay::{ReplayError, shown};
@@ -30,7 +30,7 @@ pub(super) fn run_other(
             let mut out = Chain::new();
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
             // Run a script's call, because redis-server before version 5 recorded calls of scripts.
-            if let Kind::Script(command) = own.kind {
+            if let CommandKind::Script(command) = own.kind {
                 replay_script(engine, command, args, db, now, &mut reply);
                 return Ok(reply.error_code().is_some().then(|| first_line(&out)));
             }

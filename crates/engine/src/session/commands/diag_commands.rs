@@ -2,14 +2,14 @@
 
 use crate::diag::hot::{COMMANDS_PER_SAMPLE, MEASURES};
 use crate::diag::otlp::trace_id;
-use crate::slowlog::Entry;
+use crate::slowlog::SlowLogEntry;
 use crate::timing::Spread;
 use crate::{Engine, Now, ProfileRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
-use strand_diag::sketch::{By, Row};
+use strand_diag::sketch::{By, SketchRow};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
@@ -63,7 +63,7 @@ pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorTex
         Some(Some(n @ 0..)) => n as usize,
         Some(_) => return Err(errors::NOT_AN_INTEGER.into()),
     };
-    let shown = |entries: Vec<std::sync::Arc<Entry>>| {
+    let shown = |entries: Vec<std::sync::Arc<SlowLogEntry>>| {
         entries.iter().take(count).map(|e| entry(engine, e)).collect::<Vec<_>>()
     };
     Ok(json!({
@@ -73,7 +73,7 @@ pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorTex
     }))
 }
 
-fn entry(engine: &Engine, entry: &Entry) -> Value {
+fn entry(engine: &Engine, entry: &SlowLogEntry) -> Value {
     json!({
         "trace_id": trace_id(engine, entry),
         "id": entry.id,
@@ -166,7 +166,7 @@ pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorTex
         return Err(super::SYNTAX.into());
     }
     let rows = |by: By| -> Vec<Value> {
-        let row = |row: Row| {
+        let row = |row: SketchRow| {
             json!({
                 "db": row.db,
                 "key": text(&row.key),

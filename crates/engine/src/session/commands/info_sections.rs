@@ -4,7 +4,7 @@ use super::connection::REDIS_VERSION;
 use crate::config::Opt;
 use crate::importers::COUNTED;
 use crate::memory::Purpose;
-use crate::pubsub::Kind;
+use crate::pubsub::Namespace;
 use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
@@ -179,9 +179,9 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "evicted_clients": stats.get(Stat::ClientEvictions),
         "total_eviction_exceeded_time": over_us / 1000,
         "current_eviction_exceeded_time": over_now_us / 1000,
-        "pubsub_channels": f.engine.pubsub.channels_len(Kind::Channel),
+        "pubsub_channels": f.engine.pubsub.channels_len(Namespace::Channel),
         "pubsub_patterns": f.engine.pubsub.patterns_len(),
-        "pubsubshard_channels": f.engine.pubsub.channels_len(Kind::Shard),
+        "pubsubshard_channels": f.engine.pubsub.channels_len(Namespace::Shard),
         "tracking_total_keys": keys,
         "tracking_total_items": items,
         "tracking_total_prefixes": f.engine.tracking.prefixes_len(),

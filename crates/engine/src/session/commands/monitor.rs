@@ -3,7 +3,7 @@
 use super::{DONE, Outcome, Session};
 use crate::Now;
 use crate::monitors::Caller;
-use crate::session::session_command::{Kind, kind_of};
+use crate::session::session_command::{CommandKind, kind_of};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
@@ -38,13 +38,13 @@ impl Session {
     /// Sends the current command, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
     #[cold]
     pub(in crate::session) fn send_to_monitors(&mut self, spec: &CommandSpec, now: Now) {
-        if std::mem::replace(&mut self.retry.sent_to_monitors, true) || kind_of(spec) == Kind::Exec {
+        if std::mem::replace(&mut self.retry.sent_to_monitors, true) || kind_of(spec) == CommandKind::Exec {
             return;
         }
         let args = self.argv.args();
         // As in redis-server, SELECT is shown with its new database.
         let selected = match kind_of(spec) {
-            Kind::Select => parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()),
+            CommandKind::Select => parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()),
             _ => None,
         };
         let db = selected.filter(|db| *db < self.engine.keyspace.databases()).unwrap_or(self.db);

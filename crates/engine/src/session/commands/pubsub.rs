@@ -2,7 +2,7 @@
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::Engine;
-use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
+use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::run::NextStep;
 use crate::session::session_command::DetachedContext;
 use strand_commands::{glob, introspect};
@@ -14,8 +14,8 @@ const LISTED_AT_ONCE_MAX: usize = 1000;
 
 impl Session {
     /// `PUBLISH channel message`, `SPUBLISH shardchannel message`. Reply: the number of receiving subscriptions.
-    pub(super) fn publish_message(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
-        if kind == Kind::Channel && self.engine.pubsub.is_long(args.at(1).len()) {
+    pub(super) fn publish_message(&mut self, kind: Namespace, args: Args<'_>) -> Outcome {
+        if kind == Namespace::Channel && self.engine.pubsub.is_long(args.at(1).len()) {
             return Ok(NextStep::Detach);
         }
         let receivers = publish(&self.engine, kind, args)?;
@@ -26,7 +26,7 @@ impl Session {
         DONE
     }
     /// `PUBSUB CHANNELS [pattern]`, `PUBSUB SHARDCHANNELS [pattern]`. Reply: the channels with subscribers.
-    pub(super) fn pubsub_channels(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
+    pub(super) fn pubsub_channels(&mut self, kind: Namespace, args: Args<'_>) -> Outcome {
         if self.engine.pubsub.channels_len(kind) > LISTED_AT_ONCE_MAX || args.iter().any(glob::is_hard) {
             return Ok(NextStep::Detach);
         }
@@ -36,7 +36,7 @@ impl Session {
     }
     /// `PUBSUB NUMSUB [channel ...]`, `PUBSUB SHARDNUMSUB [shardchannel ...]`. Reply: each channel with its number of
     /// subscribers.
-    pub(super) fn pubsub_numsub(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
+    pub(super) fn pubsub_numsub(&mut self, kind: Namespace, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
             return Ok(NextStep::Detach);
         }
@@ -63,11 +63,11 @@ pub(super) fn publish_detached(
     _at: DetachedContext,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    reply.int(publish(engine, Kind::Channel, args)? as i64);
+    reply.int(publish(engine, Namespace::Channel, args)? as i64);
     Ok(())
 }
 
-fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, ErrorText> {
+fn publish(engine: &Engine, kind: Namespace, args: Args<'_>) -> Result<usize, ErrorText> {
     if args.at(1).len() > CHANNEL_BYTES_MAX {
         return Err(format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes").into());
     }
@@ -77,7 +77,7 @@ fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, ErrorTe
 /// PUBSUB CHANNELS and SHARDCHANNELS, on a worker or a helper thread.
 pub(super) fn channels(
     engine: &Engine,
-    kind: Kind,
+    kind: Namespace,
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
@@ -104,7 +104,7 @@ pub(super) fn channels(
 /// PUBSUB NUMSUB and SHARDNUMSUB, on a worker or a helper thread.
 pub(super) fn numsub(
     engine: &Engine,
-    kind: Kind,
+    kind: Namespace,
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {

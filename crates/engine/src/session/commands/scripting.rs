@@ -12,7 +12,7 @@ use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
 use strand_commands::{errors, introspect};
 use strand_rdb::dump;
 use strand_rdb::write::Writer;
-use strand_script::{CallOutcome, Host, Library, Limits, VM_BYTES_MAX};
+use strand_script::{CallOutcome, Host, Library, VM_BYTES_MAX, VmLimits};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{ErrorText, Reply};
 
@@ -20,7 +20,7 @@ use strand_wire::reply::{ErrorText, Reply};
 const LOAD_US_MAX: u64 = 500_000;
 /// Maximum number of steps for a library's chunk. A fast machine reaches this number before the time limit.
 const LOAD_STEPS_MAX: u64 = 500_000_000;
-const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
+const LOAD_LIMITS: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
 
 const SCRIPT_HELP: &[&str] = &[
     "DEBUG (YES|SYNC|NO)",

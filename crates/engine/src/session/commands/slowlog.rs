@@ -2,7 +2,7 @@
 
 use super::{DONE, NextStep, Outcome, Session};
 use crate::Engine;
-use crate::slowlog::Entry;
+use crate::slowlog::SlowLogEntry;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::introspect;
 use strand_keyspace::types::string::parse_int;
@@ -86,7 +86,7 @@ fn write(engine: &Engine, wanted: &GetOptions, reply: &mut Reply<'_>) {
 }
 
 /// The phases of the command in microseconds: a map; in RESP2 a list of names and values.
-fn write_phases(entry: &Entry, reply: &mut Reply<'_>) {
+fn write_phases(entry: &SlowLogEntry, reply: &mut Reply<'_>) {
     let waits = &entry.waits;
     reply.map(6);
     for (name, us) in [

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use strand_commands::errors;
 use strand_keyspace::KeyHash;
 use strand_keyspace::types::string::parse_int;
-use strand_script::{Input, Limits, RunEnd, Script, ScriptFlags, compile_error, sha_of};
+use strand_script::{Input, RunEnd, Script, ScriptFlags, VmLimits, compile_error, sha_of};
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
 
@@ -109,7 +109,7 @@ impl ScriptCall {
         &self,
         vm: &mut Interpreter,
         args: Args<'_>,
-        limits: Limits,
+        limits: VmLimits,
         run: &mut Run<'_, '_>,
         reply: &mut Reply<'_>,
     ) -> RunEnd {

@@ -11,7 +11,7 @@ use super::Session;
 use super::lane::LaneJob;
 use super::multi::lock;
 use super::run::NextStep;
-use super::session_command::{Kind, kind_of};
+use super::session_command::{CommandKind, kind_of};
 use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::run::{
@@ -28,7 +28,7 @@ use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::{Key, Lookups, Txn};
-use strand_script::{Limits, RunEnd, VM_BYTES_MAX};
+use strand_script::{RunEnd, VM_BYTES_MAX, VmLimits};
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
 
@@ -42,9 +42,9 @@ thread_local! {
 /// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
 /// Limits of a run on a worker: growth of the interpreter, and nesting of tables.
-const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
+const WORKER_LIMITS: VmLimits = VmLimits { soft_bytes: 8 << 20, depth_max: 32 };
 /// Limits of a run on the lane. Its threads have a larger stack.
-const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+const LANE_LIMITS: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
 /// Maximum number of arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
@@ -75,7 +75,7 @@ pub(super) const FCALL_RO: ScriptCommand = ScriptCommand { by: ScriptSource::Fun
 
 /// True for the commands that run scripts.
 pub(super) fn runs_script(spec: &CommandSpec) -> bool {
-    matches!(kind_of(spec), Kind::Script(_))
+    matches!(kind_of(spec), CommandKind::Script(_))
 }
 
 /// The outcome of one attempt to run a script.
@@ -293,7 +293,7 @@ pub(super) fn run_on_lane(
     user: &Arc<User>,
     now: Now,
 ) {
-    let Kind::Script(command) = kind_of(job.spec) else { return };
+    let CommandKind::Script(command) = kind_of(job.spec) else { return };
     let args = call.args;
     let found;
     let script_call = match &job.script {

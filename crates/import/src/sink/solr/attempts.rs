@@ -9,7 +9,7 @@ use super::request::Answer;
 use super::{Batch, Solr};
 use crate::sink::Rejected;
 use crate::sink::lines::sink_error;
-use crate::sink::update::{self, Envelope, Kind};
+use crate::sink::update::{self, ChangeKind, Envelope};
 use crate::{ImportError, SinkError};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ impl Solr {
     /// True when the server accepts a message without a document: the delete of a document that cannot exist.
     fn accepts_other_messages(&mut self) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
-        envelope.begin_change(Kind::Delete, &mut probe);
+        envelope.begin_change(ChangeKind::Delete, &mut probe);
         update::delete(&mut probe, &format!("{}:\u{fffd}", self.dataset));
         envelope.end(&mut probe);
         let answer = self.client.send(probe);

@@ -11,7 +11,7 @@ mod request;
 
 use super::lines::sink_error;
 use super::outlet::Feed;
-use super::update::{self, Envelope, Kind};
+use super::update::{self, ChangeKind, Envelope};
 use super::{Names, Notices, Rejected, SolrTarget};
 use crate::ImportError;
 use crate::fields::Fields;
@@ -31,7 +31,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// A put or a delete in a batch.
 #[derive(Clone, Debug)]
 struct Step {
-    kind: Kind,
+    kind: ChangeKind,
     bytes: Range<usize>,
     /// For a put: the document's position in the container, and whether the document is new. `None` for a delete.
     put: Option<(usize, bool)>,
@@ -103,7 +103,7 @@ impl Solr {
     /// Adds a step to the open batch. `write` appends the step's element.
     fn step(
         &mut self,
-        kind: Kind,
+        kind: ChangeKind,
         id: String,
         put: Option<(usize, bool)>,
         write: impl FnOnce(&mut Vec<u8>, &str),
@@ -202,11 +202,13 @@ impl Feed for Solr {
         let named: Vec<_> =
             fields.present().filter_map(|(name, value)| Some((self.name(name)?, value))).collect();
         let named: Vec<_> = named.into_iter().map(|(name, value)| (name.into_owned(), value)).collect();
-        self.step(Kind::Put, id, Some((index, !held)), |out, id| update::put(out, id, named.into_iter()))
+        self.step(ChangeKind::Put, id, Some((index, !held)), |out, id| {
+            update::put(out, id, named.into_iter())
+        })
     }
 
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError> {
-        self.step(Kind::Delete, update::id(&self.dataset, path), None, update::delete)
+        self.step(ChangeKind::Delete, update::id(&self.dataset, path), None, update::delete)
     }
 
     fn settle(&mut self) -> Result<Vec<Rejected>, ImportError> {

@@ -1,4 +1,4 @@
-//! [`Budget`]: bounds an archive and all archives in it: the bytes that they may unpack to, and the entries that they
+//! [`ArchiveBudget`]: bounds an archive and all archives in it: the bytes that they may unpack to, and the entries that they
 //! may list. It also borrows the memory that one archive needs.
 
 use super::bytes::archive_error;
@@ -16,7 +16,7 @@ const ENTRY_BYTES: u64 = 700;
 
 /// The budget of one archive.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct ArchiveBudget {
     limits: ArchiveLimits,
     /// Shared by the outermost archive and all archives in it.
     left: Rc<Remaining>,
@@ -43,10 +43,10 @@ impl Remaining {
     }
 }
 
-impl Budget {
+impl ArchiveBudget {
     /// The budget of the outermost archive at `path`.
-    pub(crate) fn new(limits: ArchiveLimits, memory: Memory, path: &[u8]) -> Budget {
-        Budget {
+    pub(crate) fn new(limits: ArchiveLimits, memory: Memory, path: &[u8]) -> ArchiveBudget {
+        ArchiveBudget {
             limits,
             left: Remaining::of(&limits),
             memory,
@@ -59,20 +59,20 @@ impl Budget {
 
     /// The budget of the archive at `path` in the archive of this budget. Its bytes without a loan are reduced, so that
     /// all nested archives together hold at most as many bytes without a loan as two outermost archives.
-    pub(crate) fn for_inner(&self, path: &[u8]) -> Budget {
+    pub(crate) fn for_inner(&self, path: &[u8]) -> ArchiveBudget {
         let free_bytes = FREE_BYTES / self.limits.depth.max(1) as u64;
-        let inner = Budget::new(self.limits, self.memory.clone(), path);
-        Budget { left: self.left.clone(), free_bytes, ..inner }
+        let inner = ArchiveBudget::new(self.limits, self.memory.clone(), path);
+        ArchiveBudget { left: self.left.clone(), free_bytes, ..inner }
     }
 
     /// The budget of an archive that may unpack to `bytes`. It borrows no memory.
-    pub(super) fn for_bytes(bytes: u64) -> Budget {
-        Budget::new(ArchiveLimits { bytes, ..ArchiveLimits::default() }, Memory::default(), b"")
+    pub(super) fn for_bytes(bytes: u64) -> ArchiveBudget {
+        ArchiveBudget::new(ArchiveLimits { bytes, ..ArchiveLimits::default() }, Memory::default(), b"")
     }
 
     /// A full budget with the same limits, to list the archive again.
-    pub(super) fn renewed(&self) -> Budget {
-        Budget { left: Remaining::of(&self.limits), ..self.for_inner(&self.path) }
+    pub(super) fn renewed(&self) -> ArchiveBudget {
+        ArchiveBudget { left: Remaining::of(&self.limits), ..self.for_inner(&self.path) }
     }
 
     /// Largest ratio of unpacked bytes to packed bytes.

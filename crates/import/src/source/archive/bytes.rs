@@ -4,7 +4,7 @@
 //! [`Unpacking`] is a compressed stream as an object. It unpacks only as far as it is read: first into memory, then
 //! into a temporary file.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::limits::RATIO_FREE_BYTES;
 use crate::memory::Loan;
 use crate::source::{Object, Stat};
@@ -90,7 +90,7 @@ impl Read for WindowReader {
 /// A compressed stream as an object.
 pub(super) struct Unpacking {
     state: RefCell<State>,
-    budget: Rc<Budget>,
+    budget: Rc<ArchiveBudget>,
     packed_bytes: u64,
     /// The number and the checksum of the unpacked bytes according to the archive.
     claimed: Option<(u64, u32)>,
@@ -114,7 +114,7 @@ pub(super) struct Decoder {
 impl Decoder {
     /// Waits until the run may hold `bytes` of memory, and then makes a decoder that needs them.
     pub(super) fn new<R: Read + 'static>(
-        budget: &Budget,
+        budget: &ArchiveBudget,
         bytes: u64,
         make: impl FnOnce() -> io::Result<R>,
     ) -> io::Result<Decoder> {
@@ -143,7 +143,7 @@ impl Unpacking {
         decoder: Decoder,
         packed_bytes: u64,
         claimed: Option<(u64, u32)>,
-        budget: Rc<Budget>,
+        budget: Rc<ArchiveBudget>,
     ) -> Unpacking {
         let spool = Spool::Memory(Vec::new());
         let state = RefCell::new(State { reader: Some(decoder), spool, crc: flate2::Crc::new() });

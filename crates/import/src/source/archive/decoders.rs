@@ -3,7 +3,7 @@
 //! The first header of an xz or zstd stream says how much memory the decoder needs. The run borrows this much. A later
 //! header of the stream may need more. Then the decoder fails, and the caller tries again with the maximum.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::bytes::{Decoder, archive_error};
 use super::limits::{XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
 use std::io::{self, ErrorKind, Read};
@@ -47,7 +47,7 @@ impl Codec {
         self,
         packed: impl Read + 'static,
         bytes: u64,
-        budget: &Budget,
+        budget: &ArchiveBudget,
     ) -> io::Result<Decoder> {
         match self {
             Codec::Deflate => Decoder::new(budget, bytes, || Ok(flate2::read::DeflateDecoder::new(packed))),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_needs_more_than_its_first_header_says_has_its_own_error() {
-        let budget = Budget::for_bytes(1 << 30);
+        let budget = ArchiveBudget::for_bytes(1 << 30);
         let both = [xz(0), xz(9)].concat();
         let long: Vec<u8> =
             (0..3u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

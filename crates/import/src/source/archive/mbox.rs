@@ -4,7 +4,7 @@
 //! the mailbox once, and does not hold it in memory. A separator is a line that begins with `From ` and has a time in
 //! it. It is the first line, or it follows a blank line. [`Prefix`] shows whether a mailbox only grew.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::bytes::Window;
 use crate::container::{Digest, digest, digest_of};
 use std::io::{self, BufRead, BufReader};
@@ -84,7 +84,11 @@ impl Prefix {
     }
 
     /// The messages after this prefix. `None` when the mailbox did not only grow by whole messages.
-    pub(super) fn appended(&self, mailbox: &Window, budget: &Budget) -> io::Result<Option<Vec<Message>>> {
+    pub(super) fn appended(
+        &self,
+        mailbox: &Window,
+        budget: &ArchiveBudget,
+    ) -> io::Result<Option<Vec<Message>>> {
         if mailbox.len() <= self.len || Prefix::of(mailbox, self.len)? != Some(*self) {
             return Ok(None);
         }
@@ -110,7 +114,7 @@ pub(crate) fn is_separator(line: &[u8]) -> bool {
 }
 
 /// The messages from the offset `from` on, in order. Bytes before the first separator belong to no message.
-pub(super) fn messages(mailbox: &Window, from: u64, budget: &Budget) -> io::Result<Vec<Message>> {
+pub(super) fn messages(mailbox: &Window, from: u64, budget: &ArchiveBudget) -> io::Result<Vec<Message>> {
     let part = mailbox.part(from, mailbox.len() - from)?;
     let mut reader = BufReader::with_capacity(BLOCK_BYTES, part.reader());
     let mut messages: Vec<Message> = Vec::new();

@@ -16,14 +16,14 @@ mod parts;
 mod tar;
 mod zip;
 
-pub(crate) use budget::Budget;
+pub(crate) use budget::ArchiveBudget;
 pub(crate) use bytes::Window;
 pub(crate) use mbox::Prefix;
 pub(crate) use parts::{Parts, unzipped};
 
 use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
 use crate::container::{
-    Builder, Container, ContainerError, Digest, Entry, Kind, NAME_BYTES_MAX, digest, digest_of,
+    Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind, NAME_BYTES_MAX, digest, digest_of,
 };
 use crate::memory::MEMORY_FACTOR;
 use bytes::Unpacking;
@@ -124,7 +124,7 @@ pub(crate) struct Archive {
     /// The archive as the user gave it, for messages.
     shown: PathBuf,
     window: Window,
-    budget: Rc<Budget>,
+    budget: Rc<ArchiveBudget>,
     /// The members, by the path of their folder (empty for the root) and by their name.
     folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Member>>,
     /// Names that cannot be documents, and the reasons, by folder.
@@ -141,7 +141,7 @@ impl Archive {
         name: &[u8],
         format: Format,
         window: Window,
-        budget: Rc<Budget>,
+        budget: Rc<ArchiveBudget>,
     ) -> io::Result<Archive> {
         let mut archive = Archive::of(name, window, budget);
         let mut found = Vec::new();
@@ -176,11 +176,12 @@ impl Archive {
     pub(crate) fn open_appended(
         name: &[u8],
         window: Window,
-        budget: Rc<Budget>,
+        budget: Rc<ArchiveBudget>,
         before: &Prefix,
         recorded: Container<'_>,
     ) -> io::Result<Option<Archive>> {
-        let is_known = |entry: Entry<'_>| entry.kind == Kind::Document && entry.token.len() == DIGEST_BYTES;
+        let is_known =
+            |entry: Entry<'_>| entry.kind == EntryKind::Document && entry.token.len() == DIGEST_BYTES;
         if !recorded.iter().all(is_known) {
             return Ok(None);
         }
@@ -221,7 +222,7 @@ impl Archive {
         Some(Identity { bytes: bytes.to_vec(), is_certain })
     }
 
-    fn of(name: &[u8], window: Window, budget: Rc<Budget>) -> Archive {
+    fn of(name: &[u8], window: Window, budget: Rc<ArchiveBudget>) -> Archive {
         Archive {
             shown: PathBuf::from(String::from_utf8_lossy(name).into_owned()),
             window,
@@ -379,14 +380,14 @@ impl Source for Archive {
 
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let failed = |error: ContainerError| ListError::Container { path: self.shown.clone(), error };
-        let mut builder = Builder::new(0);
+        let mut builder = ContainerBuilder::new(0);
         for (name, member) in self.folders.get(path).into_iter().flatten() {
-            let pushed = builder.push(Kind::Document, name, member.size, &member.token, []);
+            let pushed = builder.push(EntryKind::Document, name, member.size, &member.token, []);
             pushed.map_err(failed)?;
         }
         let below = |folder: &&Vec<u8>| !folder.is_empty() && split(folder).0 == path;
         for folder in self.folders.keys().filter(below) {
-            builder.push(Kind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
+            builder.push(EntryKind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
         }
         let blob = builder.finish().map_err(failed)?;
         // The listing of the root counts everything in the archive that is not listed.

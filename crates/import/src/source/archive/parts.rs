@@ -1,6 +1,6 @@
 //! The parts of a zip in memory, by name. Office files are made of such parts.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::bytes::Window;
 use super::{InMemory, zip};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// A zip in memory.
 pub(crate) struct Parts {
     window: Window,
-    budget: Rc<Budget>,
+    budget: Rc<ArchiveBudget>,
     members: BTreeMap<String, zip::Member>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Parts {
 /// When the zip is damaged, or exceeds a limit.
 pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> io::Result<Parts> {
     let window = Window::whole(Rc::new(InMemory(Rc::new(bytes.to_vec()))))?;
-    let budget = Rc::new(Budget::for_bytes(bytes_max));
+    let budget = Rc::new(ArchiveBudget::for_bytes(bytes_max));
     let members = zip::members(&window, &budget)?;
     let named = members.into_iter().map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m));
     Ok(Parts { members: named.collect(), window, budget })

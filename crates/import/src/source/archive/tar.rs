@@ -3,7 +3,7 @@
 //! [`members`] reads the headers (ustar, pax, GNU's long names) and returns where each file's bytes are. Links, devices
 //! and sparse files are counted, and not imported.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::bytes::{Window, archive_error};
 use super::limits::TAR_HEADER_BYTES_MAX;
 use std::io;
@@ -40,7 +40,7 @@ pub(super) fn is_tar(beginning: &[u8]) -> bool {
 }
 
 /// The files of the archive, in the order of their headers.
-pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
+pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Members> {
     let mut members = Members::default();
     let (mut at, mut long_name, mut long_size, mut is_sparse) = (0u64, None, None, false);
     while at + BLOCK_BYTES <= tar.len() {

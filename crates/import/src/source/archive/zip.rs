@@ -3,7 +3,7 @@
 //! [`members`] reads only the directory at the end of the archive, of zip or zip64. Overlapping entries are refused,
 //! because zip bombs have them. [`open`] opens one entry. If a name occurs twice, both entries are members.
 
-use super::budget::Budget;
+use super::budget::ArchiveBudget;
 use super::bytes::{Decoder, Unpacking, Window, archive_error};
 use super::decoders::Codec;
 use super::limits::ZIP_DIRECTORY_BYTES_MAX;
@@ -40,7 +40,7 @@ pub(super) struct Member {
 }
 
 /// The entries, in the order of the directory.
-pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> {
+pub(super) fn members(zip: &Window, budget: &ArchiveBudget) -> io::Result<Vec<Member>> {
     let end = End::find(zip)?;
     budget.hold(end.directory_bytes);
     let directory = zip.bytes(end.directory_at, end.directory_bytes as usize)?;
@@ -70,7 +70,7 @@ pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> 
 }
 
 /// Opens one entry for reading its unpacked bytes.
-pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Result<Box<dyn Object>> {
+pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<ArchiveBudget>) -> io::Result<Box<dyn Object>> {
     if member.is_encrypted {
         return Err(archive_error("the entry is encrypted".to_owned()));
     }

@@ -11,7 +11,7 @@ use super::{
     FLAGS_KEY, Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens,
     beneath,
 };
-use crate::container::{Builder, Container, ContainerError, Entry, Kind};
+use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
 use rustix::io::Errno;
@@ -190,7 +190,7 @@ impl FoundAs {
 struct Lister {
     /// The folder as the user gave it, for messages.
     shown: PathBuf,
-    builder: Builder,
+    builder: ContainerBuilder,
     /// Maximum number of documents in the builder. If there are more, all documents go to the spill.
     listed_max: usize,
     listed: usize,
@@ -205,7 +205,7 @@ struct Lister {
 
 impl Lister {
     fn new(shown: PathBuf, distrust: bool, listed_max: usize) -> Lister {
-        let (builder, skipped) = (Builder::new(0), Skipped::default());
+        let (builder, skipped) = (ContainerBuilder::new(0), Skipped::default());
         let (folders, refused) = (BTreeSet::new(), Vec::new());
         let (spill, now_ns) = (None, now_ns());
         Lister {
@@ -242,18 +242,18 @@ impl Lister {
         if let Some(spill) = &mut self.spill {
             return spill.push(name, stamp.size, token, pairs).map_err(|error| self.io_error(name, error));
         }
-        let pushed = self.builder.push(Kind::Document, name, stamp.size, token, pairs);
+        let pushed = self.builder.push(EntryKind::Document, name, stamp.size, token, pairs);
         pushed.map_err(|error| self.container_error(error))
     }
     /// Moves the documents from the builder to a new spill.
     fn spilled(&mut self) -> io::Result<Spill> {
         let mut spill = Spill::new()?;
-        let listed = std::mem::replace(&mut self.builder, Builder::new(0)).finish();
+        let listed = std::mem::replace(&mut self.builder, ContainerBuilder::new(0)).finish();
         let listed = listed.map_err(io::Error::other)?;
         for entry in Container::parse(&listed).map_err(io::Error::other)?.iter() {
             match entry.kind {
-                Kind::Container => drop(self.folders.insert(entry.name.to_vec())),
-                Kind::Document => spill.push(entry.name, entry.size, entry.token, entry.pairs())?,
+                EntryKind::Container => drop(self.folders.insert(entry.name.to_vec())),
+                EntryKind::Document => spill.push(entry.name, entry.size, entry.token, entry.pairs())?,
             }
         }
         Ok(spill)
@@ -268,7 +268,7 @@ impl Lister {
             self.folders.insert(name.to_vec());
             return Ok(());
         }
-        let pushed = self.builder.push(Kind::Container, name, 0, &[], []);
+        let pushed = self.builder.push(EntryKind::Container, name, 0, &[], []);
         pushed.map_err(|error| self.container_error(error))
     }
     fn finish(mut self, at: &[u8], parted: &mut Parted) -> Result<Listing, ListError> {
@@ -308,8 +308,8 @@ mod tests {
     use crate::fixture::TempDir;
 
     fn entry_of(folder: &mut Folder, path: &[u8], name: &[u8]) -> Result<Box<dyn Object>, ReadError> {
-        let mut builder = Builder::new(0);
-        builder.push(Kind::Document, name, 0, b"t", []).unwrap();
+        let mut builder = ContainerBuilder::new(0);
+        builder.push(EntryKind::Document, name, 0, b"t", []).unwrap();
         let blob = builder.finish().unwrap();
         let entry = Container::parse(&blob).unwrap().entry(0);
         folder.open(path, &entry)

@@ -6,7 +6,7 @@
 
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, vanished};
-use crate::container::{Builder, Entry, Kind, NAME_BYTES_MAX, digest};
+use crate::container::{ContainerBuilder, Entry, EntryKind, NAME_BYTES_MAX, digest};
 use crate::requests::SentRequest;
 use crate::source::{ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
 use reqwest::header::{self, HeaderMap};
@@ -81,8 +81,8 @@ impl Source for Http {
         let head = if self.uses_head { self.object.fetch.head() } else { None };
         self.is_strong = head.is_some();
         let (size, token) = head.map_or_else(|| self.object.pinned(), Ok).map_err(failed)?;
-        let mut builder = Builder::new(0);
-        let pushed = builder.push(Kind::Document, &self.name, size, &token, []);
+        let mut builder = ContainerBuilder::new(0);
+        let pushed = builder.push(EntryKind::Document, &self.name, size, &token, []);
         let built = pushed.and_then(|()| builder.finish());
         let blob = built.map_err(|error| ListError::Container { path: self.shown.clone(), error })?;
         Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: Vec::new() })

@@ -12,7 +12,7 @@ use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
-use crate::container::{Builder, ContainerError, Digest, Entry, Kind, digest};
+use crate::container::{ContainerBuilder, ContainerError, Digest, Entry, EntryKind, digest};
 use crate::source::parts::{self, Parted, Spill};
 use crate::source::{
     Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens,
@@ -437,18 +437,18 @@ impl Lister {
     }
 
     fn finish(self) -> Result<Listing, ContainerError> {
-        let mut builder = Builder::new(0);
+        let mut builder = ContainerBuilder::new(0);
         let mut taken: BTreeSet<Vec<u8>> = self.folders.clone();
         if !self.folders.is_empty() {
             taken.extend(self.documents.iter().map(|listed| listed.name.clone()));
         }
         for folder in &self.folders {
-            builder.push(Kind::Container, folder, 0, &[], [])?;
+            builder.push(EntryKind::Container, folder, 0, &[], [])?;
         }
         for Listed { name, size, token, version } in &self.documents {
             let version = version.as_ref().map(|id| (VERSION_NOTE, id.as_bytes()));
             if !self.folders.contains(name) {
-                builder.push(Kind::Document, name, *size, token, version)?;
+                builder.push(EntryKind::Document, name, *size, token, version)?;
                 continue;
             }
             // A folder has the key's name, because other keys begin with it and a slash. The document gets a name with
@@ -456,7 +456,7 @@ impl Lister {
             let numbers = (2..).map(|n: u64| [name, format!("~{n}").as_bytes()].concat());
             let free = numbers.into_iter().find(|free| !taken.contains(free)).expect("numbers do not end");
             let pairs = [(LOCATION_NOTE, &name[..])].into_iter().chain(version);
-            builder.push(Kind::Document, &free, *size, token, pairs)?;
+            builder.push(EntryKind::Document, &free, *size, token, pairs)?;
             taken.insert(free);
         }
         let blob = builder.finish()?;

@@ -10,7 +10,7 @@ mod repository;
 mod tree;
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
-use crate::container::{Builder, Entry, Kind};
+use crate::container::{ContainerBuilder, Entry, EntryKind};
 use crate::source::remote::RemoteOptions;
 use repository::{Blob, Id, Repository, hex, other};
 use std::cell::RefCell;
@@ -81,16 +81,16 @@ fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
 
 /// Lists a tree. `as_held`: marks every document as held by the server.
 fn list_tree(tree: &tree::Tree, shown: PathBuf, producer: u16, as_held: bool) -> Result<Listing, ListError> {
-    let mut builder = Builder::new(producer);
+    let mut builder = ContainerBuilder::new(producer);
     let mut skipped = Skipped::default();
     for node in tree.nodes() {
         let pushed = match &node.kind {
-            NodeKind::Folder(below) => builder.push(Kind::Container, &node.name, 0, below, []),
+            NodeKind::Folder(below) => builder.push(EntryKind::Container, &node.name, 0, below, []),
             NodeKind::File(_) => {
                 let token = node.token().expect("a file has one");
                 let digest = crate::container::digest(&token);
                 let note = as_held.then_some((crate::versions::DIGEST_NOTE, &digest[..]));
-                builder.push(Kind::Document, &node.name, node.size, &token, note)
+                builder.push(EntryKind::Document, &node.name, node.size, &token, note)
             }
             NodeKind::Link => {
                 skipped.links += 1;

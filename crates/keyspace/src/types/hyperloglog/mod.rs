@@ -51,7 +51,7 @@ pub struct Corrupted;
 
 /// The representation of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Representation {
     /// Dense: every register is stored.
     Dense,
     /// Sparse: runs of equal registers are stored.
@@ -69,13 +69,13 @@ pub fn new() -> Vec<u8> {
 }
 
 /// The representation of a string. `None` when it is not a HyperLogLog.
-pub fn form(value: &[u8]) -> Option<Form> {
+pub fn form(value: &[u8]) -> Option<Representation> {
     if value.len() < HEADER_BYTES || !value.starts_with(MAGIC) {
         return None;
     }
     match value[MAGIC.len()] {
-        DENSE if value.len() == DENSE_BYTES => Some(Form::Dense),
-        SPARSE => Some(Form::Sparse),
+        DENSE if value.len() == DENSE_BYTES => Some(Representation::Dense),
+        SPARSE => Some(Representation::Sparse),
         _ => None,
     }
 }
@@ -128,7 +128,9 @@ pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
     }
     let mut histogram = [0; 64];
     match form(value) {
-        Some(Form::Dense) => dense(value).for_each(|register| histogram[usize::from(register)] += 1),
+        Some(Representation::Dense) => {
+            dense(value).for_each(|register| histogram[usize::from(register)] += 1)
+        }
         _ => {
             for run in sparse::runs(&value[HEADER_BYTES..]) {
                 let run = run?;
@@ -168,7 +170,7 @@ pub fn registers() -> Registers {
 /// # Panics
 /// Panics if [`form`] returns `None` for the value.
 pub fn merge_into(registers: &mut Registers, value: &[u8]) -> Result<(), Corrupted> {
-    if form(value) == Some(Form::Dense) {
+    if form(value) == Some(Representation::Dense) {
         let (triples, _) = value[HEADER_BYTES..DENSE_BYTES].as_chunks::<3>();
         for (mine, triple) in registers.as_chunks_mut::<4>().0.iter_mut().zip(triples) {
             let others = unpack(triple);
@@ -222,7 +224,7 @@ pub fn raise_to(
 /// # Panics
 /// Panics if [`form`] returns `None` for the value.
 pub fn make_dense(value: &mut Vec<u8>) -> Result<bool, Corrupted> {
-    if form(value) == Some(Form::Dense) {
+    if form(value) == Some(Representation::Dense) {
         return Ok(false);
     }
     let mut new = vec![0; DENSE_BYTES];
@@ -268,7 +270,7 @@ fn raise(
     register: u8,
     sparse_bytes_max: usize,
 ) -> Result<bool, Corrupted> {
-    if form(value) == Some(Form::Sparse) {
+    if form(value) == Some(Representation::Sparse) {
         match sparse::raise(value, index, register, sparse_bytes_max)? {
             sparse::Raised::No => return Ok(false),
             sparse::Raised::Yes => {

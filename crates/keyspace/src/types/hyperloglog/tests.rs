@@ -89,7 +89,7 @@ proptest! {
             let want = twin[index] < register;
             prop_assert_eq!(raise(&mut value, index, register, sparse_bytes_max), Ok(want));
             twin[index] = twin[index].max(register);
-            if form(&value) == Some(Form::Sparse) {
+            if form(&value) == Some(Representation::Sparse) {
                 prop_assert!(value.len() <= sparse_bytes_max && twin[index] <= 32);
                 prop_assert_eq!(runs(&value).map(|run| run.len).sum::<usize>(), REGISTERS);
             }
@@ -135,13 +135,13 @@ fn other_strings_are_no_hyperloglogs() {
     let dense = make_dense(&mut new()).map(|_| ()).map_or(0, |()| DENSE_BYTES);
     assert_eq!(dense, 12_304);
     let mut value = new();
-    assert_eq!(form(&value), Some(Form::Sparse));
+    assert_eq!(form(&value), Some(Representation::Sparse));
     value[4] = 2;
     assert_eq!(form(&value), None);
     value[4] = 0;
     assert_eq!(form(&value), None, "too short for a dense one");
     assert_eq!((form(b""), form(b"HYLL\x01"), form(b"hyll\x01\0\0\0\0\0\0\0\0\0\0\0")), (None, None, None));
     let mut short = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
-    assert_eq!((form(&short), count(&short)), (Some(Form::Sparse), Err(Corrupted)));
+    assert_eq!((form(&short), count(&short)), (Some(Representation::Sparse), Err(Corrupted)));
     assert_eq!(add(&mut short, b"x", SPARSE_MAX), Err(Corrupted));
 }

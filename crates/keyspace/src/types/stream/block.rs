@@ -40,14 +40,14 @@ pub(super) struct EntryRange {
 
 /// A borrowed view of one entry.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct StreamEntry<'a> {
     list: &'a [u8],
     place: EntryRange,
 }
 
-impl<'a> Entry<'a> {
-    pub(super) fn new(block: &'a Block, place: EntryRange) -> Entry<'a> {
-        Entry { list: &block.list, place }
+impl<'a> StreamEntry<'a> {
+    pub(super) fn new(block: &'a Block, place: EntryRange) -> StreamEntry<'a> {
+        StreamEntry { list: &block.list, place }
     }
     /// The ID of the entry.
     pub fn id(&self) -> Id {

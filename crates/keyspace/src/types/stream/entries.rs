@@ -3,7 +3,7 @@
 //! A block is split or removed where redis-server would split or remove a node. Clients can see this: approximate
 //! trimming removes whole blocks and returns the number of entries in them.
 
-use super::block::{Block, Entry, EntryRange};
+use super::block::{Block, EntryRange, StreamEntry};
 use super::id::Id;
 use super::map::SharedMap;
 use crate::Settings;
@@ -84,19 +84,19 @@ impl Entries {
         self.blocks.iter().map(|(id, block)| (*id, block.bytes()))
     }
     /// The entry with this ID.
-    pub fn get(&self, id: Id) -> Option<Entry<'_>> {
+    pub fn get(&self, id: Id) -> Option<StreamEntry<'_>> {
         let (master, block) = self.block_of(id)?;
-        Some(Entry::new(block, block.find(master, id)?))
+        Some(StreamEntry::new(block, block.find(master, id)?))
     }
     /// The entries from `start` to `end`, oldest first.
-    pub fn range(&self, start: Id, end: Id) -> impl Iterator<Item = Entry<'_>> {
+    pub fn range(&self, start: Id, end: Id) -> impl Iterator<Item = StreamEntry<'_>> {
         self.blocks_of(start, end)
             .flat_map(|(master, block)| live(block, block.ascend(*master)))
             .skip_while(move |entry| entry.id() < start)
             .take_while(move |entry| entry.id() <= end)
     }
     /// The entries from `end` to `start`, newest first.
-    pub fn range_back(&self, start: Id, end: Id) -> impl Iterator<Item = Entry<'_>> {
+    pub fn range_back(&self, start: Id, end: Id) -> impl Iterator<Item = StreamEntry<'_>> {
         let blocks = self.blocks.descend(Bound::Included(&end));
         blocks
             .flat_map(|(master, block)| live(block, block.descend(*master)))
@@ -121,7 +121,7 @@ impl Entries {
             count += match whole {
                 true => block.live(),
                 false => {
-                    let inside = |entry: &Entry<'_>| (start..=end).contains(&entry.id());
+                    let inside = |entry: &StreamEntry<'_>| (start..=end).contains(&entry.id());
                     live(block, block.ascend(*master)).filter(inside).count() as u64
                 }
             };
@@ -381,8 +381,8 @@ impl Entries {
 fn live<'a>(
     block: &'a Block,
     places: impl Iterator<Item = EntryRange> + 'a,
-) -> impl Iterator<Item = Entry<'a>> {
-    places.filter(|place| !place.is_deleted()).map(|place| Entry::new(block, place))
+) -> impl Iterator<Item = StreamEntry<'a>> {
+    places.filter(|place| !place.is_deleted()).map(|place| StreamEntry::new(block, place))
 }
 
 /// Redis's rule: a block takes one more entry while it has fewer bytes and fewer entries than `settings` say.

@@ -14,7 +14,7 @@ mod map;
 #[cfg(test)]
 mod tests;
 
-pub use block::Entry;
+pub use block::StreamEntry;
 pub use entries::{BLOCK_BYTES_MAX, Entries, NotAdded, Trim};
 pub use group::{Claim, Consumer, ConsumerId, Group, Name, Pending};
 pub use id::Id;

@@ -28,7 +28,7 @@ struct TwinGroup {
 fn append(stream: &mut StreamValue, id: Id, fields: &Fields, settings: &Settings) -> Result<(), NotAdded> {
     stream.append(id, fields.iter().map(|(f, v)| (&f[..], &v[..])), settings)
 }
-fn fields_of(entry: &Entry<'_>) -> Fields {
+fn fields_of(entry: &StreamEntry<'_>) -> Fields {
     let fields: Fields = entry.pairs().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
     assert_eq!(fields.len(), entry.len());
     fields

@@ -282,7 +282,7 @@ fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundle::archive::Entry;
+    use crate::bundle::archive::BundleFile;
 
     fn bundle() -> Bundle {
         let history = json!({
@@ -300,7 +300,7 @@ mod tests {
             ("history/seconds.json", history.to_string()),
             ("info.txt", "redis_version:7\r\n".to_string()),
         ];
-        let entry = |(name, text): (&str, String)| Entry { name: name.into(), bytes: text.into_bytes() };
+        let entry = |(name, text): (&str, String)| BundleFile { name: name.into(), bytes: text.into_bytes() };
         Bundle::new(entries.into_iter().map(entry).collect(), 0)
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::client;
 use crate::scripts::run as scripts;
-use crate::session::session_command::{InFiles, InMulti, InScripts, Kind, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// Group `connection`, by name.
@@ -298,7 +298,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.ping(args))
-                .kind(Kind::Ping)
+                .kind(CommandKind::Ping)
                 .allow_subscribers()
                 .in_scripts(InScripts::Runs(scripts::ping))
                 .in_files(InFiles::ChangesNothing),
@@ -329,7 +329,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .args(&[Arg::integer("index")])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.select(args))
-                .kind(Kind::Select)
+                .kind(CommandKind::Select)
                 .in_scripts(InScripts::Runs(scripts::select)),
         )),
 ];

@@ -1,7 +1,7 @@
 //! The rows of group `pubsub`: publish and subscribe.
 
 use super::super::pubsub;
-use crate::pubsub::{Kind as Chan, Topic};
+use crate::pubsub::{Namespace as Chan, Topic};
 use crate::session::session_command::{InFiles, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 

@@ -2,7 +2,7 @@
 
 use super::super::scripting;
 use crate::session::script::{EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO};
-use crate::session::session_command::{InFiles, Kind, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const RUNS: &[F] = &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
@@ -64,7 +64,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "2.6.0",
         "Runs a Lua script.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVAL, args, now))
-            .kind(Kind::Script(EVAL)),
+            .kind(CommandKind::Script(EVAL)),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -74,7 +74,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Runs a Lua script that only reads.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVAL_RO, args, now))
-            .kind(Kind::Script(EVAL_RO)),
+            .kind(CommandKind::Script(EVAL_RO)),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])
@@ -85,7 +85,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "2.6.0",
         "Runs a Lua script that the server knows, by its digest.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA, args, now))
-            .kind(Kind::Script(EVALSHA)),
+            .kind(CommandKind::Script(EVALSHA)),
     )
     .flags(RUNS)
     .keys(RW_KEYS)
@@ -95,7 +95,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Runs a Lua script that only reads and that the server knows, by its digest.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA_RO, args, now))
-            .kind(Kind::Script(EVALSHA_RO)),
+            .kind(CommandKind::Script(EVALSHA_RO)),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])
@@ -106,7 +106,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Calls a function of a library.",
         &SessionCommand::at_once(|session, args, now| session.run_script(FCALL, args, now))
-            .kind(Kind::Script(FCALL)),
+            .kind(CommandKind::Script(FCALL)),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -116,7 +116,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Calls a function of a library that only reads.",
         &SessionCommand::at_once(|session, args, now| session.run_script(FCALL_RO, args, now))
-            .kind(Kind::Script(FCALL_RO)),
+            .kind(CommandKind::Script(FCALL_RO)),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])

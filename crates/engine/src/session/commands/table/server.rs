@@ -2,7 +2,7 @@
 
 use super::super::{config, debug, info, introspection, latency, server, slowlog};
 use crate::scripts::run as scripts;
-use crate::session::session_command::{InFiles, InMulti, InScripts, Kind, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const LATENCY_TIPS: &[&str] =
@@ -210,7 +210,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .doc_flags(&["syscmd"])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, now| session.debug(args, now))
-                .kind(Kind::Debug)
+                .kind(CommandKind::Debug)
                 .or_detached(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
                 .in_multi(InMulti::QueuedIf(debug::is_plain)),
         )),

@@ -1,6 +1,6 @@
 //! The rows of group `transactions`.
 
-use crate::session::session_command::{InFiles, InMulti, Kind, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, InMulti, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `transactions`, by name.
@@ -26,7 +26,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::SKIP_SLOWLOG])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, _, now| session.exec(now))
-            .kind(Kind::Exec)
+            .kind(CommandKind::Exec)
             .in_multi(InMulti::Immediate),
     )),
     CommandSpec::new(
@@ -39,7 +39,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, _, _| session.multi())
-            .kind(Kind::Multi)
+            .kind(CommandKind::Multi)
             .in_multi(InMulti::Immediate),
     )),
     CommandSpec::new(
