@@ -283,13 +283,18 @@ impl CliArgs {
                 at_terminal
             }
         };
-        let form = match () {
-            () if self.quoted_json => OutputFormat::QuotedJson,
-            () if self.json => OutputFormat::Json,
-            () if self.csv => OutputFormat::Csv,
-            () if self.no_raw => OutputFormat::Standard,
-            () if self.raw || !at_terminal => OutputFormat::Raw,
-            () => OutputFormat::Standard,
+        let form = if self.quoted_json {
+            OutputFormat::QuotedJson
+        } else if self.json {
+            OutputFormat::Json
+        } else if self.csv {
+            OutputFormat::Csv
+        } else if self.no_raw {
+            OutputFormat::Standard
+        } else if self.raw || !at_terminal {
+            OutputFormat::Raw
+        } else {
+            OutputFormat::Standard
         };
         let is_json = matches!(form, OutputFormat::Json | OutputFormat::QuotedJson);
         let interval = match self.interval {
@@ -330,18 +335,25 @@ impl CliArgs {
 
     fn mode(&self) -> Mode {
         let words = || self.command.iter().cloned().map(bytes).collect();
-        match () {
-            () if self.latency || self.latency_history => Mode::Latency(self.latency_history),
-            () if self.pipe => Mode::Pipe(self.pipe_timeout),
-            () if self.bigkeys => Mode::BigKeys,
-            () if self.memkeys => Mode::MemoryKeys(self.memkeys_samples),
-            () if self.hotkeys => Mode::HotKeys,
-            () if self.stat => Mode::Stat,
-            () if self.scan => Mode::Scan,
-            () => match &self.eval {
+        if self.latency || self.latency_history {
+            Mode::Latency(self.latency_history)
+        } else if self.pipe {
+            Mode::Pipe(self.pipe_timeout)
+        } else if self.bigkeys {
+            Mode::BigKeys
+        } else if self.memkeys {
+            Mode::MemoryKeys(self.memkeys_samples)
+        } else if self.hotkeys {
+            Mode::HotKeys
+        } else if self.stat {
+            Mode::Stat
+        } else if self.scan {
+            Mode::Scan
+        } else {
+            match &self.eval {
                 Some(file) => Mode::Eval(file.clone(), words()),
                 None => Mode::Commands(words()),
-            },
+            }
         }
     }
 

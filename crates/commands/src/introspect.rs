@@ -71,10 +71,12 @@ fn only_gets(args: Args<'_>) -> bool {
     let mut at = 2;
     while at < args.len() {
         let more = args.len() - at - 1;
-        at += match () {
-            () if args.is(at, "GET") && more >= 2 => 3,
-            () if args.is(at, "OVERFLOW") && more >= 1 => 2,
-            () => return false,
+        at += if args.is(at, "GET") && more >= 2 {
+            3
+        } else if args.is(at, "OVERFLOW") && more >= 1 {
+            2
+        } else {
+            return false;
         };
     }
     true

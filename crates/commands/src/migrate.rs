@@ -97,25 +97,24 @@ impl<'a> MigrateOptions<'a> {
         let mut at = 6;
         while at < args.len() {
             let more = args.len() - 1 - at;
-            match () {
-                () if args.is(at, "COPY") => options.copy = true,
-                () if args.is(at, "REPLACE") => options.replace = true,
-                () if args.is(at, "AUTH") && more >= 1 => {
-                    at += 1;
-                    options.login = Some((None, args.at(at)));
+            if args.is(at, "COPY") {
+                options.copy = true;
+            } else if args.is(at, "REPLACE") {
+                options.replace = true;
+            } else if args.is(at, "AUTH") && more >= 1 {
+                at += 1;
+                options.login = Some((None, args.at(at)));
+            } else if args.is(at, "AUTH2") && more >= 2 {
+                at += 2;
+                options.login = Some((Some(args.at(at - 1)), args.at(at)));
+            } else if args.is(at, "KEYS") {
+                if !args.at(3).is_empty() {
+                    return Err(KEY_AND_KEYS.into());
                 }
-                () if args.is(at, "AUTH2") && more >= 2 => {
-                    at += 2;
-                    options.login = Some((Some(args.at(at - 1)), args.at(at)));
-                }
-                () if args.is(at, "KEYS") => {
-                    if !args.at(3).is_empty() {
-                        return Err(KEY_AND_KEYS.into());
-                    }
-                    options.keys = at + 1..args.len();
-                    break;
-                }
-                () => return Err(errors::SYNTAX.into()),
+                options.keys = at + 1..args.len();
+                break;
+            } else {
+                return Err(errors::SYNTAX.into());
             }
             at += 1;
         }

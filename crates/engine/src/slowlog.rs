@@ -194,10 +194,12 @@ const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 /// command that another command quotes.
 pub(crate) fn is_secret(args: Args<'_>, i: usize) -> bool {
     let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
-    let quotes = match () {
-        () if args.is(0, "ACL") && args.is(1, "DRYRUN") => 3,
-        () if args.is(0, "COMMAND") && (args.is(1, "GETKEYS") || args.is(1, "GETKEYSANDFLAGS")) => 2,
-        () => 0,
+    let quotes = if args.is(0, "ACL") && args.is(1, "DRYRUN") {
+        3
+    } else if args.is(0, "COMMAND") && (args.is(1, "GETKEYS") || args.is(1, "GETKEYSANDFLAGS")) {
+        2
+    } else {
+        0
     };
     match i {
         0 => false,

@@ -266,21 +266,20 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
     let (converted, bytes) = looked_at?.ok_or(errors::NO_SUCH_KEY)?;
     value_is_effect(&mut db, key)?;
     let form = hll::form(&bytes);
-    match () {
-        () if args.is(1, "GETREG") => {
-            call.reply.array(hll::REGISTERS);
-            hll::dense(&bytes).for_each(|register| call.reply.int(register.into()));
-        }
-        () if args.is(1, "DECODE") && form == Some(Representation::Sparse) => decode(&bytes, call.reply),
-        () if args.is(1, "DECODE") => return Err("ERR HLL encoding is not sparse".into()),
-        () if args.is(1, "ENCODING") => {
-            call.reply.simple(if form == Some(Representation::Dense) { "dense" } else { "sparse" });
-        }
-        () if args.is(1, "TODENSE") => call.reply.int(converted.into()),
-        () => {
-            let word = String::from_utf8_lossy(errors::c_text(args.at(1))).into_owned();
-            return Err(format!("ERR Unknown PFDEBUG subcommand '{word}'"));
-        }
+    if args.is(1, "GETREG") {
+        call.reply.array(hll::REGISTERS);
+        hll::dense(&bytes).for_each(|register| call.reply.int(register.into()));
+    } else if args.is(1, "DECODE") && form == Some(Representation::Sparse) {
+        decode(&bytes, call.reply)
+    } else if args.is(1, "DECODE") {
+        return Err("ERR HLL encoding is not sparse".into());
+    } else if args.is(1, "ENCODING") {
+        call.reply.simple(if form == Some(Representation::Dense) { "dense" } else { "sparse" });
+    } else if args.is(1, "TODENSE") {
+        call.reply.int(converted.into())
+    } else {
+        let word = String::from_utf8_lossy(errors::c_text(args.at(1))).into_owned();
+        return Err(format!("ERR Unknown PFDEBUG subcommand '{word}'"));
     }
     Ok(())
 }

@@ -63,10 +63,12 @@ fn utf_16(beginning: &[u8]) -> Option<&'static Encoding> {
     if half < 4 {
         return None;
     }
-    match () {
-        () if even == 0 && odd * 10 >= half * 7 => Some(UTF_16LE),
-        () if odd == 0 && even * 10 >= half * 7 => Some(UTF_16BE),
-        () => None,
+    if even == 0 && odd * 10 >= half * 7 {
+        Some(UTF_16LE)
+    } else if odd == 0 && even * 10 >= half * 7 {
+        Some(UTF_16BE)
+    } else {
+        None
     }
 }
 

@@ -112,13 +112,18 @@ impl Steps for Full<'_> {
         self.0.next_eoi_state(id)
     }
     fn kind(&self, id: StateID) -> StateKind {
-        match () {
-            () if !self.0.is_special_state(id) => StateKind::Plain,
-            () if self.0.is_match_state(id) => StateKind::Match,
-            () if self.0.is_dead_state(id) => StateKind::Dead,
-            () if self.0.is_quit_state(id) => StateKind::Quit,
-            () if self.0.is_start_state(id) => StateKind::Start,
-            () => StateKind::Plain,
+        if !self.0.is_special_state(id) {
+            StateKind::Plain
+        } else if self.0.is_match_state(id) {
+            StateKind::Match
+        } else if self.0.is_dead_state(id) {
+            StateKind::Dead
+        } else if self.0.is_quit_state(id) {
+            StateKind::Quit
+        } else if self.0.is_start_state(id) {
+            StateKind::Start
+        } else {
+            StateKind::Plain
         }
     }
     fn matches(&self, id: StateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {
@@ -197,13 +202,18 @@ impl Steps for Lazy<'_> {
         self.dfa.next_eoi_state(self.cache, id).unwrap_or(id)
     }
     fn kind(&self, id: LazyStateID) -> StateKind {
-        match () {
-            () if !id.is_tagged() => StateKind::Plain,
-            () if id.is_match() => StateKind::Match,
-            () if id.is_dead() => StateKind::Dead,
-            () if id.is_quit() => StateKind::Quit,
-            () if id.is_start() => StateKind::Start,
-            () => StateKind::Plain,
+        if !id.is_tagged() {
+            StateKind::Plain
+        } else if id.is_match() {
+            StateKind::Match
+        } else if id.is_dead() {
+            StateKind::Dead
+        } else if id.is_quit() {
+            StateKind::Quit
+        } else if id.is_start() {
+            StateKind::Start
+        } else {
+            StateKind::Plain
         }
     }
     fn matches(&self, id: LazyStateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {

@@ -22,15 +22,12 @@ pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let mut options =
         PatternOptions { groups: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..PatternOptions::once(false) };
     for at in 2..call.args.len() {
-        match () {
-            () if call.args.is(at, "UNICODE") => options.unicode = true,
-            () if call.args.is(at, "NOCASE") => options.nocase = true,
-            () => {
-                return Err(SearchError::Refused(format!(
-                    "ERR Unknown argument `{}`",
-                    lossy(call.args.at(at))
-                )));
-            }
+        if call.args.is(at, "UNICODE") {
+            options.unicode = true;
+        } else if call.args.is(at, "NOCASE") {
+            options.nocase = true;
+        } else {
+            return Err(SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(call.args.at(at)))));
         }
     }
     let pattern = Pattern::new(call.args.at(1), options)?;

@@ -118,19 +118,15 @@ impl Queue {
         let (user, address) = ticket.job.owner();
         let owner = Owner { user, address: address.into() };
         let mut jobs = self.jobs.lock();
-        let arrived = match () {
-            () if ticket.job.is_hard() && self.has_hard_thread(&mut jobs) => {
-                jobs.hard.push(owner, ticket);
-                &self.hard_arrived
-            }
-            () if ticket.job.is_heavy() || ticket.job.is_hard() => {
-                jobs.heavy.push(owner, ticket);
-                &self.changed
-            }
-            () => {
-                jobs.light.push_back(ticket);
-                &self.changed
-            }
+        let arrived = if ticket.job.is_hard() && self.has_hard_thread(&mut jobs) {
+            jobs.hard.push(owner, ticket);
+            &self.hard_arrived
+        } else if ticket.job.is_heavy() || ticket.job.is_hard() {
+            jobs.heavy.push(owner, ticket);
+            &self.changed
+        } else {
+            jobs.light.push_back(ticket);
+            &self.changed
         };
         drop(jobs);
         arrived.notify_one();

@@ -72,18 +72,31 @@ impl Process {
 
 /// Reads the reports of the run until the run ends, and returns the exit code of the run's process.
 fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) -> Option<i32> {
-    let (mut lines, mut line) = (BufReader::new(stdout), Vec::new());
+    each_report(BufReader::new(stdout), name, |report| service.report(name, report));
+    child.wait().ok().and_then(|status| status.code())
+}
+
+/// Calls `visit` with each report of the run of job `name` until the output ends. Skips a line that is too long, and says
+/// so on standard error.
+fn each_report(mut output: impl BufRead, name: &str, mut visit: impl FnMut(Report)) {
+    let mut line = Vec::new();
     loop {
         line.clear();
-        match lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+        match output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        if let Some(report) = serde_json::from_slice(&line).ok().and_then(report) {
-            service.report(name, report);
+        if line.len() as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
+            eprintln!(
+                "strand jobs: job {name} wrote a line of more than {LINE_BYTES_MAX} bytes; the line is ignored"
+            );
+            if output.skip_until(b'\n').is_err() {
+                break;
+            }
+        } else if let Some(report) = serde_json::from_slice(&line).ok().and_then(report) {
+            visit(report);
         }
     }
-    child.wait().ok().and_then(|status| status.code())
 }
 
 fn report(mut line: Map<String, Value>) -> Option<Report> {
@@ -112,5 +125,24 @@ fn report(mut line: Map<String, Value>) -> Option<Report> {
             Some(Report::Summary(line))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_whole() {
+        let need = |bytes: u64| format!("{{\"event\":\"need\",\"bytes\":{bytes}}}");
+        // The end of the long line alone would be a report.
+        let long = " ".repeat(LINE_BYTES_MAX as usize);
+        let output = format!("{}\nno JSON\n{long}{}\n{}\n{}", need(1), need(2), need(3), need(4));
+        let mut seen = Vec::new();
+        each_report(output.as_bytes(), "mail", |report| match report {
+            Report::Need(bytes) => seen.push(bytes),
+            _ => unreachable!("only needs are sent"),
+        });
+        assert_eq!(seen, [1, 3, 4]);
     }
 }

@@ -110,16 +110,18 @@ fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations,
     let (mut operations, mut overflow, mut at) = (Operations::new(), Overflow::Wrap, 2);
     while at < args.len() {
         let more = args.len() - at - 1;
-        let (word, values) = match () {
-            () if args.is(at, "GET") && more >= 2 => ("GET", 2),
-            () if args.is(at, "SET") && more >= 3 => ("SET", 3),
-            () if args.is(at, "INCRBY") && more >= 3 => ("INCRBY", 3),
-            () if args.is(at, "OVERFLOW") && more >= 1 => {
-                overflow = overflow_of(args, at + 1)?;
-                at += 2;
-                continue;
-            }
-            () => return Err(errors::SYNTAX),
+        let (word, values) = if args.is(at, "GET") && more >= 2 {
+            ("GET", 2)
+        } else if args.is(at, "SET") && more >= 3 {
+            ("SET", 3)
+        } else if args.is(at, "INCRBY") && more >= 3 {
+            ("INCRBY", 3)
+        } else if args.is(at, "OVERFLOW") && more >= 1 {
+            overflow = overflow_of(args, at + 1)?;
+            at += 2;
+            continue;
+        } else {
+            return Err(errors::SYNTAX);
         };
         let kind = field_type(args.at(at + 1)).ok_or(INVALID_TYPE)?;
         let offset = field_offset(args.at(at + 2), kind.bits());
@@ -137,11 +139,14 @@ fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations,
 }
 
 fn overflow_of(args: Args<'_>, at: usize) -> Result<Overflow, &'static str> {
-    match () {
-        () if args.is(at, "WRAP") => Ok(Overflow::Wrap),
-        () if args.is(at, "SAT") => Ok(Overflow::Saturate),
-        () if args.is(at, "FAIL") => Ok(Overflow::Fail),
-        () => Err(INVALID_OVERFLOW),
+    if args.is(at, "WRAP") {
+        Ok(Overflow::Wrap)
+    } else if args.is(at, "SAT") {
+        Ok(Overflow::Saturate)
+    } else if args.is(at, "FAIL") {
+        Ok(Overflow::Fail)
+    } else {
+        Err(INVALID_OVERFLOW)
     }
 }
 

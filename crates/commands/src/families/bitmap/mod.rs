@@ -162,10 +162,12 @@ fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Rang
 
 /// Number of bits per unit (BYTE or BIT) that the argument names.
 fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
-    match () {
-        () if args.is(at, "BIT") => Ok(1),
-        () if args.is(at, "BYTE") => Ok(8),
-        () => Err(errors::SYNTAX),
+    if args.is(at, "BIT") {
+        Ok(1)
+    } else if args.is(at, "BYTE") {
+        Ok(8)
+    } else {
+        Err(errors::SYNTAX)
     }
 }
 

@@ -68,11 +68,14 @@ impl Options {
     fn parse(args: Args<'_>) -> Result<Options, Text> {
         let mut o = Options { nx: false, xx: false, ch: false, from: 2 };
         while o.from < args.len() {
-            let option = match () {
-                () if args.is(o.from, "NX") => &mut o.nx,
-                () if args.is(o.from, "XX") => &mut o.xx,
-                () if args.is(o.from, "CH") => &mut o.ch,
-                () => break,
+            let option = if args.is(o.from, "NX") {
+                &mut o.nx
+            } else if args.is(o.from, "XX") {
+                &mut o.xx
+            } else if args.is(o.from, "CH") {
+                &mut o.ch
+            } else {
+                break;
             };
             *option = true;
             o.from += 1;

@@ -377,52 +377,52 @@ impl<'a> Parser<'a> {
         let more = args.len() - at - 1;
         let is_search = matches!(self.command, Command::Search { .. });
         let by_radius = matches!(self.shape, Some(Shape { form: ShapeForm::Circle { .. }, .. }));
-        match () {
-            () if args.is(at, "WITHDIST") => search.with_distance = true,
-            () if args.is(at, "WITHHASH") => search.with_score = true,
-            () if args.is(at, "WITHCOORD") => search.with_point = true,
-            () if args.is(at, "ANY") => search.any = true,
-            () if args.is(at, "ASC") => search.order = Some(Order::Nearest),
-            () if args.is(at, "DESC") => search.order = Some(Order::Farthest),
-            () if args.is(at, "COUNT") && more >= 1 => {
-                let count = parse::integer(args.at(at + 1))?;
-                search.count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(COUNT)?;
-                return Ok(2);
+        if args.is(at, "WITHDIST") {
+            search.with_distance = true;
+        } else if args.is(at, "WITHHASH") {
+            search.with_score = true;
+        } else if args.is(at, "WITHCOORD") {
+            search.with_point = true;
+        } else if args.is(at, "ANY") {
+            search.any = true;
+        } else if args.is(at, "ASC") {
+            search.order = Some(Order::Nearest);
+        } else if args.is(at, "DESC") {
+            search.order = Some(Order::Farthest);
+        } else if args.is(at, "COUNT") && more >= 1 {
+            let count = parse::integer(args.at(at + 1))?;
+            search.count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(COUNT)?;
+            return Ok(2);
+        } else if is_destination(args, self.command, at + 1) && !is_search && more >= 1 {
+            let is_first = (self.fixed_end()..at).all(|earlier| !args.is(earlier, word_of(args, at)));
+            if !is_first {
+                // If there are two such words, the key specs find only one key, so the other would not be
+                // locked.
+                return Err(errors::SYNTAX.into());
             }
-            () if is_destination(args, self.command, at + 1) && !is_search && more >= 1 => {
-                let is_first = (self.fixed_end()..at).all(|earlier| !args.is(earlier, word_of(args, at)));
-                if !is_first {
-                    // If there are two such words, the key specs find only one key, so the other would not be
-                    // locked.
-                    return Err(errors::SYNTAX.into());
-                }
-                search.store = Some(Store { at: at + 1, distances: args.is(at, "STOREDIST") });
-                return Ok(2);
+            search.store = Some(Store { at: at + 1, distances: args.is(at, "STOREDIST") });
+            return Ok(2);
+        } else if args.is(at, "STOREDIST") && self.command == (Command::Search { stores: true }) {
+            search.store = Some(Store { at: 1, distances: true });
+        } else if !is_search {
+            return Err(errors::SYNTAX.into());
+        } else if args.is(at, "FROMMEMBER") && more >= 1 && (self.center.is_none() || self.from_member) {
+            self.from_member = true;
+            if self.zset.is_some() {
+                self.center = self.member(at + 1)?;
             }
-            () if args.is(at, "STOREDIST") && self.command == (Command::Search { stores: true }) => {
-                search.store = Some(Store { at: 1, distances: true });
-            }
-            () if !is_search => return Err(errors::SYNTAX.into()),
-            () if args.is(at, "FROMMEMBER") && more >= 1 && (self.center.is_none() || self.from_member) => {
-                self.from_member = true;
-                if self.zset.is_some() {
-                    self.center = self.member(at + 1)?;
-                }
-                return Ok(2);
-            }
-            () if args.is(at, "FROMLONLAT") && more >= 2 && !self.from_member => {
-                self.center = Some(point(args, at + 1)?);
-                return Ok(3);
-            }
-            () if args.is(at, "BYRADIUS") && more >= 2 && (self.shape.is_none() || by_radius) => {
-                self.shape = Some(self.circle(at + 1)?);
-                return Ok(3);
-            }
-            () if args.is(at, "BYBOX") && more >= 3 && !by_radius => {
-                self.shape = Some(self.rectangle(at + 1)?);
-                return Ok(4);
-            }
-            () => return Err(errors::SYNTAX.into()),
+            return Ok(2);
+        } else if args.is(at, "FROMLONLAT") && more >= 2 && !self.from_member {
+            self.center = Some(point(args, at + 1)?);
+            return Ok(3);
+        } else if args.is(at, "BYRADIUS") && more >= 2 && (self.shape.is_none() || by_radius) {
+            self.shape = Some(self.circle(at + 1)?);
+            return Ok(3);
+        } else if args.is(at, "BYBOX") && more >= 3 && !by_radius {
+            self.shape = Some(self.rectangle(at + 1)?);
+            return Ok(4);
+        } else {
+            return Err(errors::SYNTAX.into());
         }
         Ok(1)
     }

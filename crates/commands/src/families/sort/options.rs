@@ -99,46 +99,40 @@ impl<'a> SortOptions<'a> {
         let mut at = 2;
         while at < args.len() {
             let suffix = args.len() - at - 1;
-            let takes = match () {
-                () if args.is(at, "ASC") || args.is(at, "DESC") => {
-                    options.descending = args.is(at, "DESC");
-                    0
+            let takes = if args.is(at, "ASC") || args.is(at, "DESC") {
+                options.descending = args.is(at, "DESC");
+                0
+            } else if args.is(at, "ALPHA") {
+                options.alpha = true;
+                0
+            } else if args.is(at, "LIMIT") && suffix >= 2 {
+                options.start = parse::integer(args.at(at + 1))?;
+                options.count = parse::integer(args.at(at + 2))?;
+                2
+            } else if stores && args.is(at, "STORE") && suffix >= 1 {
+                options.store = Some(at + 1);
+                1
+            } else if args.is(at, "BY") && suffix >= 1 {
+                match Pattern::parse(args.at(at + 1)) {
+                    None => sorts = false,
+                    Some(_) if !reads_all() => return Err(BY_DENIED.into()),
+                    Some(pattern) => options.by = By::Keys(pattern),
                 }
-                () if args.is(at, "ALPHA") => {
-                    options.alpha = true;
-                    0
+                1
+            } else if args.is(at, "GET") && suffix >= 1 {
+                if !reads_all() {
+                    return Err(GET_DENIED.into());
                 }
-                () if args.is(at, "LIMIT") && suffix >= 2 => {
-                    options.start = parse::integer(args.at(at + 1))?;
-                    options.count = parse::integer(args.at(at + 2))?;
-                    2
+                if options.gets.len() == GETS_MAX {
+                    return Err(TOO_MANY_GETS.into());
                 }
-                () if stores && args.is(at, "STORE") && suffix >= 1 => {
-                    options.store = Some(at + 1);
-                    1
-                }
-                () if args.is(at, "BY") && suffix >= 1 => {
-                    match Pattern::parse(args.at(at + 1)) {
-                        None => sorts = false,
-                        Some(_) if !reads_all() => return Err(BY_DENIED.into()),
-                        Some(pattern) => options.by = By::Keys(pattern),
-                    }
-                    1
-                }
-                () if args.is(at, "GET") && suffix >= 1 => {
-                    if !reads_all() {
-                        return Err(GET_DENIED.into());
-                    }
-                    if options.gets.len() == GETS_MAX {
-                        return Err(TOO_MANY_GETS.into());
-                    }
-                    options.gets.push(match args.at(at + 1) {
-                        b"#" => Get::Element,
-                        pattern => Pattern::parse(pattern).map_or(Get::Nothing, Get::Keys),
-                    });
-                    1
-                }
-                () => return Err(errors::SYNTAX.into()),
+                options.gets.push(match args.at(at + 1) {
+                    b"#" => Get::Element,
+                    pattern => Pattern::parse(pattern).map_or(Get::Nothing, Get::Keys),
+                });
+                1
+            } else {
+                return Err(errors::SYNTAX.into());
             };
             at += 1 + takes;
         }
@@ -169,11 +163,12 @@ impl<'a> SortOptions<'a> {
 pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
     let (mut at, mut found) = (2, None);
     while at < args.len() {
-        match () {
-            () if args.is(at, "LIMIT") => at += 2,
-            () if args.is(at, "GET") || args.is(at, "BY") => at += 1,
-            () if args.is(at, "STORE") && at + 1 < args.len() => found = Some(at + 1),
-            () => {}
+        if args.is(at, "LIMIT") {
+            at += 2;
+        } else if args.is(at, "GET") || args.is(at, "BY") {
+            at += 1;
+        } else if args.is(at, "STORE") && at + 1 < args.len() {
+            found = Some(at + 1);
         }
         at += 1;
     }

@@ -122,11 +122,14 @@ fn remove(
 fn parse(args: Args<'_>, mut at: usize) -> Result<(References, Vec<Id>), Text> {
     let (mut references, mut all) = (None, None);
     while at < args.len() {
-        let named = match () {
-            () if args.is(at, "KEEPREF") => Some(References::Keep),
-            () if args.is(at, "DELREF") => Some(References::Delete),
-            () if args.is(at, "ACKED") => Some(References::Acked),
-            () => None,
+        let named = if args.is(at, "KEEPREF") {
+            Some(References::Keep)
+        } else if args.is(at, "DELREF") {
+            Some(References::Delete)
+        } else if args.is(at, "ACKED") {
+            Some(References::Acked)
+        } else {
+            None
         };
         if named.is_some() && references.is_none() {
             references = named;

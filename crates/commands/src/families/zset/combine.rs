@@ -346,12 +346,16 @@ impl Options {
                 }
                 at += 1 + keys;
             } else if scored && left >= 2 && args.is(at, "AGGREGATE") {
-                options.aggregate = match () {
-                    () if args.is(at + 1, "SUM") => Aggregate::Sum,
-                    () if args.is(at + 1, "MIN") => Aggregate::Min,
-                    () if args.is(at + 1, "MAX") => Aggregate::Max,
-                    () if args.is(at + 1, "COUNT") => Aggregate::Count,
-                    () => return Err(errors::SYNTAX.into()),
+                options.aggregate = if args.is(at + 1, "SUM") {
+                    Aggregate::Sum
+                } else if args.is(at + 1, "MIN") {
+                    Aggregate::Min
+                } else if args.is(at + 1, "MAX") {
+                    Aggregate::Max
+                } else if args.is(at + 1, "COUNT") {
+                    Aggregate::Count
+                } else {
+                    return Err(errors::SYNTAX.into());
                 };
                 at += 2;
             } else if wanted == ResultUse::Reply && args.is(at, "WITHSCORES") {

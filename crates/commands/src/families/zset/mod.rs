@@ -127,14 +127,20 @@ impl Options {
     fn parse(args: Args<'_>, incr: bool) -> Result<Options, Text> {
         let mut o = Options { nx: false, xx: false, gt: false, lt: false, ch: false, incr, from: 2 };
         while o.from < args.len() {
-            let option = match () {
-                () if args.is(o.from, "NX") => &mut o.nx,
-                () if args.is(o.from, "XX") => &mut o.xx,
-                () if args.is(o.from, "GT") => &mut o.gt,
-                () if args.is(o.from, "LT") => &mut o.lt,
-                () if args.is(o.from, "CH") => &mut o.ch,
-                () if args.is(o.from, "INCR") => &mut o.incr,
-                () => break,
+            let option = if args.is(o.from, "NX") {
+                &mut o.nx
+            } else if args.is(o.from, "XX") {
+                &mut o.xx
+            } else if args.is(o.from, "GT") {
+                &mut o.gt
+            } else if args.is(o.from, "LT") {
+                &mut o.lt
+            } else if args.is(o.from, "CH") {
+                &mut o.ch
+            } else if args.is(o.from, "INCR") {
+                &mut o.incr
+            } else {
+                break;
             };
             *option = true;
             o.from += 1;

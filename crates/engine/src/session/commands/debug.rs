@@ -246,11 +246,14 @@ pub(super) fn run(
 fn reload(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let mut reload = Reload::default();
     for i in 2..args.len() {
-        match () {
-            () if args.is(i, "MERGE") => reload.merge = true,
-            () if args.is(i, "NOFLUSH") => reload.no_flush = true,
-            () if args.is(i, "NOSAVE") => reload.no_save = true,
-            () => return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into()),
+        if args.is(i, "MERGE") {
+            reload.merge = true;
+        } else if args.is(i, "NOFLUSH") {
+            reload.no_flush = true;
+        } else if args.is(i, "NOSAVE") {
+            reload.no_save = true;
+        } else {
+            return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into());
         }
     }
     engine.reload(reload, now)?;

@@ -33,10 +33,12 @@ pub(super) fn run(
     now: Now,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    match () {
-        () if args.is(1, "HTSTATS") => tables(engine, args, reply),
-        () if args.is(1, "POPULATE") => populate(engine, args, db, now, reply),
-        () => value(engine, args, db, now, reply),
+    if args.is(1, "HTSTATS") {
+        tables(engine, args, reply)
+    } else if args.is(1, "POPULATE") {
+        populate(engine, args, db, now, reply)
+    } else {
+        value(engine, args, db, now, reply)
     }
 }
 
@@ -84,10 +86,12 @@ fn value(
     let (elements, bytes) = (value.elements(), value.heap_bytes());
     drop(locked);
     let text = format!("a {kind}, {encoding}: {elements} elements, {bytes} bytes of heap");
-    let (wanted, done): (&[&str], _) = match () {
-        () if args.is(1, "LISTPACK") => (&["listpack"], "Listpack structure printed on stdout"),
-        () if args.is(1, "QUICKLIST") => (&["quicklist"], "Quicklist structure printed on stdout"),
-        () => (&["hashtable", "skiplist"], ""),
+    let (wanted, done): (&[&str], _) = if args.is(1, "LISTPACK") {
+        (&["listpack"], "Listpack structure printed on stdout")
+    } else if args.is(1, "QUICKLIST") {
+        (&["quicklist"], "Quicklist structure printed on stdout")
+    } else {
+        (&["hashtable", "skiplist"], "")
     };
     if !wanted.contains(&encoding) {
         return Err(match wanted {

@@ -82,13 +82,18 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, ErrorTex
             ago @ ..0 => Ok::<i64, Vec<u8>>(now.unix_ms() + ago * 1000),
             seconds => Ok(seconds * 1000),
         };
-        match () {
-            () if args.is(at, "FROM") => span.from_ms = moment()?,
-            () if args.is(at, "TO") => span.to_ms = moment()?,
-            () if args.is(at, "STEP") => span.step_s = Some(number(1, SECONDS_MAX)? as u64),
-            () if args.is(at, "POINTS") => span.rows_max = number(1, POINTS_MAX as i64)? as usize,
-            () if args.is(at, "SERIES") => patterns = value,
-            () => return Err(SYNTAX.into()),
+        if args.is(at, "FROM") {
+            span.from_ms = moment()?;
+        } else if args.is(at, "TO") {
+            span.to_ms = moment()?;
+        } else if args.is(at, "STEP") {
+            span.step_s = Some(number(1, SECONDS_MAX)? as u64);
+        } else if args.is(at, "POINTS") {
+            span.rows_max = number(1, POINTS_MAX as i64)? as usize;
+        } else if args.is(at, "SERIES") {
+            patterns = value;
+        } else {
+            return Err(SYNTAX.into());
         }
         at += 2;
     }

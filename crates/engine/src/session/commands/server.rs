@@ -129,13 +129,18 @@ pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(),
 fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, ErrorText> {
     let (mut request, mut abort) = (ShutdownRequest::default(), false);
     for i in 1..args.len() {
-        match () {
-            () if args.is(i, "NOW") => request.now = true,
-            () if args.is(i, "FORCE") => request.force = true,
-            () if args.is(i, "SAVE") => request.save = true,
-            () if args.is(i, "NOSAVE") => request.nosave = true,
-            () if args.is(i, "ABORT") => abort = true,
-            () => return Err(SYNTAX.into()),
+        if args.is(i, "NOW") {
+            request.now = true;
+        } else if args.is(i, "FORCE") {
+            request.force = true;
+        } else if args.is(i, "SAVE") {
+            request.save = true;
+        } else if args.is(i, "NOSAVE") {
+            request.nosave = true;
+        } else if args.is(i, "ABORT") {
+            abort = true;
+        } else {
+            return Err(SYNTAX.into());
         }
     }
     if (request.save && request.nosave) || (abort && args.len() > 2) {
@@ -159,10 +164,14 @@ fn strand(rng: &mut fastrand::Rng) -> String {
     let (phase, pace) = (rng.f64() * std::f64::consts::TAU, 0.15 + rng.f64() * 0.15);
     let row_of =
         |x: usize, shift: f64| (middle + middle * (phase + x as f64 * pace + shift).sin()).round() as usize;
-    let ink = |y: usize, x: usize| match () {
-        () if row_of(x, std::f64::consts::PI) == y => '.',
-        () if row_of(x, 0.0) == y => 'o',
-        () => ' ',
+    let ink = |y: usize, x: usize| {
+        if row_of(x, std::f64::consts::PI) == y {
+            '.'
+        } else if row_of(x, 0.0) == y {
+            'o'
+        } else {
+            ' '
+        }
     };
     let row = |y: usize| (0..COLUMNS).map(|x| ink(y, x)).collect::<String>().trim_end().to_string() + "\n";
     (0..ROWS).map(row).collect()

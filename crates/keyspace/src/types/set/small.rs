@@ -222,10 +222,12 @@ impl Small {
 
 /// The smallest number of bytes that hold this integer.
 fn width_of(n: i64) -> usize {
-    match () {
-        () if i16::try_from(n).is_ok() => WIDTHS[0],
-        () if i32::try_from(n).is_ok() => WIDTHS[1],
-        () => WIDTHS[2],
+    if i16::try_from(n).is_ok() {
+        WIDTHS[0]
+    } else if i32::try_from(n).is_ok() {
+        WIDTHS[1]
+    } else {
+        WIDTHS[2]
     }
 }
 

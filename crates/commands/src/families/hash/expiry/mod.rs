@@ -407,20 +407,26 @@ impl Options {
             let no_expiry = o.expiry.is_none() && !o.keep_ttl && !o.persist;
             let is = |word: &str| args.is(o.end, word);
             let (no_key, no_field) = (of_set && !o.nx && !o.xx, of_set && !o.fnx && !o.fxx);
-            match () {
-                () if is("NX") && no_key => o.nx = true,
-                () if is("XX") && no_key => o.xx = true,
-                () if is("FNX") && no_field => o.fnx = true,
-                () if is("FXX") && no_field => o.fxx = true,
-                () if is("KEEPTTL") && of_set && no_expiry => o.keep_ttl = true,
-                () if is("PERSIST") && !of_set && no_expiry => o.persist = true,
-                () => match ExpiryUnit::from_option(args.at(o.end)) {
+            if is("NX") && no_key {
+                o.nx = true;
+            } else if is("XX") && no_key {
+                o.xx = true;
+            } else if is("FNX") && no_field {
+                o.fnx = true;
+            } else if is("FXX") && no_field {
+                o.fxx = true;
+            } else if is("KEEPTTL") && of_set && no_expiry {
+                o.keep_ttl = true;
+            } else if is("PERSIST") && !of_set && no_expiry {
+                o.persist = true;
+            } else {
+                match ExpiryUnit::from_option(args.at(o.end)) {
                     Some(unit) if no_expiry && o.end + 1 < args.len() => {
                         o.expiry = Some((unit, o.end + 1));
                         o.end += 1;
                     }
                     _ => return Err(errors::SYNTAX.into()),
-                },
+                }
             }
             o.end += 1;
         }
