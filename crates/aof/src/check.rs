@@ -19,13 +19,13 @@ pub struct Report {
     /// Truncating the file to this length keeps exactly the commands before the requested time.
     pub until_time: Option<u64>,
     /// The reason why the file is not valid to its end.
-    pub problem: Option<Problem>,
+    pub problem: Option<CheckProblem>,
 }
 
 /// The reason why a file is not valid to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum CheckProblem {
     /// The RDB at the start of the file is damaged.
     #[error("offset {offset}, in the RDB that the file begins with: {why}")]
     Rdb {
@@ -69,7 +69,7 @@ pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
         Ok((reader, read_ahead)) => {
             read_commands(Commands::new(reader, &read_ahead, offset), until_s, &mut report)
         }
-        Err(why) => report.problem = Some(Problem::Rdb { offset, why }),
+        Err(why) => report.problem = Some(CheckProblem::Rdb { offset, why }),
     }
     report
 }
@@ -101,7 +101,7 @@ fn read_commands<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, repor
             }
             Ok(Item::Annotation) => continue,
             Ok(Item::End) if in_multi => {
-                report.problem = Some(Problem::Unfinished(offset));
+                report.problem = Some(CheckProblem::Unfinished(offset));
                 return;
             }
             Ok(Item::End) => return,
@@ -114,11 +114,11 @@ fn read_commands<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, repor
         let args = argv.args();
         let (is_multi, is_exec) = (args.is(0, "MULTI"), args.is(0, "EXEC"));
         if is_multi && in_multi {
-            report.problem = Some(Problem::NestedMulti(offset));
+            report.problem = Some(CheckProblem::NestedMulti(offset));
             return;
         }
         if is_exec && !in_multi {
-            report.problem = Some(Problem::ExecWithoutMulti(offset));
+            report.problem = Some(CheckProblem::ExecWithoutMulti(offset));
             return;
         }
         in_multi = (in_multi || is_multi) && !is_exec;
@@ -147,11 +147,11 @@ mod tests {
         assert_eq!((report.commands, report.good_bytes), (4, file.len() as u64));
         let before = command("SET a 1").len() as u64;
         let (_, report) = of(&["SET a 1", "MULTI", "SET a 1"], "");
-        assert!(matches!(report.problem, Some(Problem::Unfinished(_))), "{report:?}");
+        assert!(matches!(report.problem, Some(CheckProblem::Unfinished(_))), "{report:?}");
         assert_eq!(report.good_bytes, before);
         let (_, report) = of(&["SET a 1", "MULTI", "SET a 1"], "*1\r\n$4\r\nEX");
         assert!(
-            matches!(&report.problem, Some(Problem::Command(invalid)) if invalid.is_truncated()),
+            matches!(&report.problem, Some(CheckProblem::Command(invalid)) if invalid.is_truncated()),
             "{report:?}"
         );
         assert_eq!(report.good_bytes, before);
@@ -172,7 +172,7 @@ mod tests {
         assert!(report.problem.is_none() && report.rdb.is_some());
         assert_eq!((report.commands, report.good_bytes), (1, file.len() as u64));
         let report = check(&file[..5], None);
-        assert!(matches!(report.problem, Some(Problem::Rdb { .. })), "{report:?}");
+        assert!(matches!(report.problem, Some(CheckProblem::Rdb { .. })), "{report:?}");
     }
 
     #[test]

@@ -46,13 +46,13 @@ pub struct InvalidManifest {
     /// The invalid line, or its start.
     pub text: String,
     /// What is wrong with the line.
-    pub problem: Problem,
+    pub problem: ManifestProblem,
 }
 
 /// The error in a manifest, see [`InvalidManifest`].
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ManifestProblem {
     /// The manifest lists no file.
     #[error("Found an empty AOF manifest")]
     Empty,
@@ -87,7 +87,7 @@ impl Manifest {
     pub fn parse(text: &[u8]) -> Result<Manifest, InvalidManifest> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
-            return Err(InvalidManifest { line: 0, text: String::new(), problem: Problem::Empty });
+            return Err(InvalidManifest { line: 0, text: String::new(), problem: ManifestProblem::Empty });
         }
         let mut rest = text;
         for line in 1.. {
@@ -101,14 +101,14 @@ impl Manifest {
                 InvalidManifest { line, text, problem }
             };
             if line > LINES_MAX {
-                return Err(invalid(Problem::ManyLines));
+                return Err(invalid(ManifestProblem::ManyLines));
             }
             let is_comment = shown.first() == Some(&b'#');
             let end = match end {
                 Some(end) => end,
                 // A comment line at the end of the text may lack its line feed, as in redis-server.
                 None if is_comment && shown.len() == rest.len() => rest.len() - 1,
-                None => return Err(invalid(Problem::LongLine)),
+                None => return Err(invalid(ManifestProblem::LongLine)),
             };
             if !is_comment {
                 manifest.add_line(shown).map_err(invalid)?;
@@ -141,42 +141,45 @@ impl Manifest {
         self.base.iter().chain(&self.increments)
     }
 
-    fn add_line(&mut self, line: &[u8]) -> Result<(), Problem> {
-        let words = words::split(line).ok_or(Problem::Format)?;
+    fn add_line(&mut self, line: &[u8]) -> Result<(), ManifestProblem> {
+        let words = words::split(line).ok_or(ManifestProblem::Format)?;
         if words.len() < 6 || !words.len().is_multiple_of(2) {
-            return Err(Problem::Format);
+            return Err(ManifestProblem::Format);
         }
         let (mut name, mut seq, mut kind) = (None, 0, None);
         for pair in words.chunks_exact(2) {
             let (key, value) = (&pair[0], &pair[1]);
             // Ignore unknown keys, because they belong to later versions.
             if key.eq_ignore_ascii_case(b"file") {
-                name = Some(String::from_utf8(value.clone()).map_err(|_| Problem::Format)?);
+                name = Some(String::from_utf8(value.clone()).map_err(|_| ManifestProblem::Format)?);
             } else if key.eq_ignore_ascii_case(b"seq") {
-                seq = std::str::from_utf8(value).ok().and_then(|n| n.parse().ok()).ok_or(Problem::Format)?;
+                seq = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|n| n.parse().ok())
+                    .ok_or(ManifestProblem::Format)?;
             } else if key.eq_ignore_ascii_case(b"type") {
                 kind = value.first().copied();
             }
         }
-        let (Some(name), Some(kind)) = (name, kind) else { return Err(Problem::Format) };
+        let (Some(name), Some(kind)) = (name, kind) else { return Err(ManifestProblem::Format) };
         if seq == 0 {
-            return Err(Problem::Format);
+            return Err(ManifestProblem::Format);
         }
         if !is_file_name(&name) {
-            return Err(Problem::Path);
+            return Err(ManifestProblem::Path);
         }
         if words::quote(name.as_bytes()).len() > QUOTED_NAME_BYTES_MAX {
-            return Err(Problem::LongLine);
+            return Err(ManifestProblem::LongLine);
         }
         let last = self.increment_seq();
         let file = File { name, seq };
         match kind {
-            b'b' if self.base.is_some() => return Err(Problem::SecondBase),
+            b'b' if self.base.is_some() => return Err(ManifestProblem::SecondBase),
             b'b' => self.base = Some(file),
             b'h' => self.history.push(file),
-            b'i' if file.seq <= last => return Err(Problem::Order),
+            b'i' if file.seq <= last => return Err(ManifestProblem::Order),
             b'i' => self.increments.push(file),
-            _ => return Err(Problem::Type),
+            _ => return Err(ManifestProblem::Type),
         }
         Ok(())
     }
@@ -191,7 +194,7 @@ fn is_file_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn problem(text: &str) -> (usize, Problem) {
+    fn problem(text: &str) -> (usize, ManifestProblem) {
         let invalid = Manifest::parse(text.as_bytes()).expect_err("no manifest");
         (invalid.line, invalid.problem)
     }
@@ -214,29 +217,33 @@ mod tests {
         let escaped = |n: usize| "\x1d".repeat(n);
         let manifest = with(&escaped(200)).expect("it fits");
         assert_eq!(Manifest::parse(manifest.text().as_bytes()), Ok(manifest));
-        assert_eq!(with(&escaped(300)).map_err(|wrong| wrong.problem), Err(Problem::LongLine));
+        assert_eq!(with(&escaped(300)).map_err(|wrong| wrong.problem), Err(ManifestProblem::LongLine));
     }
 
     #[test]
     fn an_invalid_manifest_names_the_line() {
         let line = "file a seq 1 type b\n";
         for (text, line, expected) in [
-            ("", 0, Problem::Empty),
-            ("\n", 1, Problem::Format),
-            ("file a seq 1 type b", 1, Problem::LongLine),
-            ("file a seq 1\n", 1, Problem::Format),
-            ("file a seq 0 type b\n", 1, Problem::Format),
-            ("file a seq x type b\n", 1, Problem::Format),
-            ("file a seq 1 type b more\n", 1, Problem::Format),
-            ("file \"a seq 1 type b\n", 1, Problem::Format),
-            ("file ../a seq 1 type b\n", 1, Problem::Path),
-            ("file .. seq 1 type b\n", 1, Problem::Path),
-            ("file /etc/passwd seq 1 type b\n", 1, Problem::Path),
-            ("file \"a\\x00b\" seq 1 type b\n", 1, Problem::Path),
-            ("file a seq 1 type x\n", 1, Problem::Type),
-            (&format!("{line}{line}"), 2, Problem::SecondBase),
-            ("file a seq 2 type i\n# between\nfile b seq 2 type i\n", 3, Problem::Order),
-            (&format!("{line}file {} seq 1 type i\n", "x".repeat(LINE_BYTES_MAX)), 2, Problem::LongLine),
+            ("", 0, ManifestProblem::Empty),
+            ("\n", 1, ManifestProblem::Format),
+            ("file a seq 1 type b", 1, ManifestProblem::LongLine),
+            ("file a seq 1\n", 1, ManifestProblem::Format),
+            ("file a seq 0 type b\n", 1, ManifestProblem::Format),
+            ("file a seq x type b\n", 1, ManifestProblem::Format),
+            ("file a seq 1 type b more\n", 1, ManifestProblem::Format),
+            ("file \"a seq 1 type b\n", 1, ManifestProblem::Format),
+            ("file ../a seq 1 type b\n", 1, ManifestProblem::Path),
+            ("file .. seq 1 type b\n", 1, ManifestProblem::Path),
+            ("file /etc/passwd seq 1 type b\n", 1, ManifestProblem::Path),
+            ("file \"a\\x00b\" seq 1 type b\n", 1, ManifestProblem::Path),
+            ("file a seq 1 type x\n", 1, ManifestProblem::Type),
+            (&format!("{line}{line}"), 2, ManifestProblem::SecondBase),
+            ("file a seq 2 type i\n# between\nfile b seq 2 type i\n", 3, ManifestProblem::Order),
+            (
+                &format!("{line}file {} seq 1 type i\n", "x".repeat(LINE_BYTES_MAX)),
+                2,
+                ManifestProblem::LongLine,
+            ),
         ] {
             assert_eq!(problem(text), (line, expected), "{text}");
         }

@@ -5,7 +5,7 @@ mod common;
 use proptest::prelude::*;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use strand_aof::check::{Problem, Report, check};
+use strand_aof::check::{CheckProblem, Report, check};
 use strand_aof::manifest::Manifest;
 
 fn folders() -> Vec<PathBuf> {
@@ -51,7 +51,7 @@ fn files_of_real_servers_are_whole() {
                     );
                     whole += 1;
                 }
-                Some(Problem::Command(invalid)) if invalid.is_truncated() => {
+                Some(CheckProblem::Command(invalid)) if invalid.is_truncated() => {
                     assert!(path.to_string_lossy().contains("-cut/"), "{}: {invalid}", path.display());
                     cut += 1;
                 }

@@ -1,16 +1,16 @@
 //! [`Body`]: the memory for one value of declared length, filled as bytes arrive.
 //!
-//! A declared length proves nothing. Until [`PROOF_BYTES`] have arrived, the allocation grows geometrically with
+//! A declared length proves nothing. Until [`TRUSTED_AFTER_BYTES`] have arrived, the allocation grows geometrically with
 //! the received bytes. A peer that has sent this much gets the whole length at once. That costs only address space,
 //! because untouched pages are not resident. Each byte is copied at most twice. In a value longer than twice
-//! [`PROOF_BYTES`], few bytes are copied at all.
+//! [`TRUSTED_AFTER_BYTES`], few bytes are copied at all.
 
 use crate::Blob;
 use crate::blob::OutOfMemory;
 
 /// After this many received bytes, the rest of the declared length is reserved at once. The received bytes are then
 /// copied into fresh memory: for 1 MiB this took a worker 1.2 ms.
-pub const PROOF_BYTES: usize = 256 << 10;
+pub const TRUSTED_AFTER_BYTES: usize = 256 << 10;
 /// Number of bytes that are reserved first for a value that is longer than this.
 const FIRST_BYTES: usize = 64 * 1024;
 /// Memory is initialised at most this far ahead of the received bytes, so one read fills it while it is in the
@@ -121,8 +121,8 @@ impl Body {
     fn make_room(&mut self) -> Result<usize, OutOfMemory> {
         let capacity = self.blob.capacity();
         if self.filled == capacity && capacity < self.len {
-            let next = if capacity < PROOF_BYTES {
-                (2 * capacity).clamp(FIRST_BYTES, PROOF_BYTES)
+            let next = if capacity < TRUSTED_AFTER_BYTES {
+                (2 * capacity).clamp(FIRST_BYTES, TRUSTED_AFTER_BYTES)
             } else {
                 self.len
             };
@@ -143,15 +143,15 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "megabytes; no unsafe of its own")]
     fn memory_follows_the_received_bytes_until_the_proof() {
-        let len = 20 * PROOF_BYTES;
+        let len = 20 * TRUSTED_AFTER_BYTES;
         let mut body = Body::new(len);
         assert_eq!(body.blob.heap_bytes(), 0, "a claim costs nothing");
         let mut arrived = 0;
-        while arrived < PROOF_BYTES {
+        while arrived < TRUSTED_AFTER_BYTES {
             let n = body.spare().len().min(10_000);
             body.filled(n);
             arrived += n;
-            let bound = (2 * arrived).clamp(FIRST_BYTES, PROOF_BYTES);
+            let bound = (2 * arrived).clamp(FIRST_BYTES, TRUSTED_AFTER_BYTES);
             assert!(body.blob.capacity() <= bound, "{} held, {arrived} arrived", body.blob.capacity());
         }
         body.spare();
@@ -193,7 +193,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "megabytes; no unsafe of its own")]
     fn an_impossible_length_is_an_error_once_proven() {
         let mut body = Body::new(usize::MAX / 2);
-        while body.blob.capacity() < PROOF_BYTES || body.remaining() > usize::MAX / 2 - PROOF_BYTES {
+        while body.blob.capacity() < TRUSTED_AFTER_BYTES
+            || body.remaining() > usize::MAX / 2 - TRUSTED_AFTER_BYTES
+        {
             let n = body.try_spare().expect("the claim is still small").len();
             body.filled(n);
         }

@@ -16,7 +16,7 @@ mod pool;
 mod prefetch;
 
 pub use blob::{Blob, HEADER_BYTES, OutOfMemory};
-pub use body::{Body, PROOF_BYTES};
+pub use body::{Body, TRUSTED_AFTER_BYTES};
 pub use chain::{Chain, ROOM_BYTES_MAX};
 pub use pool::{free_pooled, pooled_bytes};
 pub use prefetch::{CACHE_LINE_BYTES, prefetch};

@@ -4,7 +4,7 @@
 use crate::client::write_stdout;
 use crate::connection::{Connection, ConnectionError};
 use crate::modes::{scan_page, string};
-use crate::options::{Mode, Options};
+use crate::options::{CliMode, Options};
 use std::thread;
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
@@ -53,8 +53,8 @@ fn kinds() -> Vec<Kind> {
 /// When the connection ends or SCAN is refused.
 pub fn run(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
     match options.mode {
-        Mode::HotKeys => find_hottest(connection, options),
-        Mode::MemoryKeys(samples) => find_largest(connection, options, Some(samples)),
+        CliMode::HotKeys => find_hottest(connection, options),
+        CliMode::MemoryKeys(samples) => find_largest(connection, options, Some(samples)),
         _ => find_largest(connection, options, None),
     }
 }

@@ -21,7 +21,7 @@ mod tls;
 
 use client::{Client, Failed};
 pub use options::CliArgs;
-use options::{FromStdin, Mode, Options};
+use options::{CliMode, FromStdin, Options};
 use std::io::{Read, stdin};
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,9 +38,9 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
     };
     let repeat = options.repeat;
     let command = match options.mode.clone() {
-        Mode::Commands(words) if words.is_empty() => return repl::run(Client::new(options)),
-        Mode::Commands(words) => arguments(words, &options),
-        Mode::Eval(file, words) => script(&file, words),
+        CliMode::Commands(words) if words.is_empty() => return repl::run(Client::new(options)),
+        CliMode::Commands(words) => arguments(words, &options),
+        CliMode::Eval(file, words) => script(&file, words),
         _ => return modes::run(options),
     };
     let outcome = command.map(|args| {

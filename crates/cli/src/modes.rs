@@ -3,7 +3,7 @@
 use crate::client::{Client, write_stdout};
 use crate::connection::{Connection, ConnectionError};
 use crate::format::OutputFormat;
-use crate::options::{Mode, Options};
+use crate::options::{CliMode, Options};
 use std::io::{Read, Write, stdin};
 use std::process::{ExitCode, exit};
 use std::thread;
@@ -26,10 +26,10 @@ pub fn run(options: Options) -> ExitCode {
     let mut client = Client::new(options.clone());
     let Ok(connection) = client.connect() else { return ExitCode::FAILURE };
     let outcome = match mode {
-        Mode::Pipe(timeout) => return pipe(connection, timeout),
-        Mode::Stat => stat(connection, &options),
-        Mode::Latency(history) => latency(connection, &options, history),
-        Mode::Scan => scan(connection, &options),
+        CliMode::Pipe(timeout) => return pipe(connection, timeout),
+        CliMode::Stat => stat(connection, &options),
+        CliMode::Latency(history) => latency(connection, &options, history),
+        CliMode::Scan => scan(connection, &options),
         _ => crate::largest::run(connection, &options),
     };
     match outcome {

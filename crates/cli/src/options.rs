@@ -177,7 +177,7 @@ pub struct Target {
 
 /// What the client does.
 #[derive(Clone, Debug)]
-pub enum Mode {
+pub enum CliMode {
     /// Runs the command of the command line. Without one, reads commands from a person or from the standard input.
     Commands(Vec<Vec<u8>>),
     /// Runs the script in this file, with these words.
@@ -215,7 +215,7 @@ pub struct Options {
     /// The server to connect to.
     pub target: Target,
     /// What the client does: run commands, or one of the special modes.
-    pub mode: Mode,
+    pub mode: CliMode,
     /// The format of replies.
     pub output_format: OutputFormat,
     /// The delimiters of the raw format.
@@ -333,26 +333,26 @@ impl CliArgs {
         })
     }
 
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> CliMode {
         let words = || self.command.iter().cloned().map(bytes).collect();
         if self.latency || self.latency_history {
-            Mode::Latency(self.latency_history)
+            CliMode::Latency(self.latency_history)
         } else if self.pipe {
-            Mode::Pipe(self.pipe_timeout)
+            CliMode::Pipe(self.pipe_timeout)
         } else if self.bigkeys {
-            Mode::BigKeys
+            CliMode::BigKeys
         } else if self.memkeys {
-            Mode::MemoryKeys(self.memkeys_samples)
+            CliMode::MemoryKeys(self.memkeys_samples)
         } else if self.hotkeys {
-            Mode::HotKeys
+            CliMode::HotKeys
         } else if self.stat {
-            Mode::Stat
+            CliMode::Stat
         } else if self.scan {
-            Mode::Scan
+            CliMode::Scan
         } else {
             match &self.eval {
-                Some(file) => Mode::Eval(file.clone(), words()),
-                None => Mode::Commands(words()),
+                Some(file) => CliMode::Eval(file.clone(), words()),
+                None => CliMode::Commands(words()),
             }
         }
     }

@@ -234,7 +234,7 @@ impl<'a> LaneCall<'a> {
     }
     /// True when the client is gone, when the server stops, or when the reply exceeds the client's output limit.
     pub fn cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.reply.is_over()
+        self.cancel.load(Ordering::Relaxed) || self.reply.exceeds_limit()
     }
     /// True when the user may read the value of this key, and so may learn whether the key exists.
     pub fn may_read(&self, key: &[u8]) -> bool {

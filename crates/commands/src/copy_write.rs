@@ -4,7 +4,7 @@
 
 use crate::call::{Call, LaneCall};
 use crate::cost::Slices;
-use crate::long::{self, MergedReply, Run};
+use crate::long::{self, Handler, MergedReply};
 use crate::optimistic::{OptimisticWrite, PAUSE_WRITES, apply};
 use crate::parse::Text;
 use crate::spec::CommandSpec;
@@ -46,13 +46,18 @@ impl KeyEffect {
 }
 
 /// Runs a command that changes the value at the first of its keys that exists.
-pub(crate) fn run(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, report: Option<ChangeReport<'_>>) {
+pub(crate) fn run(
+    spec: &CommandSpec,
+    run: Handler,
+    call: &mut LaneCall<'_>,
+    report: Option<ChangeReport<'_>>,
+) {
     change(spec, run, call, report, None);
 }
 
 /// Runs a command on one key, slice by slice. The handler of a slice sees the changes of the slices before. Other
 /// clients see all changes at once, after the last slice. If a slice fails, there are no changes.
-pub(crate) fn run_in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
+pub(crate) fn run_in_slices(spec: &CommandSpec, run: Handler, slices: Slices, call: &mut LaneCall<'_>) {
     let arguments = call.args.len();
     // If the number of arguments is wrong, the handler just replies with an error.
     let fit = arguments >= slices.head && (arguments - slices.head).is_multiple_of(slices.step);
@@ -64,7 +69,7 @@ pub(crate) fn run_in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: 
 
 fn change(
     spec: &CommandSpec,
-    run: Run,
+    run: Handler,
     call: &mut LaneCall<'_>,
     report: Option<ChangeReport<'_>>,
     slices: Option<Slices>,
@@ -101,7 +106,7 @@ struct CopyWrite<'a> {
     args: Args<'a>,
     keyspace: &'a Keyspace,
     keys: SmallVec<[Key<'a>; 4]>,
-    run: Run,
+    run: Handler,
     report: Option<ChangeReport<'a>>,
     slices: Option<Slices>,
     protocol: Protocol,

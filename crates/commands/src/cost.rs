@@ -96,7 +96,7 @@ pub enum SlowPath {
     View(Merge),
     /// The handler runs on copies of the keys as of one moment, while no shard is locked. Only for commands that
     /// read.
-    Snapshot,
+    CopyValues,
     /// The handler runs at once, with the shards locked to the end. For commands that must do all or nothing. Sessions
     /// that need one of the shards are parked, and their workers serve other sessions.
     Locked,

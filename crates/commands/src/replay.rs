@@ -221,7 +221,7 @@ pub fn shown(bytes: &[u8]) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
-    use strand_wire::resp::{Decoder, Progress, RequestLimits};
+    use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
     /// The rows of this crate, and rows of the other commands that a journal may have. No test here runs those.
     static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
@@ -249,12 +249,12 @@ pub(crate) mod tests {
         let mut argv = Argv::new();
         loop {
             match decoder.decode(&mut input, &mut argv).expect("a journal is a stream of requests") {
-                Progress::Command => {
+                Decoded::Command => {
                     replay.command(into, &mut argv, now_ms, &mut none).map_err(|why| why.to_string())?;
                     argv = Argv::new();
                 }
-                Progress::More => {}
-                Progress::Incomplete => break,
+                Decoded::LimitReached => {}
+                Decoded::NeedsBytes => break,
             }
         }
         assert!(input.is_empty(), "{} bytes are left", input.len());

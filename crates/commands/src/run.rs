@@ -196,5 +196,5 @@ fn into_reply<'a>(
     let mut call = Call { args, keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
     execute(spec, run, &mut call, context.client);
     let error = call.reply.error_code().map(<[u8]>::to_vec);
-    CommandOutcome { error, is_over: call.reply.is_over(), wait: call.wait }
+    CommandOutcome { error, is_over: call.reply.exceeds_limit(), wait: call.wait }
 }

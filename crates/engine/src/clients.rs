@@ -7,7 +7,7 @@ use crate::headroom::GrowthLimit;
 use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
-use crate::tracking::{Mode, Tracked};
+use crate::tracking::{Tracked, TrackingFlags};
 use crate::{Framing, Now, PeerInfo, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ struct TurnFields {
 
 /// A session's state for its [`Client`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct ClientFacts {
     pub(crate) last_us: u64,
     pub(crate) command: u32,
     pub(crate) db: usize,
@@ -117,7 +117,7 @@ impl Client {
         let peer = PeerInfo { addr, laddr, fd: -1, worker: 0, local: true, framing: Framing::Resp };
         Client::new(0, peer, Arc::new(Nobody), now)
     }
-    pub(crate) fn update(&self, s: Snapshot) {
+    pub(crate) fn update(&self, s: ClientFacts) {
         let m = &self.turn_fields;
         m.last_us.store(s.last_us, Relaxed);
         m.command.store(s.command, Relaxed);
@@ -156,7 +156,7 @@ impl Client {
     }
     /// CLIENT GETREDIR: the client id that gets the invalidations, 0 for this client, -1 while tracking is off.
     pub(crate) fn redirect(&self) -> i64 {
-        if self.tracked.mode().has(Mode::ON) { self.tracked.redirect() as i64 } else { -1 }
+        if self.tracked.mode().has(TrackingFlags::ON) { self.tracked.redirect() as i64 } else { -1 }
     }
     /// The client's class in CLIENT LIST and CLIENT KILL.
     pub(crate) fn class(&self) -> &'static str {
@@ -212,9 +212,9 @@ impl Client {
             (m.dirty.load(Relaxed), 'd'),
             (self.is_killed(), 'A'),
             (self.ticket.lock().is_some(), 'b'),
-            (mode.has(Mode::ON), 't'),
-            (mode.has(Mode::BROKEN), 'R'),
-            (mode.has(Mode::BCAST), 'B'),
+            (mode.has(TrackingFlags::ON), 't'),
+            (mode.has(TrackingFlags::BROKEN), 'R'),
+            (mode.has(TrackingFlags::BCAST), 'B'),
             (m.no_evict.load(Relaxed), 'e'),
             (m.no_touch.load(Relaxed), 'T'),
         ] {

@@ -44,7 +44,7 @@ const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
 /// The counters that each command has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PerCommand {
+pub(crate) enum CommandCounter {
     Calls,
     Rejected,
     Failed,
@@ -52,8 +52,8 @@ pub(crate) enum PerCommand {
     Ns,
 }
 
-/// Number of [`PerCommand`]s.
-const PER_COMMAND: usize = PerCommand::Ns as usize + 1;
+/// Number of [`CommandCounter`]s.
+const PER_COMMAND: usize = CommandCounter::Ns as usize + 1;
 
 /// A dense number for every row of the command table, subcommands included.
 pub(crate) struct CommandIds {
@@ -160,7 +160,7 @@ impl Stats {
     pub(crate) fn get(&self, stat: Stat) -> u64 {
         self.counters.get(stat as usize)
     }
-    pub(crate) fn count(&self, slot: usize, id: u32, counter: PerCommand, n: u64) {
+    pub(crate) fn count(&self, slot: usize, id: u32, counter: CommandCounter, n: u64) {
         self.commands.add(slot, id as usize * PER_COMMAND + counter as usize, n);
     }
     /// Records `n` consecutive calls of command `id` that took `ns` nanoseconds together and ended at `unix_s`.
@@ -168,7 +168,7 @@ impl Stats {
         if n == 0 {
             return;
         }
-        self.count(slot, id, PerCommand::Ns, ns);
+        self.count(slot, id, CommandCounter::Ns, ns);
         if self.tracks.load(Relaxed) {
             self.histograms.add(slot, id, ns / n, n);
         }
@@ -216,7 +216,7 @@ impl Stats {
     }
     /// Number of calls of command `id`.
     pub(crate) fn calls(&self, id: u32) -> u64 {
-        self.commands.get(id as usize * PER_COMMAND + PerCommand::Calls as usize)
+        self.commands.get(id as usize * PER_COMMAND + CommandCounter::Calls as usize)
     }
     /// Bytes of all histograms.
     pub(crate) fn histogram_bytes(&self) -> u64 {
@@ -251,7 +251,7 @@ impl Tally {
         self.calls += 1;
         let place = &mut self.places[id as usize % TALLY_PLACES];
         if place.0 != id && place.1 > 0 {
-            stats.count(slot, place.0, PerCommand::Calls, u64::from(place.1));
+            stats.count(slot, place.0, CommandCounter::Calls, u64::from(place.1));
             place.1 = 0;
         }
         *place = (id, place.1 + 1);
@@ -260,7 +260,7 @@ impl Tally {
     pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
         for (id, n) in &mut self.places {
             if *n > 0 {
-                stats.count(slot, *id, PerCommand::Calls, u64::from(*n));
+                stats.count(slot, *id, CommandCounter::Calls, u64::from(*n));
                 *n = 0;
             }
         }

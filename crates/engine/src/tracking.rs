@@ -35,24 +35,24 @@ pub(crate) const PREFIX_BYTES_MAX: usize = 1024;
 
 /// A client's tracking options as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mode(u32);
+pub(crate) struct TrackingFlags(u32);
 
 #[allow(missing_docs)]
-impl Mode {
-    pub(crate) const OFF: Mode = Mode(0);
-    pub(crate) const ON: Mode = Mode(1);
-    pub(crate) const BCAST: Mode = Mode(1 << 1);
-    pub(crate) const OPTIN: Mode = Mode(1 << 2);
-    pub(crate) const OPTOUT: Mode = Mode(1 << 3);
-    pub(crate) const NOLOOP: Mode = Mode(1 << 4);
+impl TrackingFlags {
+    pub(crate) const OFF: TrackingFlags = TrackingFlags(0);
+    pub(crate) const ON: TrackingFlags = TrackingFlags(1);
+    pub(crate) const BCAST: TrackingFlags = TrackingFlags(1 << 1);
+    pub(crate) const OPTIN: TrackingFlags = TrackingFlags(1 << 2);
+    pub(crate) const OPTOUT: TrackingFlags = TrackingFlags(1 << 3);
+    pub(crate) const NOLOOP: TrackingFlags = TrackingFlags(1 << 4);
     /// The client that gets the redirected invalidations has disconnected.
-    pub(crate) const BROKEN: Mode = Mode(1 << 5);
+    pub(crate) const BROKEN: TrackingFlags = TrackingFlags(1 << 5);
 
-    pub(crate) fn has(self, other: Mode) -> bool {
+    pub(crate) fn has(self, other: TrackingFlags) -> bool {
         self.0 & other.0 == other.0
     }
-    pub(crate) fn and(self, other: Mode) -> Mode {
-        Mode(self.0 | other.0)
+    pub(crate) fn with(self, other: TrackingFlags) -> TrackingFlags {
+        TrackingFlags(self.0 | other.0)
     }
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    pub(crate) fn mode(&self) -> Mode {
-        Mode(self.mode.load(Relaxed))
+    pub(crate) fn mode(&self) -> TrackingFlags {
+        TrackingFlags(self.mode.load(Relaxed))
     }
     pub(crate) fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
@@ -74,8 +74,8 @@ impl Tracked {
     /// True when the keys that the client reads are remembered. `caching`: CLIENT CACHING came before the command.
     pub(crate) fn keeps_copies(&self, caching: bool) -> bool {
         let mode = self.mode();
-        let reads = mode.has(Mode::ON) && !mode.has(Mode::BCAST);
-        reads && (!mode.has(Mode::OPTIN) || caching) && !(mode.has(Mode::OPTOUT) && caching)
+        let reads = mode.has(TrackingFlags::ON) && !mode.has(TrackingFlags::BCAST);
+        reads && (!mode.has(TrackingFlags::OPTIN) || caching) && !(mode.has(TrackingFlags::OPTOUT) && caching)
     }
 }
 
@@ -154,15 +154,15 @@ impl Tracking {
     pub(crate) fn turn_on<'a>(
         &self,
         client: &Client,
-        mode: Mode,
+        mode: TrackingFlags,
         redirect: u64,
         prefixes: impl Iterator<Item = &'a [u8]>,
     ) {
-        if !client.tracked.mode().has(Mode::ON) {
+        if !client.tracked.mode().has(TrackingFlags::ON) {
             self.on.fetch_add(1, Relaxed);
         }
         client.tracked.redirect.store(redirect, Relaxed);
-        client.tracked.mode.store(mode.and(Mode::ON).0, Relaxed);
+        client.tracked.mode.store(mode.with(TrackingFlags::ON).0, Relaxed);
         let mut all = self.prefixes.write();
         for prefix in prefixes {
             if !all.clients.contains_key(prefix) {
@@ -173,11 +173,11 @@ impl Tracking {
     }
     /// Turns tracking off for a client with these prefixes.
     pub(crate) fn turn_off<'a>(&self, client: &Client, prefixes: impl Iterator<Item = &'a [u8]>) {
-        if client.tracked.mode().has(Mode::ON) {
+        if client.tracked.mode().has(TrackingFlags::ON) {
             self.on.fetch_sub(1, Relaxed);
         }
         client.tracked.redirect.store(0, Relaxed);
-        client.tracked.mode.store(Mode::OFF.0, Relaxed);
+        client.tracked.mode.store(TrackingFlags::OFF.0, Relaxed);
         let all = &mut *self.prefixes.write();
         for prefix in prefixes {
             let Some(clients) = all.clients.get_mut(prefix) else { continue };
@@ -258,7 +258,8 @@ impl Tracking {
             self.items.fetch_sub(old.values().map(SmallVec::len).sum(), Relaxed);
         }
         let frame = Frame::invalidation_of_all();
-        for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(Mode::ON)) {
+        for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(TrackingFlags::ON))
+        {
             self.send(client.id, &frame, 0);
         }
     }
@@ -274,7 +275,7 @@ impl Tracking {
     fn send(&self, client: u64, frame: &Frame, by: u64) {
         let Some(client) = self.clients.get(client) else { return };
         let mode = client.tracked.mode();
-        if !mode.has(Mode::ON) || (mode.has(Mode::NOLOOP) && by == client.id) {
+        if !mode.has(TrackingFlags::ON) || (mode.has(TrackingFlags::NOLOOP) && by == client.id) {
             return;
         }
         match client.tracked.redirect() {
@@ -282,7 +283,7 @@ impl Tracking {
             to => match self.clients.get(to) {
                 Some(target) => target.push_frame(frame.clone().redirected()),
                 None => {
-                    client.tracked.mode.fetch_or(Mode::BROKEN.0, Relaxed);
+                    client.tracked.mode.fetch_or(TrackingFlags::BROKEN.0, Relaxed);
                     client.push_frame(Frame::broken_redirect(to));
                 }
             },

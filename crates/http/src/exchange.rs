@@ -40,7 +40,7 @@ pub struct Settings {
     /// Returns the reasons why the server is not ready; empty when the server is ready.
     pub unready: Unready,
     /// A number that changes when the rights or passwords of users change.
-    pub users_version: Version,
+    pub users_version: UsersVersion,
     /// The rights of users, for refusals before a body is read. The session checks every command again.
     pub rights: Rights,
     /// Creates the pauses between repeated events.
@@ -61,9 +61,9 @@ impl std::fmt::Debug for Unready {
 
 /// Returns a version number, which changes with every change of the versioned data.
 #[derive(Clone)]
-pub struct Version(pub Rc<dyn Fn() -> u64>);
+pub struct UsersVersion(pub Rc<dyn Fn() -> u64>);
 
-impl std::fmt::Debug for Version {
+impl std::fmt::Debug for UsersVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Version({})", self.0())
     }

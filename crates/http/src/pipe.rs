@@ -256,16 +256,16 @@ impl SessionEnd {
         self.0.closed.get()
     }
     /// A view of the traffic, for the task that runs both ends.
-    pub fn watch(&self) -> Watch {
-        Watch(self.0.clone())
+    pub fn watch(&self) -> PipeTraffic {
+        PipeTraffic(self.0.clone())
     }
 }
 
 /// Watches the traffic of a pipe.
 #[derive(Clone)]
-pub struct Watch(Rc<Shared>);
+pub struct PipeTraffic(Rc<Shared>);
 
-impl Watch {
+impl PipeTraffic {
     /// The number of the current turn of the task. Code that limits its work per turn starts again when the number
     /// changes.
     pub fn turn(&self) -> u64 {
@@ -290,13 +290,13 @@ impl Watch {
 pub struct Joined<F, B: Future, E> {
     http_side: Pin<Box<F>>,
     session_side: Option<Pin<Box<B>>>,
-    watch: Watch,
+    watch: PipeTraffic,
     ended: E,
 }
 
 impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output>> Joined<F, B, E> {
     /// Joins two futures. `ended` may end the joined future.
-    pub fn new(http_side: F, session_side: B, watch: Watch, ended: E) -> Joined<F, B, E> {
+    pub fn new(http_side: F, session_side: B, watch: PipeTraffic, ended: E) -> Joined<F, B, E> {
         Joined { http_side: Box::pin(http_side), session_side: Some(Box::pin(session_side)), watch, ended }
     }
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 /// The future that a handler returns.
-pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 
 /// A parameter of a route, for the description.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Route {
     /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,
     /// The handler of the route.
-    pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
+    pub run: fn(Rc<Context>, Request, Vec<u8>) -> HandlerFuture,
 }
 
 /// A matched route and the text that its braces match.

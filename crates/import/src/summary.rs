@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cache::CacheCounts;
-use crate::container::Digest;
+use crate::container::ContainerDigest;
 use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub struct Summary {
     /// Numbers of things that were left out of the listings.
     pub skipped: Skipped,
     /// The dataset's new version: the digest of its root container.
-    pub version: Option<Digest>,
+    pub version: Option<ContainerDigest>,
     /// The token of the version at a Strand server: what `IMPORT.VERSION WAIT` and `FT.SEARCH VERSION` take.
     pub token: Option<String>,
     /// How long the run took.

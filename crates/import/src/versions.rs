@@ -46,7 +46,7 @@ pub fn intent_name(path: &[u8]) -> Vec<u8> {
 
 /// What a run knows about one container before the run changes it.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownContainer {
     /// The recorded container. Empty when nothing was recorded.
     pub blob: Vec<u8>,
     /// True when the server has a record of the container.
@@ -65,7 +65,7 @@ pub(crate) fn load(
     dataset: &str,
     path: &[u8],
     unrecorded: impl FnOnce() -> Result<Option<Vec<u8>>, ImportError>,
-) -> Result<Known, ImportError> {
+) -> Result<KnownContainer, ImportError> {
     let names = [recorded_name(path), intent_name(path)];
     let mut found = records.read(&names)?;
     let intent = found.pop().flatten();
@@ -83,7 +83,7 @@ pub(crate) fn load(
     if let Some(without) = without_missing(records, dataset, path, &blob)? {
         blob = without;
     }
-    Ok(Known { blob, recorded: is_recorded, interrupted })
+    Ok(KnownContainer { blob, recorded: is_recorded, interrupted })
 }
 
 /// Reads the containers of these names in one pipeline. No command may wait for a reply on the connection.

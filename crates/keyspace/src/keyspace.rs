@@ -299,8 +299,8 @@ impl Keyspace {
     #[inline]
     pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], txn: &mut Txn<'k>) -> bool {
         match hashes {
-            [hash] => txn.try_hold(std::iter::once(self.shard_of(*hash))),
-            _ => txn.try_hold(self.shards_of(hashes).into_iter()),
+            [hash] => txn.try_lock(std::iter::once(self.shard_of(*hash))),
+            _ => txn.try_lock(self.shards_of(hashes).into_iter()),
         }
     }
     /// Locks the shards of these keys without ever waiting while it holds a shard. So nobody else waits behind this
@@ -520,7 +520,7 @@ impl Keyspace {
     }
     /// Like [`Keyspace::try_lock_into`], with the indices of shards, in ascending order.
     pub fn try_lock_shards<'k>(&'k self, shards: &[usize], txn: &mut Txn<'k>) -> bool {
-        txn.try_hold(shards.iter().copied())
+        txn.try_lock(shards.iter().copied())
     }
     /// Like [`Keyspace::lock_together`], with the indices of shards, in ascending order.
     pub fn lock_shards_together(

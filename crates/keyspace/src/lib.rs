@@ -42,7 +42,7 @@ pub use sweep::Expired;
 pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
 pub use txn::{Lookups, Txn};
 pub use types::{
-    Bytes, Changed, Collection, Parts, Piece, Stored,
+    AsValue, Bytes, Changed, Collection, Parts, Piece,
     hash::HashValue,
     list::ListValue,
     set::{Member, SetValue},

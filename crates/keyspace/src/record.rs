@@ -8,7 +8,7 @@ use crate::types::set::SetValue;
 use crate::types::stream::StreamValue;
 use crate::types::string::{Str, StrRef};
 use crate::types::zset::ZSetValue;
-use crate::types::{Bytes, Changed, Collection, Parts, Piece, Stored};
+use crate::types::{AsValue, Bytes, Changed, Collection, Parts, Piece};
 use crate::usage::Usage;
 use crate::{Db, Key, Settings};
 use strand_chain::Blob;
@@ -175,7 +175,7 @@ macro_rules! types {
             }
         }
 
-        $(impl Stored for $collection {
+        $(impl AsValue for $collection {
             #[inline]
             fn of(value: ValueRef<'_>) -> Option<&$collection> {
                 if let ValueRef::$variant(collection) = value { Some(collection) } else { None }

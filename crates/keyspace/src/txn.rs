@@ -62,7 +62,7 @@ pub struct Lookups {
 #[derive(Debug)]
 pub(crate) struct ShardGuard<'k> {
     shard: usize,
-    slot: &'k LockedShard,
+    locked_shard: &'k LockedShard,
     pub(crate) lock: MutexGuard<'k, Shard>,
     /// True when the shard was written to. Then its sums are published when the shard is released.
     pub(crate) changed: bool,
@@ -72,12 +72,12 @@ impl<'k> ShardGuard<'k> {
     #[inline]
     fn lock(keyspace: &'k Keyspace, shard: usize) -> ShardGuard<'k> {
         let slot = &keyspace.shards[shard];
-        ShardGuard { shard, slot, lock: slot.lock.lock(), changed: false }
+        ShardGuard { shard, locked_shard: slot, lock: slot.lock.lock(), changed: false }
     }
     #[inline]
     fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<ShardGuard<'k>> {
         let slot = &keyspace.shards[shard];
-        Some(ShardGuard { shard, slot, lock: slot.lock.try_lock()?, changed: false })
+        Some(ShardGuard { shard, locked_shard: slot, lock: slot.lock.try_lock()?, changed: false })
     }
 }
 
@@ -85,7 +85,7 @@ impl Drop for ShardGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
-            self.slot.publish(&self.lock);
+            self.locked_shard.publish(&self.lock);
         }
     }
 }
@@ -113,7 +113,7 @@ impl<'k> Txn<'k> {
     /// one of them, returns false and holds none. It changes `self` instead of returning a `Txn`, because this is
     /// the hot path and a `Txn` is slow to move.
     #[inline]
-    pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
+    pub(crate) fn try_lock(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
             match ShardGuard::try_lock(self.keyspace, shard) {
                 Some(guard) => self.guards.push(guard),
@@ -127,7 +127,7 @@ impl<'k> Txn<'k> {
     }
     /// Locks the shards of `hashes` as well. When somebody else holds one of them, returns false and holds the same
     /// shards as before. It never waits, so the order of the shards does not matter.
-    pub fn try_hold_also(&mut self, hashes: &[KeyHash]) -> bool {
+    pub fn try_lock_more(&mut self, hashes: &[KeyHash]) -> bool {
         let before = self.guards.len();
         for shard in self.keyspace.shards_of(hashes) {
             if self.guards[..before].binary_search_by_key(&shard, |guard| guard.shard).is_ok() {
@@ -160,7 +160,7 @@ impl<'k> Txn<'k> {
             if let Some(shard) = busy {
                 let slot = &keyspace.shards[shard];
                 let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
-                waited = Some(ShardGuard { shard, slot, lock: guard, changed: false });
+                waited = Some(ShardGuard { shard, locked_shard: slot, lock: guard, changed: false });
             }
             let mut txn = Txn::none(keyspace, now_ms);
             busy = shards.iter().copied().find(|shard| {
@@ -457,11 +457,11 @@ impl<'k> Txn<'k> {
     }
     /// Locks one more shard. Returns false when somebody else holds the shard for longer than
     /// [`ONE_MORE_PATIENCE`].
-    pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {
+    pub(crate) fn lock_one_more(&mut self, shard: usize) -> bool {
         let Err(place) = self.guards.binary_search_by_key(&shard, |guard| guard.shard) else { return true };
         let slot = &self.keyspace.shards[shard];
         let Some(guard) = slot.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
-        self.guards.insert(place, ShardGuard { shard, slot, lock: guard, changed: false });
+        self.guards.insert(place, ShardGuard { shard, locked_shard: slot, lock: guard, changed: false });
         true
     }
     #[inline]

@@ -10,9 +10,9 @@ use crate::value::StreamId;
 
 /// The digest of a value or a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Digest(pub [u8; 20]);
+pub struct DebugDigest(pub [u8; 20]);
 
-impl Digest {
+impl DebugDigest {
     /// The digest as forty hexadecimal digits.
     pub fn to_hex(self) -> String {
         use std::fmt::Write as _;
@@ -50,20 +50,20 @@ pub enum Type {
 
 /// Computes the digest of a value piece by piece. Call only the methods for the value's type.
 #[derive(Clone, Debug)]
-pub struct ValueDigest(Digest);
+pub struct ValueDigest(DebugDigest);
 
 impl ValueDigest {
     /// The digest of a value alone (DEBUG DIGEST-VALUE).
     pub fn new(value_type: Type) -> ValueDigest {
-        ValueDigest::start_with(Digest::default(), value_type)
+        ValueDigest::start_with(DebugDigest::default(), value_type)
     }
     /// The digest of a key and its value, as a part of a dataset (DEBUG DIGEST).
     pub fn of_key(key: &[u8], value_type: Type) -> ValueDigest {
-        let mut digest = Digest::default();
+        let mut digest = DebugDigest::default();
         digest.mix(key);
         ValueDigest::start_with(digest, value_type)
     }
-    fn start_with(mut digest: Digest, value_type: Type) -> ValueDigest {
+    fn start_with(mut digest: DebugDigest, value_type: Type) -> ValueDigest {
         digest.mix(&(value_type as u32).to_be_bytes());
         ValueDigest(digest)
     }
@@ -82,14 +82,14 @@ impl ValueDigest {
     }
     /// Adds a member of a sorted set. The score counts in the form that redis-server 7.0 prints here: `%.17g`.
     pub fn scored(&mut self, member: &[u8], score: f64) {
-        let mut pair = Digest::default();
+        let mut pair = DebugDigest::default();
         pair.mix(member);
         pair.mix(score_text(score).as_slice());
         self.0.add(&pair.0);
     }
     /// Adds a field of a hash. Whether the field expires counts, but not when.
     pub fn field(&mut self, field: &[u8], value: &[u8], expires: bool) {
-        let mut pair = Digest::default();
+        let mut pair = DebugDigest::default();
         pair.mix(field);
         pair.mix(value);
         if expires {
@@ -112,7 +112,7 @@ impl ValueDigest {
     }
 
     /// Returns the digest. Whether the key expires counts, but not when.
-    pub fn finish(mut self, expires: bool) -> Digest {
+    pub fn finish(mut self, expires: bool) -> DebugDigest {
         if expires {
             self.0.add(b"!!expire!!");
         }
@@ -122,7 +122,7 @@ impl ValueDigest {
 
 /// Computes the digest of all databases. Pass them in ascending order and leave out empty ones.
 #[derive(Clone, Debug, Default)]
-pub struct DatasetDigest(Digest);
+pub struct DatasetDigest(DebugDigest);
 
 impl DatasetDigest {
     /// Starts database `number`. Its keys follow.
@@ -130,11 +130,11 @@ impl DatasetDigest {
         self.0.mix(&number.to_be_bytes());
     }
     /// Adds a key's digest, from [`ValueDigest::of_key`]. Keys of one database may come in any order.
-    pub fn key(&mut self, key: Digest) {
+    pub fn key(&mut self, key: DebugDigest) {
         self.0.add(&key.0);
     }
     /// The digest of the dataset; zero when it is empty.
-    pub fn finish(self) -> Digest {
+    pub fn finish(self) -> DebugDigest {
         self.0
     }
 }

@@ -1,7 +1,7 @@
 //! Sockets on an io_uring. Each socket has one standing request, which receives bytes into buffers shared with the
 //! kernel. One system call submits the sends of many sockets.
 //!
-//! A [`Ring`] belongs to one thread, and a [`Port`] is one socket on it. Nothing here blocks, and nothing is a
+//! A [`Ring`] belongs to one thread, and a [`RingSocket`] is one socket on it. Nothing here blocks, and nothing is a
 //! future: a task polls a port with its context, and the port wakes the task. The driver of the ring calls
 //! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_queued`] is ready.
 //!
@@ -16,5 +16,5 @@ mod port;
 mod ring;
 mod slot;
 
-pub use port::{Port, Ready};
+pub use port::{Ready, RingSocket};
 pub use ring::Ring;

@@ -1,4 +1,4 @@
-//! [`Port`]: one socket on a ring.
+//! [`RingSocket`]: one socket on a ring.
 
 use crate::Ring;
 use crate::ring::RequestKind;
@@ -22,30 +22,30 @@ const SENT_BYTES_MAX: usize = 1 << 30;
 /// What a port is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// [`Port::read`] will return bytes, the end or an error.
+    /// [`RingSocket::read`] will return bytes, the end or an error.
     pub read: bool,
-    /// [`Port::write`] will take bytes or return an error.
+    /// [`RingSocket::write`] will take bytes or return an error.
     pub write: bool,
     /// The connection is broken.
     pub gone: bool,
 }
 
 /// One socket on a ring.
-pub struct Port {
+pub struct RingSocket {
     ring: Ring,
     socket: Rc<TcpStream>,
     index: usize,
 }
 
-impl Port {
-    pub(crate) fn new(ring: Ring, socket: Rc<TcpStream>, index: usize) -> Port {
-        Port { ring, socket, index }
+impl RingSocket {
+    pub(crate) fn new(ring: Ring, socket: Rc<TcpStream>, index: usize) -> RingSocket {
+        RingSocket { ring, socket, index }
     }
     /// The socket, for its options. Only the ring reads and writes it.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
-    /// Keeps `meter` equal to [`Port::unread_bytes`].
+    /// Keeps `meter` equal to [`RingSocket::unread_bytes`].
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         let mut inner = self.ring.inner.borrow_mut();
         let slot = inner.slot(self.index);
@@ -115,7 +115,7 @@ impl Port {
     pub fn is_sent(&self) -> bool {
         self.ring.inner.borrow_mut().slot(self.index).is_sent()
     }
-    /// Sets whether the task is about to read, like [`Port::poll`]. Call it before the task yields. Bytes for a
+    /// Sets whether the task is about to read, like [`RingSocket::poll`]. Call it before the task yields. Bytes for a
     /// port that does not read are copied out of the shared buffers, and soon the port stops receiving.
     pub fn attend(&mut self, reading: bool) {
         let mut inner = self.ring.inner.borrow_mut();
@@ -153,7 +153,7 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for RingSocket {
     fn drop(&mut self) {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
-use strand_ring::{Port, Ready, Ring};
+use strand_ring::{Ready, Ring, RingSocket};
 
 /// No test waits longer than this.
 const WAIT_MS_MAX: u64 = 20_000;
@@ -27,7 +27,7 @@ fn fixture() -> Option<Fixture> {
 }
 
 impl Fixture {
-    fn pair(&self) -> (Port, TcpStream) {
+    fn pair(&self) -> (RingSocket, TcpStream) {
         let peer = TcpStream::connect(self.listener.local_addr().expect("bound")).expect("it listens");
         peer.set_read_timeout(Some(Duration::from_millis(WAIT_MS_MAX))).expect("not zero");
         (self.ring.attach(self.listener.accept().expect("connected").0).expect("a socket"), peer)
@@ -46,12 +46,12 @@ impl Fixture {
     }
 }
 
-fn poll(port: &mut Port, reading: bool, writing: bool) -> Ready {
+fn poll(port: &mut RingSocket, reading: bool, writing: bool) -> Ready {
     port.poll(&mut Context::from_waker(Waker::noop()), reading, writing)
 }
 
 /// Reads once, if the port is ready. An inner `None` means the end of the stream.
-fn read(port: &mut Port, target: &mut [u8]) -> Option<Option<usize>> {
+fn read(port: &mut RingSocket, target: &mut [u8]) -> Option<Option<usize>> {
     if !poll(port, true, false).read {
         return None;
     }
@@ -202,7 +202,7 @@ fn unread_bytes_of_a_port_are_bounded_and_measured() {
         .collect();
     // All tasks wanted to read, and then did something more urgent first.
     f.until(|| ports.iter_mut().all(|(port, ..)| poll(port, true, false).read).then_some(()));
-    let held = |ports: &[(Port, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
+    let held = |ports: &[(RingSocket, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
         ports.iter().map(|(_, _, meter, _)| meter.load(Ordering::Relaxed)).collect()
     };
     let (mut before, mut quiet_rounds) = (vec![], 0);
@@ -293,7 +293,7 @@ impl Wake for Flag {
 
 impl Fixture {
     /// Waits like a task that neither reads nor writes.
-    fn until_gone(&self, port: &mut Port) {
+    fn until_gone(&self, port: &mut RingSocket) {
         let flag = Arc::new(Flag::default());
         let waker = Waker::from(flag.clone());
         let mut cx = Context::from_waker(&waker);

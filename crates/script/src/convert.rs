@@ -203,7 +203,7 @@ fn may_write(reply: &Reply<'_>, depth: usize) -> Result<bool> {
     state::charge(1)?;
     state::check_level(depth)?;
     state::check_bytes(reply.out_len())?;
-    Ok(!reply.is_over())
+    Ok(!reply.exceeds_limit())
 }
 
 fn write_bool(reply: &mut Reply<'_>, yes: bool, resp3: bool) {

@@ -71,7 +71,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
             Change::Removed => "removed",
         });
         reply.bulk(key);
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             break;
         }
     }

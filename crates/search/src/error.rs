@@ -1,7 +1,7 @@
 //! [`SearchError`]: all errors of the search commands, with RediSearch's texts where RediSearch has one.
 
 use crate::regex::Halt;
-use crate::regex::budget::ANSWER_BYTES_MAX;
+use crate::regex::budget::REPLY_BYTES_MAX;
 use strand_commands::call::ServiceOutcome;
 
 /// Why a command of this crate was refused. `Display` is the error reply without the leading `-`.
@@ -135,7 +135,7 @@ impl From<Halt> for SearchError {
             Halt::MoveToLane => SearchError::MoveTo(ServiceOutcome::Lane),
             Halt::MoveToHardLane => SearchError::MoveTo(ServiceOutcome::Hard),
             Halt::ReplyTooLarge => SearchError::Refused(format!(
-                "ERR The matches would have more than {ANSWER_BYTES_MAX} bytes: use LIMIT"
+                "ERR The matches would have more than {REPLY_BYTES_MAX} bytes: use LIMIT"
             )),
         }
     }

@@ -8,7 +8,7 @@
 //! not depend on how the documents are spread over segments.
 
 use crate::error::SearchError;
-use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
+use crate::index::{EXPIRE, KEY, SORT_VALUE_BYTES_MAX, TextIndex, number_column, sort_column};
 use crate::meter::Meter;
 use crate::options::{SearchOptions, SortBy};
 use crate::query::parser;
@@ -106,7 +106,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
 
 /// Plans the query `text` with the filters of `options`.
 pub(crate) fn plan(
-    index: &Index,
+    index: &TextIndex,
     text: &[u8],
     options: &SearchOptions<'_>,
     meter: &Arc<Meter>,
@@ -132,7 +132,7 @@ pub(crate) fn plan(
 }
 
 /// True when the user may read every key that the index follows. The index's figures are then no secret.
-pub(crate) fn may_read_all(index: &Index, call: &LaneCall<'_>) -> bool {
+pub(crate) fn may_read_all(index: &TextIndex, call: &LaneCall<'_>) -> bool {
     index.schema.prefixes.iter().all(|prefix| call.may_read_all(prefix))
 }
 
@@ -166,7 +166,7 @@ fn both(query: Box<dyn Query>, also: Box<dyn Query>) -> Box<dyn Query> {
 /// One walk over the matches.
 pub(crate) struct Scan<'a> {
     keyspace: &'a Keyspace,
-    index: &'a Index,
+    index: &'a TextIndex,
     sort: Option<SortBy>,
     /// Number of best results to keep.
     keep: usize,
@@ -229,7 +229,7 @@ impl<'a> Scan<'a> {
     /// A walk that keeps no results and needs no scores.
     pub(crate) fn of_keys<'c: 'a>(
         search: &'a Search,
-        index: &'a Index,
+        index: &'a TextIndex,
         call: &LaneCall<'c>,
         meter: &'a Arc<Meter>,
     ) -> Scan<'a> {

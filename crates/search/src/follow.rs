@@ -11,7 +11,7 @@
 
 use crate::error::SearchError;
 use crate::grep::copy_haystack;
-use crate::index::{DocumentValues, Index};
+use crate::index::{DocumentValues, TextIndex};
 use crate::service::{Search, TextIndexEntry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -181,7 +181,8 @@ impl Search {
     /// Reads `keys` of one shard and updates every text index that follows them.
     fn index_keys(&self, entries: &[Arc<TextIndexEntry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
-            let mut jobs: Vec<(&Index, Key<'_>, Option<DocumentValues>)> = Vec::with_capacity(slice.len());
+            let mut jobs: Vec<(&TextIndex, Key<'_>, Option<DocumentValues>)> =
+                Vec::with_capacity(slice.len());
             {
                 let mut locked = self.keyspace.lock_shard(shard, now_ms);
                 let mut db = locked.db(0);
@@ -234,7 +235,7 @@ impl Search {
 }
 
 /// Reads the fields that `index` needs from `record`; `None` when the record is not a hash.
-fn read(index: &Index, record: RecordRef<'_>) -> Option<DocumentValues> {
+fn read(index: &TextIndex, record: RecordRef<'_>) -> Option<DocumentValues> {
     let ValueRef::Hash(hash) = record.value() else { return None };
     let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
     Some(DocumentValues { expire_at_ms: record.expire_at_ms(), values })

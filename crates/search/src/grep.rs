@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::{HashValue, Keyspace, RecordRef, Stored, ValueRef};
+use strand_keyspace::{AsValue, HashValue, Keyspace, RecordRef, ValueRef};
 
 /// Maximum number of matches of one RX.GREP.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
@@ -49,7 +49,7 @@ const SLICE_FIELDS: usize = 64;
 
 /// Counters of all greps, for INFO.
 #[derive(Debug, Default)]
-pub(crate) struct Grep {
+pub(crate) struct GrepCounters {
     pub(crate) greps: AtomicU64,
     /// Number of greps that an index served.
     pub(crate) indexed: AtomicU64,
@@ -63,7 +63,7 @@ pub(crate) struct Grep {
     pub(crate) cache_bytes: AtomicU64,
 }
 
-/// The part of [`Grep::cache_bytes`] that belongs to one running grep.
+/// The part of [`GrepCounters::cache_bytes`] that belongs to one running grep.
 struct CacheShare<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -83,7 +83,7 @@ impl Drop for CacheShare<'_> {
     }
 }
 
-impl Grep {
+impl GrepCounters {
     fn add(&self, c: Counts) {
         self.greps.fetch_add(1, Relaxed);
         self.searches.fetch_add(c.searches, Relaxed);
@@ -160,7 +160,7 @@ pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
 /// Returns the rows of the reply and frees everything else.
 fn walk(
     keyspace: &Keyspace,
-    totals: &Grep,
+    totals: &GrepCounters,
     request: &Request,
     pattern: &Pattern,
     candidates: Option<Candidates>,

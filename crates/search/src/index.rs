@@ -1,9 +1,9 @@
-//! [`Index`]: one text index with its schema, its tantivy segments in memory and its single writer.
+//! [`TextIndex`]: one text index with its schema, its tantivy segments in memory and its single writer.
 //!
 //! Each key is one document. The column `key` identifies it, and the column `expire` hides it after its expiry time. A
 //! schema field becomes up to three tantivy fields: exact words or tags, stems, and a column for sorting. The index
-//! stores no values; they are read from the keyspace when a result is written. [`Index::put`] and [`Index::delete`]
-//! buffer changes. [`Index::refresh`] commits and so makes them visible. Every search calls it first.
+//! stores no values; they are read from the keyspace when a result is written. [`TextIndex::put`] and [`TextIndex::delete`]
+//! buffer changes. [`TextIndex::refresh`] commits and so makes them visible. Every search calls it first.
 
 use crate::error::{SearchError, lossy};
 use crate::schema::{FieldKind, Schema, parse_number};
@@ -74,7 +74,7 @@ pub(crate) struct DocumentValues {
 }
 
 /// One text index with its documents.
-pub(crate) struct Index {
+pub(crate) struct TextIndex {
     pub(crate) name: Vec<u8>,
     pub(crate) schema: Schema,
     pub(crate) fields: Fields,
@@ -114,9 +114,9 @@ struct Writer {
     queued_bytes: usize,
 }
 
-impl Index {
+impl TextIndex {
     /// An empty index.
-    pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<Index, SearchError> {
+    pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<TextIndex, SearchError> {
         let (tantivy_schema, fields) = build_fields(&schema);
         let directory = RamDirectory::create();
         // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
@@ -143,7 +143,7 @@ impl Index {
             .reload_policy(ReloadPolicy::Manual)
             .doc_store_cache_num_blocks(0)
             .try_into()?;
-        Ok(Index {
+        Ok(TextIndex {
             name,
             schema,
             fields,
@@ -166,7 +166,7 @@ impl Index {
     /// Replaces the document of `key`. A document without any schema field, or with an invalid number, is removed
     /// from the index.
     ///
-    /// A failure of the library is remembered, see [`Index::has_failed`].
+    /// A failure of the library is remembered, see [`TextIndex::has_failed`].
     pub(crate) fn put(&self, key: &Key<'_>, source: &DocumentValues) {
         let mut document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
@@ -214,7 +214,7 @@ impl Index {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Makes all changes so far visible to [`Index::searcher`]. Does nothing when there are no changes.
+    /// Makes all changes so far visible to [`TextIndex::searcher`]. Does nothing when there are no changes.
     pub(crate) fn refresh(&self, now_ms: i64) -> Result<(), SearchError> {
         let mut writer = self.writer.lock();
         if writer.uncommitted > 0 {
@@ -232,7 +232,7 @@ impl Index {
         Ok(())
     }
 
-    /// Calls [`Index::refresh`] when the last refresh is at least `interval_ms` old and no other thread is
+    /// Calls [`TextIndex::refresh`] when the last refresh is at least `interval_ms` old and no other thread is
     /// refreshing.
     pub(crate) fn refresh_if_old(&self, now_ms: i64, interval_ms: i64) -> Result<(), SearchError> {
         let due = match self.writer.try_lock() {
@@ -242,7 +242,7 @@ impl Index {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
-    /// Makes the results of merges visible to [`Index::searcher`].
+    /// Makes the results of merges visible to [`TextIndex::searcher`].
     pub(crate) fn reload(&self) -> Result<(), SearchError> {
         Ok(self.reader.reload()?)
     }
@@ -304,7 +304,7 @@ impl Index {
     }
 }
 
-impl std::fmt::Debug for Index {
+impl std::fmt::Debug for TextIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Index({}, {} documents)", lossy(&self.name), self.searcher().num_docs())
     }

@@ -72,7 +72,7 @@ pub(crate) fn write(
             Protocol::Resp3 => rows.map(&hit, &document, &mut part)?,
         }
         written += 1;
-        if part.is_over() {
+        if part.exceeds_limit() {
             // Stop: the reply is over its limit, so no client will read the rest.
             break;
         }
@@ -185,7 +185,7 @@ impl Rows<'_> {
             Document::Changed => {}
             Document::Large(hash) => {
                 for (field, value) in hash.iter() {
-                    if reply.is_over() {
+                    if reply.exceeds_limit() {
                         break;
                     }
                     self.meter.step(FIELD_STEPS)?;

@@ -3,8 +3,8 @@
 use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::{Follow, Scan};
-use crate::grep::Grep;
-use crate::index::Index;
+use crate::grep::GrepCounters;
+use crate::index::TextIndex;
 use crate::schema::Schema;
 use crate::trigram::{self, Trigrams};
 use crate::versions::KeptVersion;
@@ -35,7 +35,7 @@ pub struct Search {
     pub(crate) keyspace: Arc<Keyspace>,
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<TextIndexEntry>>>,
     pub(crate) follow: Mutex<Follow>,
-    pub(crate) grep: Grep,
+    pub(crate) grep: GrepCounters,
     pub(crate) regexes: rx::Registry,
     pub(crate) streams: rx::Streams,
     pub(crate) trigrams: Trigrams,
@@ -48,7 +48,7 @@ pub struct Search {
 /// A text index and the progress of its first scan.
 #[derive(Debug)]
 pub(crate) struct TextIndexEntry {
-    pub(crate) index: Index,
+    pub(crate) index: TextIndex,
     pub(crate) scan: Mutex<Scan>,
     /// Versions of datasets that can still be searched, the newest last.
     pub(crate) kept: Mutex<Vec<KeptVersion>>,
@@ -57,7 +57,7 @@ pub(crate) struct TextIndexEntry {
 }
 
 impl TextIndexEntry {
-    fn new(index: Index, scan: Scan, definition: Words) -> TextIndexEntry {
+    fn new(index: TextIndex, scan: Scan, definition: Words) -> TextIndexEntry {
         TextIndexEntry { index, scan: Mutex::new(scan), kept: Mutex::default(), definition }
     }
 }
@@ -69,7 +69,7 @@ impl Search {
             keyspace,
             indexes: RwLock::default(),
             follow: Mutex::default(),
-            grep: Grep::default(),
+            grep: GrepCounters::default(),
             regexes: rx::Registry::default(),
             streams: rx::Streams::default(),
             trigrams: Trigrams::default(),
@@ -139,7 +139,7 @@ impl Search {
         if !entry.index.has_failed() {
             return Ok(Some(entry));
         }
-        let index = Index::new(name.to_vec(), entry.index.schema.clone())?;
+        let index = TextIndex::new(name.to_vec(), entry.index.schema.clone())?;
         let definition = entry.definition.clone();
         let fresh = Arc::new(TextIndexEntry::new(index, Scan::At(0, 0), definition));
         let _follow = self.follow.lock();
@@ -200,7 +200,7 @@ impl Search {
             return Err(SearchError::NoKeyPermission);
         }
         let scan = if schema.initial_scan { Scan::At(0, 0) } else { Scan::Done };
-        let index = Index::new(name.to_vec(), schema)?;
+        let index = TextIndex::new(name.to_vec(), schema)?;
         let _follow = self.follow.lock();
         {
             let mut indexes = self.indexes.write();

@@ -13,7 +13,7 @@ use strand_chain::{Blob, Chain};
 use strand_wire::args::Argv;
 use strand_wire::client::encode_command;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, Progress, RequestLimits};
+use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
 const SIZES: [usize; 5] = [1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 const CHUNKS: [usize; 4] = [1, 64, 4 << 10, 64 << 10];
@@ -114,7 +114,7 @@ impl Receiver for Session {
     }
     fn decode(&mut self, input: &mut Chain) {
         let progress = self.decoder.decode(input, &mut self.argv).expect("it is RESP");
-        self.is_whole = progress == Progress::Command;
+        self.is_whole = progress == Decoded::Command;
     }
 }
 
@@ -146,7 +146,7 @@ fn costs(pipelines: usize) -> Vec<(String, f64)> {
                     let spare = input.spare();
                     spare[..bytes.len()].copy_from_slice(black_box(&bytes));
                     input.filled(bytes.len());
-                    while decoder.decode(&mut input, &mut argv).expect("it is RESP") == Progress::Command {
+                    while decoder.decode(&mut input, &mut argv).expect("it is RESP") == Decoded::Command {
                         black_box(argv.args().at(0));
                         argv.clear();
                     }

@@ -7,7 +7,7 @@
 //! affects only this frame, unless the length itself is invalid.
 
 use crate::args::Argv;
-use crate::resp::{self, Progress, ProtocolError, RequestLimits};
+use crate::resp::{self, Decoded, ProtocolError, RequestLimits};
 use strand_chain::Chain;
 
 /// Number of bytes that store a frame's length.
@@ -149,15 +149,15 @@ impl Decoder {
     /// [`FrameError`], with an empty `argv`. The next call continues after the frame, unless
     /// [`FrameError::is_lost`]: then the decoder cannot be used.
     #[inline]
-    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, FrameError> {
+    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Decoded, FrameError> {
         if let Frame::Length = self.frame
             && self.take_front(input, argv)
         {
-            return Ok(Progress::Command);
+            return Ok(Decoded::Command);
         }
         let decoded = self.decode_slowly(input, argv);
         self.in_frame = match self.frame {
-            Frame::Length => !input.is_empty() && decoded == Ok(Progress::Incomplete),
+            Frame::Length => !input.is_empty() && decoded == Ok(Decoded::NeedsBytes),
             _ => true,
         };
         decoded
@@ -232,13 +232,13 @@ impl Decoder {
     }
 
     #[inline(never)]
-    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, FrameError> {
+    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Decoded, FrameError> {
         loop {
             match self.frame {
                 Frame::Length => {
                     let mut length = [0; LENGTH_BYTES];
                     if !input.peek(&mut length) {
-                        return Ok(Progress::Incomplete);
+                        return Ok(Decoded::NeedsBytes);
                     }
                     let (len, max) = (u32::from_be_bytes(length) as usize, self.frame_bytes_max);
                     if len > max {
@@ -251,14 +251,14 @@ impl Decoder {
                     self.frame = Frame::First { len };
                 }
                 Frame::First { len } => match input.front().first() {
-                    None => return Ok(Progress::Incomplete),
+                    None => return Ok(Decoded::NeedsBytes),
                     Some(b'*') => self.frame = Frame::Command { len, left: len },
                     Some(_) if len > self.line_bytes_max => {
                         return Err(FrameError::LineTooLong { len, max: self.line_bytes_max });
                     }
                     Some(_) => self.frame = Frame::Line { len },
                 },
-                Frame::Line { len } if input.len() < len => return Ok(Progress::Incomplete),
+                Frame::Line { len } if input.len() < len => return Ok(Decoded::NeedsBytes),
                 Frame::Line { len } => {
                     self.undecoded = input.split_to(len);
                     if self.undecoded.slices().last().and_then(<[u8]>::last) != Some(&b'\n') {
@@ -276,7 +276,7 @@ impl Decoder {
                         left => Frame::Refused { left },
                     };
                     if left > n {
-                        return Ok(Progress::Incomplete);
+                        return Ok(Decoded::NeedsBytes);
                     }
                 }
             }
@@ -290,7 +290,7 @@ impl Decoder {
         argv: &mut Argv,
         len: usize,
         left: usize,
-    ) -> Result<Progress, FrameError> {
+    ) -> Result<Decoded, FrameError> {
         let n = left.min(input.len());
         if n > 0 && n == input.len() && self.undecoded.is_empty() {
             std::mem::swap(&mut self.undecoded, input);
@@ -302,17 +302,17 @@ impl Decoder {
         let ends = |undecoded: &Chain| left == 0 && undecoded.is_empty();
         let decoded = self.resp.decode(&mut self.undecoded, argv);
         let error = match decoded {
-            Ok(Progress::Command) if !argv.is_empty() && ends(&self.undecoded) => {
+            Ok(Decoded::Command) if !argv.is_empty() && ends(&self.undecoded) => {
                 self.frame = Frame::Length;
-                return Ok(Progress::Command);
+                return Ok(Decoded::Command);
             }
-            Ok(Progress::Command) if !argv.is_empty() => FrameError::Long { len },
-            Ok(Progress::Command) if !ends(&self.undecoded) => return Ok(Progress::Command),
-            Ok(Progress::Command) => FrameError::NoCommand { len },
-            Ok(Progress::Incomplete) if left > 0 => return Ok(Progress::Incomplete),
-            Ok(Progress::Incomplete) if self.resp.in_frame() => FrameError::Short { len },
-            Ok(Progress::Incomplete) => FrameError::NoCommand { len },
-            Ok(Progress::More) => return Ok(Progress::More),
+            Ok(Decoded::Command) if !argv.is_empty() => FrameError::Long { len },
+            Ok(Decoded::Command) if !ends(&self.undecoded) => return Ok(Decoded::Command),
+            Ok(Decoded::Command) => FrameError::NoCommand { len },
+            Ok(Decoded::NeedsBytes) if left > 0 => return Ok(Decoded::NeedsBytes),
+            Ok(Decoded::NeedsBytes) if self.resp.in_request() => FrameError::Short { len },
+            Ok(Decoded::NeedsBytes) => FrameError::NoCommand { len },
+            Ok(Decoded::LimitReached) => return Ok(Decoded::LimitReached),
             Err(error) => FrameError::Resp(error),
         };
         argv.clear();
@@ -368,9 +368,9 @@ mod tests {
             input.push_slice(piece);
             loop {
                 match decoder.decode(&mut input, &mut argv) {
-                    Ok(Progress::Incomplete) => break,
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Command) => {
+                    Ok(Decoded::NeedsBytes) => break,
+                    Ok(Decoded::LimitReached) => {}
+                    Ok(Decoded::Command) => {
                         let words: Vec<_> = argv.args().iter().map(String::from_utf8_lossy).collect();
                         out.push(words.join(" "));
                         argv.clear();
@@ -449,7 +449,7 @@ mod tests {
             input.push_slice(&(len as u32).to_be_bytes());
             input.push_slice(head.as_bytes());
             input.push_slice(&value[..10]);
-            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::NeedsBytes));
             assert!(input.is_empty() && decoder.in_frame());
             let mut at = 10;
             while let Some(spare) = decoder.body_spare() {
@@ -462,14 +462,14 @@ mod tests {
             input.push_slice(&b"\r\n"[..2 - missing.min(2)]);
             input.push_slice(&frame(b"PING"));
             if missing == 0 {
-                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
                 assert_eq!(argv.args().at(1), value);
                 assert!(argv.args().large(1).is_some() && !decoder.in_frame());
                 argv.clear();
             } else {
                 assert_eq!(decoder.decode(&mut input, &mut argv), Err(FrameError::Short { len }));
             }
-            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
             assert_eq!(argv.args().at(0), b"PING");
         }
     }
@@ -488,11 +488,11 @@ mod tests {
             let n = left.min(block.len());
             input.push_slice(&block[..n]);
             left -= n;
-            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::NeedsBytes));
             assert!(input.is_empty() && decoder.in_frame() == (left > 0));
         }
         input.push_slice(&frame(b"PING"));
-        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl<'a> Reply<'a> {
     }
     /// [`Reply::new`] with a limit, for a client that is closed when more than `out_bytes_max` wait for it. Above
     /// the limit further values are dropped, so one command cannot fill the memory. The reply is then incomplete
-    /// and must not be sent, see [`Reply::is_over`].
+    /// and must not be sent, see [`Reply::exceeds_limit`].
     #[inline]
     pub fn bounded(out: &'a mut Chain, protocol: Protocol, out_bytes_max: usize) -> Reply<'a> {
         Reply {
@@ -89,7 +89,7 @@ impl<'a> Reply<'a> {
         }
     }
     /// Limits the copied bytes to `bytes`; shared values do not count. Above the limit further values are dropped
-    /// and [`Reply::is_over`] is true.
+    /// and [`Reply::exceeds_limit`] is true.
     pub fn copying(mut self, bytes: usize) -> Reply<'a> {
         self.out_bytes_max = self.out_bytes_max.min(self.out.len().saturating_add(bytes));
         self.check_bytes = self.out_bytes_max;
@@ -128,7 +128,7 @@ impl<'a> Reply<'a> {
     }
     /// True when the reply is over its limit and therefore incomplete. Handlers with many values stop then.
     #[inline]
-    pub fn is_over(&self) -> bool {
+    pub fn exceeds_limit(&self) -> bool {
         self.out.len() > self.out_bytes_max
     }
     /// The code (`ERR`, `WRONGTYPE`) of the first error in this reply, for statistics.
@@ -348,14 +348,14 @@ impl<'a> Reply<'a> {
     #[cold]
     fn check(&mut self) -> bool {
         if let Some(pause) = self.pause
-            && !self.is_over()
+            && !self.exceeds_limit()
         {
             if !pause() {
                 self.out_bytes_max = 0;
             }
             self.check_bytes = self.out_bytes_max.min(self.out.len() + PAUSE_BYTES);
         }
-        !self.is_over()
+        !self.exceeds_limit()
     }
     /// Writes a simple string or an error, whose text may contain any bytes.
     #[inline]
@@ -470,20 +470,20 @@ mod tests {
         let mut reply = Reply::bounded(&mut out, Protocol::Resp2, 100);
         let (long, shared) = (vec![b'x'; TOGETHER_BYTES_MAX + 1], Blob::from(vec![b'x'; SHARE_BYTES_MIN]));
         reply.array(1_000_000);
-        assert!(!reply.is_over());
+        assert!(!reply.exceeds_limit());
         let mut nulls = Chain::new();
         let mut only_nulls = reply.part(&mut nulls);
         (0..1000).for_each(|_| only_nulls.null());
-        assert!(only_nulls.is_over() && nulls.len() < 100);
+        assert!(only_nulls.exceeds_limit() && nulls.len() < 100);
         let mut parts = Chain::new();
         let mut part = reply.part(&mut parts);
         for _ in 0..1000 {
             part.bulk(b"0123456789");
         }
-        assert!(part.is_over());
+        assert!(part.exceeds_limit());
         assert!((81..100).contains(&parts.len()), "one more than the bound: {}", parts.len());
         reply.raw(parts);
-        assert!(reply.is_over(), "the outer reply is over its limit too");
+        assert!(reply.exceeds_limit(), "the outer reply is over its limit too");
         let held = reply.out_len();
         for _ in 0..1000 {
             reply.bulk(b"0123456789");
@@ -500,9 +500,9 @@ mod tests {
         out.push_slice(b"+before\r\n");
         let mut reply = Reply::new(&mut out, Protocol::Resp2).copying(1000);
         (0..20).for_each(|_| reply.bulk_blob(&shared));
-        assert!(!reply.is_over() && reply.out_len() > 20 * SHARE_BYTES_MIN);
+        assert!(!reply.exceeds_limit() && reply.out_len() > 20 * SHARE_BYTES_MIN);
         (0..200).for_each(|_| reply.bulk(b"0123456789"));
-        assert!(reply.is_over());
+        assert!(reply.exceeds_limit());
         let copied = reply.out_len() - 20 * SHARE_BYTES_MIN;
         assert!((1000..1100).contains(&copied), "{copied}");
         let held = reply.out_len();
@@ -536,7 +536,7 @@ mod tests {
         pausing.clear();
         let mut reply = Reply::new(&mut pausing, Protocol::Resp2).pausing(&|| false);
         write(&mut reply);
-        assert!(reply.is_over() && reply.out_len() < SHARE_BYTES_MIN + PAUSE_BYTES);
+        assert!(reply.exceeds_limit() && reply.out_len() < SHARE_BYTES_MIN + PAUSE_BYTES);
         let (pauses, mut nothing) = (std::cell::Cell::new(0), Chain::new());
         let pause = || {
             pauses.set(pauses.get() + 1);

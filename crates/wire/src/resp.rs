@@ -62,15 +62,15 @@ impl RequestLimits {
 
 /// The result of a call of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum Decoded {
     /// `argv` holds a whole command; clear it before the next call. An empty `argv` is not a command: the call
     /// skipped its limit of empty requests, and other clients may be waiting.
     Command,
     /// More bytes are needed. Everything recognised is kept.
-    Incomplete,
+    NeedsBytes,
     /// The call took its limit of arguments, and other clients may be waiting. More bytes are ready for the next
     /// call.
-    More,
+    LimitReached,
 }
 
 /// The peer broke the protocol. The session sends `-ERR Protocol error: <text>` and closes. Each character of the
@@ -181,13 +181,13 @@ pub struct Decoder {
     /// Number of arguments of the current command that are not complete.
     args_left: usize,
     /// True while part of a request is held here or in the chain.
-    in_frame: bool,
+    in_request: bool,
 }
 
 impl Decoder {
     /// A decoder with `limits`.
     pub fn new(limits: RequestLimits) -> Decoder {
-        Decoder { limits, state: State::Start, args_left: 0, in_frame: false }
+        Decoder { limits, state: State::Start, args_left: 0, in_request: false }
     }
     /// Changes the limits. They apply to the headers read from now on.
     pub fn set_limits(&mut self, limits: RequestLimits) {
@@ -199,23 +199,23 @@ impl Decoder {
     /// # Errors
     /// [`ProtocolError`] with redis-server's text. The decoder cannot be used after an error.
     #[inline]
-    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
+    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Decoded, ProtocolError> {
         if matches!(self.state, State::Start | State::Argument) {
             let (consumed, whole) = self.take_front(input.front(), argv);
             input.advance(consumed);
             if whole {
-                return Ok(Progress::Command);
+                return Ok(Decoded::Command);
             }
         }
         self.decode_slowly(input, argv)
     }
     /// True when part of a request has been consumed or examined. The driver then sets `TCP_QUICKACK`.
-    pub fn in_frame(&self) -> bool {
-        self.in_frame
+    pub fn in_request(&self) -> bool {
+        self.in_request
     }
     /// Drops the current request.
     pub(crate) fn reset(&mut self) {
-        (self.state, self.args_left, self.in_frame) = (State::Start, 0, false);
+        (self.state, self.args_left, self.in_request) = (State::Start, 0, false);
     }
     /// The memory for the socket to read into while a large body arrives and the chain is empty. `None` also when
     /// no memory is left. The bytes then go to the chain, and [`Decoder::decode`] reports the error.
@@ -276,7 +276,7 @@ impl Decoder {
         }
         argv.append(&front[from..at]);
         self.args_left = left;
-        self.in_frame = left > 0;
+        self.in_request = left > 0;
         self.state = if left > 0 { State::Argument } else { State::Start };
         (at, left == 0)
     }
@@ -295,22 +295,22 @@ impl Decoder {
 
     /// Decodes the whole grammar, a byte or a body at a time.
     #[inline(never)]
-    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
+    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Decoded, ProtocolError> {
         let (mut empty_requests, mut taken) = (0, 0);
         loop {
             if taken >= ARGS_PER_CALL_MAX {
-                self.in_frame = true;
-                return Ok(Progress::More);
+                self.in_request = true;
+                return Ok(Decoded::LimitReached);
             }
             if empty_requests == EMPTY_REQUESTS_MAX {
-                self.in_frame = false;
-                return Ok(Progress::Command);
+                self.in_request = false;
+                return Ok(Decoded::Command);
             }
             if input.is_empty() {
                 let body_done = matches!(&self.state, State::Large(body) if body.remaining() == 0);
                 if !body_done {
-                    self.in_frame = !matches!(self.state, State::Start);
-                    return Ok(Progress::Incomplete);
+                    self.in_request = !matches!(self.state, State::Start);
+                    return Ok(Decoded::NeedsBytes);
                 }
             }
             match &mut self.state {
@@ -320,13 +320,13 @@ impl Decoder {
                         if input.len() > self.limits.inline_bytes_max {
                             return Err(ProtocolError::new("too big inline request"));
                         }
-                        self.in_frame = true;
-                        return Ok(Progress::Incomplete);
+                        self.in_request = true;
+                        return Ok(Decoded::NeedsBytes);
                     };
                     inline::take_line(input, line_len, argv)?;
                     if !argv.is_empty() {
-                        self.in_frame = false;
-                        return Ok(Progress::Command);
+                        self.in_request = false;
+                        return Ok(Decoded::Command);
                     }
                     empty_requests += 1;
                 }
@@ -347,7 +347,7 @@ impl Decoder {
                     let (consumed, whole) = self.take_front(input.front(), argv);
                     input.advance(consumed);
                     if whole {
-                        return Ok(Progress::Command);
+                        return Ok(Decoded::Command);
                     }
                     taken += left - self.args_left;
                     if consumed == 0 {
@@ -397,8 +397,8 @@ impl Decoder {
                         self.args_left -= 1;
                         self.state = if self.args_left == 0 { State::Start } else { State::Argument };
                         if self.args_left == 0 {
-                            self.in_frame = false;
-                            return Ok(Progress::Command);
+                            self.in_request = false;
+                            return Ok(Decoded::Command);
                         }
                     }
                 }
@@ -450,9 +450,9 @@ mod tests {
             input.push_slice(piece);
             loop {
                 match decoder.decode(&mut input, &mut argv) {
-                    Ok(Progress::Incomplete) => break,
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Command) => {
+                    Ok(Decoded::NeedsBytes) => break,
+                    Ok(Decoded::LimitReached) => {}
+                    Ok(Decoded::Command) => {
                         commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());
                         argv.clear();
                     }
@@ -501,15 +501,15 @@ mod tests {
             let mut input = chain(&[&empty.repeat(2 * EMPTY_REQUESTS_MAX + 3), &b"PING\r\n"[..]].concat());
             for calls in 1..=2 {
                 let before = input.len();
-                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
                 assert_eq!(
                     (before - input.len(), argv.is_empty()),
                     (EMPTY_REQUESTS_MAX * empty.len(), true),
                     "{calls}"
                 );
-                assert!(!decoder.in_frame());
+                assert!(!decoder.in_request());
             }
-            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
             assert_eq!((input.len(), argv.args().at(0)), (0, &b"PING"[..]));
         }
     }
@@ -527,8 +527,8 @@ mod tests {
             (Decoder::new(RequestLimits::FULL), Chain::new(), Argv::new());
         input.push_slice(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", value.len()).as_bytes());
         input.push_slice(&value[..10]);
-        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
-        assert!(input.is_empty() && decoder.in_frame());
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::NeedsBytes));
+        assert!(input.is_empty() && decoder.in_request());
         let mut at = 10;
         while let Some(spare) = decoder.body_spare() {
             let n = spare.len().min(1000).min(value.len() - at);
@@ -536,11 +536,11 @@ mod tests {
             decoder.body_filled(n);
             at += n;
         }
-        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::NeedsBytes));
         input.push_slice(b"\r\n");
-        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::Command));
         assert_eq!(argv.args().at(1), value);
-        assert!(!decoder.in_frame());
+        assert!(!decoder.in_request());
     }
 
     #[test]
@@ -578,9 +578,9 @@ mod tests {
         while calls.last() != Some(&arguments) {
             let progress = decoder.decode(&mut input, &mut argv);
             calls.push(argv.len());
-            let want = if argv.len() == arguments { Progress::Command } else { Progress::More };
+            let want = if argv.len() == arguments { Decoded::Command } else { Decoded::LimitReached };
             assert_eq!(progress, Ok(want));
-            assert_eq!(decoder.in_frame(), want == Progress::More);
+            assert_eq!(decoder.in_request(), want == Decoded::LimitReached);
         }
         assert_eq!(calls, [1, 2, 3].map(|n| n * ARGS_PER_CALL_MAX));
     }

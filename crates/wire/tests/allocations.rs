@@ -1,16 +1,16 @@
 //! The request path allocates nothing for small commands. A large body needs one final allocation.
 
-use strand_chain::{Blob, Chain, PROOF_BYTES};
+use strand_chain::{Blob, Chain, TRUSTED_AFTER_BYTES};
 use strand_wire::args::Argv;
 use strand_wire::client::encode_command;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, LARGE_BODY_BYTES_MIN, Progress, RequestLimits};
+use strand_wire::resp::{Decoded, Decoder, LARGE_BODY_BYTES_MIN, RequestLimits};
 
 /// Feeds `bytes` and decodes all commands, with a reply for each. Returns the number of commands.
 fn serve(decoder: &mut Decoder, input: &mut Chain, argv: &mut Argv, out: &mut Chain, bytes: &[u8]) -> usize {
     let mut commands = 0;
     input.push_slice(bytes);
-    while decoder.decode(input, argv).expect("it is RESP") == Progress::Command {
+    while decoder.decode(input, argv).expect("it is RESP") == Decoded::Command {
         let mut reply = Reply::new(out, Protocol::Resp2);
         reply.bulk(argv.args().at(argv.len() - 1));
         reply.int(-7);
@@ -49,7 +49,7 @@ fn large_argument_is_allocated_once_and_shared() {
     let mut blob: Option<Blob> = None;
     let mut round = |argv: &mut Argv| {
         input.push_slice(&request[..100]);
-        assert_eq!(decoder.decode(&mut input, argv), Ok(Progress::Incomplete));
+        assert_eq!(decoder.decode(&mut input, argv), Ok(Decoded::NeedsBytes));
         let mut rest = &request[100..request.len() - 2];
         while let Some(spare) = decoder.body_spare() {
             let n = spare.len().min(rest.len());
@@ -58,7 +58,7 @@ fn large_argument_is_allocated_once_and_shared() {
             rest = &rest[n..];
         }
         input.push_slice(b"\r\n");
-        assert_eq!(decoder.decode(&mut input, argv), Ok(Progress::Command));
+        assert_eq!(decoder.decode(&mut input, argv), Ok(Decoded::Command));
         blob = Some(argv.args().blob(2));
         argv.clear();
     };
@@ -74,11 +74,11 @@ fn declared_length_allocates_nothing_before_bytes_arrive() {
     let (mut decoder, mut input, mut argv, _) = parts();
     let info = allocation_counter::measure(|| {
         input.push_slice(b"*1000000\r\n$536870912\r\n");
-        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Decoded::NeedsBytes));
         assert!(decoder.body_spare().is_some());
         decoder.body_filled(100);
     });
-    assert!(info.bytes_max < PROOF_BYTES as u64, "{info:?}");
+    assert!(info.bytes_max < TRUSTED_AFTER_BYTES as u64, "{info:?}");
 }
 
 fn parts() -> (Decoder, Chain, Argv, Chain) {

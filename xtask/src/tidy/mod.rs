@@ -163,7 +163,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
         let limit =
             LONG_FILES.iter().find(|(name, _)| *name == path).map_or(FILE_LINES_MAX, |(_, limit)| *limit);
         if lines > limit {
-            findings.push(format!("{path}: {lines} lines; at most {limit}, 150-450 as a rule"));
+            findings.push(format!("{path}: {lines} lines; at most {limit}, 450 as a rule"));
         }
         for (n, line) in text.lines().enumerate() {
             if line.chars().count() > LINE_CHARS_MAX {

@@ -40,13 +40,13 @@ pub struct InvalidCommand {
     /// Offset of the first invalid byte.
     pub offset: u64,
     /// What is wrong with the byte at this offset.
-    pub problem: Problem,
+    pub problem: ReadProblem,
 }
 
 /// The kinds of errors, see [`InvalidCommand`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ReadProblem {
     /// The file ends inside a command.
     #[error("the file ends inside a command")]
     Truncated,
@@ -67,16 +67,16 @@ pub enum Problem {
 }
 
 // `#[from]` would make the cause a source too, and the text has the cause in it already.
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Problem {
-        Problem::Io(error)
+impl From<io::Error> for ReadProblem {
+    fn from(error: io::Error) -> ReadProblem {
+        ReadProblem::Io(error)
     }
 }
 
 impl InvalidCommand {
     /// True when the file is valid but too short.
     pub fn is_truncated(&self) -> bool {
-        matches!(self.problem, Problem::Truncated)
+        matches!(self.problem, ReadProblem::Truncated)
     }
 }
 
@@ -225,7 +225,7 @@ impl<R: Read> Commands<R> {
                 Err(_) => {
                     return Err(InvalidCommand {
                         offset: self.offset(),
-                        problem: Problem::Memory(len as u64),
+                        problem: ReadProblem::Memory(len as u64),
                     });
                 }
             }
@@ -253,7 +253,7 @@ impl<R: Read> Commands<R> {
     }
     #[cold]
     fn truncated(&mut self) -> InvalidCommand {
-        let problem = self.failure.take().map_or(Problem::Truncated, Problem::Io);
+        let problem = self.failure.take().map_or(ReadProblem::Truncated, ReadProblem::Io);
         InvalidCommand { offset: self.buffer_offset + self.end as u64, problem }
     }
     #[cold]
@@ -264,7 +264,7 @@ impl<R: Read> Commands<R> {
         let found = String::from_utf8_lossy(found).into_owned();
         InvalidCommand {
             offset: self.buffer_offset + from as u64,
-            problem: Problem::Unexpected { expected, found },
+            problem: ReadProblem::Unexpected { expected, found },
         }
     }
 }

@@ -84,7 +84,7 @@ fn an_invalid_command_names_its_offset() {
     ] {
         let invalid = read(bytes).1.expect_err("no commands");
         assert_eq!(invalid.offset, offset, "{bytes:?}: {invalid}");
-        let Problem::Unexpected { expected: said, .. } = &invalid.problem else { panic!("{invalid}") };
+        let ReadProblem::Unexpected { expected: said, .. } = &invalid.problem else { panic!("{invalid}") };
         assert!(said.contains(expected), "{bytes:?}: {invalid}");
     }
     let long = [&b"#"[..], &[b'x'; 2 * ANNOTATION_BYTES_MAX]].concat();
@@ -106,7 +106,7 @@ fn a_failing_source_is_an_error_not_an_end() {
     let mut argv = Argv::new();
     assert_eq!(commands.next(&mut argv).expect("whole"), Item::Command);
     let invalid = commands.next(&mut argv).expect_err("it fails");
-    assert!(matches!(invalid.problem, Problem::Io(_)) && !invalid.is_truncated());
+    assert!(matches!(invalid.problem, ReadProblem::Io(_)) && !invalid.is_truncated());
 }
 
 proptest! {

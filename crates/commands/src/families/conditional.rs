@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use strand_digest::Digest;
 use strand_keyspace::journal::Arg as EffectArg;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
+use strand_keyspace::{AsValue, Db, HashValue, Key, Settings, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 

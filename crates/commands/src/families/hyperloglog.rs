@@ -287,7 +287,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
 /// Shows the runs of a sparse value: `z:5` and `Z:500` are runs of registers with 0, `v:3,2` is a run of two
 /// registers with 3.
 fn decode(bytes: &[u8], reply: &mut Reply<'_>) {
-    let text = |run: hll::Run| match (run.register, run.bytes) {
+    let text = |run: hll::RegisterRun| match (run.register, run.bytes) {
         (0, 1) => format!("z:{}", run.len),
         (0, _) => format!("Z:{}", run.len),
         (register, _) => format!("v:{register},{}", run.len),

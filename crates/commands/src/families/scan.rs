@@ -263,7 +263,7 @@ mod tests {
         let mut found = CollectedElements::new(&reply);
         assert!(!found.wants(&filter, &text) && !found.wants(&Filter::new(b"x*"), b"xy"), "it is over");
         found.send(&mut reply, 0);
-        assert!(reply.is_over());
+        assert!(reply.exceeds_limit());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const SLICE_ARGUMENTS: usize = 128;
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
 /// The handler of a command whose cost is estimated.
-pub(crate) type Run = fn(&mut Call<'_, '_>);
+pub(crate) type Handler = fn(&mut Call<'_, '_>);
 
 /// Runs a long call of the command `spec`.
 ///
@@ -46,7 +46,7 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
         SlowPath::View(merge) => run_on_view(spec, run, merge, call),
         SlowPath::Slices(slices) => copy_write::run_in_slices(spec, run, slices, call),
         SlowPath::CopyWrite => copy_write::run(spec, run, call, None),
-        SlowPath::Snapshot => snapshot(spec, run, call),
+        SlowPath::CopyValues => snapshot(spec, run, call),
         SlowPath::Locked => run_locked(spec, run, call),
         SlowPath::LockedUnless(answered) => {
             if !answered(call) {
@@ -70,7 +70,7 @@ pub(crate) fn run_locked_by_name(name: &str, call: &mut LaneCall<'_>) {
 ///
 /// # Panics
 /// Panics if no command on keys has this name.
-pub(crate) fn spec_and_handler(name: &str) -> (&'static CommandSpec, Run) {
+pub(crate) fn spec_and_handler(name: &str) -> (&'static CommandSpec, Handler) {
     let row = DATA.lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
     row.expect("the row of a command on keys")
 }
@@ -81,7 +81,7 @@ pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> Smal
 }
 
 /// Runs the handler with the shards of all keys locked from beginning to end.
-pub(crate) fn run_locked(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+pub(crate) fn run_locked(spec: &CommandSpec, run: Handler, call: &mut LaneCall<'_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let keys = keys(spec, args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
@@ -105,7 +105,7 @@ pub(crate) fn run_locked(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) 
 }
 
 /// Runs the handler on copies of its keys as of one moment.
-fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+fn snapshot(spec: &CommandSpec, run: Handler, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
     let done = run_on_snapshot(spec, run, call.args, call, &mut out);
     send_outcome(call, done, out);
@@ -125,7 +125,7 @@ fn send_outcome(call: &mut LaneCall<'_>, done: Result<Lookups, ErrorText>, out: 
 /// are locked only while the values are cloned. (Clones share large parts.) The reply is written to `out`.
 fn run_on_snapshot(
     spec: &CommandSpec,
-    run: Run,
+    run: Handler,
     args: Args<'_>,
     call: &mut LaneCall<'_>,
     out: &mut Chain,
@@ -150,7 +150,7 @@ fn run_on_snapshot(
 }
 
 /// Runs the handler on slices of its keys. All slices read copies as of one moment.
-fn run_on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
+fn run_on_view(spec: &CommandSpec, run: Handler, merge: Merge, call: &mut LaneCall<'_>) {
     let (args, keyspace) = (call.args, call.keyspace);
     let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
@@ -176,7 +176,7 @@ fn run_on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'
             }
             Err(text) => return call.reply.error_bytes(&text),
         }
-        if call.reply.part(&mut merged.encoded).is_over() {
+        if call.reply.part(&mut merged.encoded).exceeds_limit() {
             break;
         }
     }
@@ -281,8 +281,10 @@ const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", 
 pub fn reads_copies(spec: &CommandSpec) -> bool {
     let reads_values = spec.flags.has(Flags::READONLY)
         && (!matches!(spec.group, "generic" | "server" | "import") || READ_RECORDS.contains(&spec.name));
-    let is_whole =
-        matches!(spec.exec, Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::Snapshot));
+    let is_whole = matches!(
+        spec.exec,
+        Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::CopyValues)
+    );
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
@@ -322,7 +324,7 @@ pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
 /// The text of the error, if the reply is an error.
 fn run_on_copies(
     spec: &CommandSpec,
-    run: Run,
+    run: Handler,
     args: Args<'_>,
     copies: &Keyspace,
     call: &mut LaneCall<'_>,

@@ -3,7 +3,7 @@
 //! The keys of a batch are sorted by their positions in the keyspace, and their memory is prefetched. So the memory
 //! of the next keys arrives while one key is stored.
 
-use super::file::{Loading, NotLoaded, Problem, shown};
+use super::file::{Loading, NotLoaded, RdbProblem, shown};
 use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, StrRef};
 use strand_keyspace::{Key, Keyspace, Txn, Value};
@@ -138,7 +138,7 @@ impl Item {
             (None, false) => db.set_new_str(key, StrRef::of(&bytes[key_end..end]), head.expires_at_ms),
         };
         if !is_put {
-            return Err(NotLoaded { offset, problem: Problem::Duplicate(shown(key.bytes)) });
+            return Err(NotLoaded { offset, problem: RdbProblem::Duplicate(shown(key.bytes)) });
         }
         if head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {
             db.set_usage(key, head.idle_s, head.freq);

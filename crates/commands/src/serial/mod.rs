@@ -21,7 +21,7 @@ pub use batch::Batch;
 pub use build::{BadValue, ValueBuilder};
 pub use strand_rdb::digest;
 
-use digest::{DatasetDigest, Digest, Type, ValueDigest};
+use digest::{DatasetDigest, DebugDigest, Type, ValueDigest};
 use strand_keyspace::{Keyspace, Settings, Value, ValueRef};
 use strand_rdb::value::StreamEntries;
 use strand_rdb::write::Writer;
@@ -99,7 +99,7 @@ pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Resu
 }
 
 /// The digest of all databases. A change that is made during the call may be in the digest or not.
-pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
+pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> DebugDigest {
     let mut all = DatasetDigest::default();
     for db in 0..keyspace.databases() {
         let mut begun = false;
@@ -135,7 +135,7 @@ fn is_large(value: ValueRef<'_>) -> bool {
 
 /// The digest of `value`. `start` decides whether it is of the value alone ([`ValueDigest::new`]) or of the value
 /// with its key ([`ValueDigest::of_key`]).
-pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) -> ValueDigest) -> Digest {
+pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) -> ValueDigest) -> DebugDigest {
     let digest = match value {
         ValueRef::Str(s) => {
             let mut digest = start(Type::String);

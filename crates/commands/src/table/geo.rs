@@ -43,13 +43,13 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .keys(SOURCE)
     .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
     .arity(-2)
-    .exec(Exec::Estimated(geo::geohash, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(geo::geohash, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new("geopos", "geo", "3.2.0", "O(1) for each member", "Returns the positions of members.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
         .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
         .arity(-2)
-        .exec(Exec::Estimated(geo::geopos, Cost::Arguments, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(geo::geopos, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "georadius",
         "geo",
@@ -97,7 +97,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
         ])
         .history(&[("6.2.0", "`ANY` after `COUNT`.")])
         .deprecated("6.2.0", "GEOSEARCH with BYRADIUS")
-        .exec(Exec::Estimated(geo::georadius_ro, Cost::InData(geo::search_elements), SlowPath::Snapshot)),
+        .exec(Exec::Estimated(geo::georadius_ro, Cost::InData(geo::search_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "georadiusbymember",
         "geo",
@@ -151,7 +151,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         geo::georadiusbymember_ro,
         Cost::InData(geo::search_elements),
-        SlowPath::Snapshot,
+        SlowPath::CopyValues,
     )),
     CommandSpec::new("geosearch", "geo", "6.2.0", OF_SEARCH, "Finds members within a circle or a box.")
         .flags(&[F::READONLY])
@@ -159,7 +159,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
         .args(&[Arg::key("key", 0), FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH])
         .arity(-7)
         .history(&[("7.0.0", "Units in upper case.")])
-        .exec(Exec::Estimated(geo::geosearch, Cost::InData(geo::search_elements), SlowPath::Snapshot)),
+        .exec(Exec::Estimated(geo::geosearch, Cost::InData(geo::search_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "geosearchstore",
         "geo",

@@ -58,7 +58,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), FIELDS])
-    .exec(Exec::Estimated(hash::hexpiretime, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hexpiretime, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "hgetdel",
         "hash",
@@ -138,7 +138,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), FIELDS])
-    .exec(Exec::Estimated(hash::hpexpiretime, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hpexpiretime, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "hpttl",
         "hash",
@@ -150,7 +150,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), FIELDS])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(hash::hpttl, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hpttl, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "hsetex",
         "hash",
@@ -186,7 +186,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), FIELDS])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(hash::httl, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::httl, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new("hexists", "hash", "2.0.0", "O(1)", "Returns whether a hash has a field.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -208,7 +208,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .tips(&["nondeterministic_output_order"])
-    .exec(Exec::Estimated(hash::hgetall, Cost::Elements, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hgetall, Cost::Elements, SlowPath::CopyValues)),
     CommandSpec::new("hincrby", "hash", "2.0.0", "O(1)", "Adds an integer to the value of a field.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -236,7 +236,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .tips(&["nondeterministic_output_order"])
-    .exec(Exec::Estimated(hash::hkeys, Cost::Elements, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hkeys, Cost::Elements, SlowPath::CopyValues)),
     CommandSpec::new("hlen", "hash", "2.0.0", "O(1)", "Returns the number of fields of a hash.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -252,7 +252,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), Arg::string("field").multiple()])
-    .exec(Exec::Estimated(hash::hmget, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hmget, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "hmset",
         "hash",
@@ -283,7 +283,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
             .optional(),
     ])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(hash::hrandfield, Cost::CountArgument(2), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hrandfield, Cost::CountArgument(2), SlowPath::CopyValues)),
     CommandSpec::new(
         "hscan",
         "hash",
@@ -366,5 +366,5 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
     .tips(&["nondeterministic_output_order"])
-    .exec(Exec::Estimated(hash::hvals, Cost::Elements, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hash::hvals, Cost::Elements, SlowPath::CopyValues)),
 ];

@@ -28,7 +28,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RW, K::ACCESS])
         .notes("Written when the count of one key is kept in its value")])
     .args(&[Arg::key("key", 0).multiple()])
-    .exec(Exec::Estimated(hyperloglog::pfcount, Cost::Sources, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(hyperloglog::pfcount, Cost::Sources, SlowPath::CopyValues)),
     CommandSpec::new(
         "pfdebug",
         "hyperloglog",

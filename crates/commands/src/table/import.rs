@@ -51,7 +51,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Estimated(import_version::list, Cost::SystemElements, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(import_version::list, Cost::SystemElements, SlowPath::CopyValues)),
     CommandSpec::sub("log", "import", "0.1.0", "O(1)", "Lists the published versions of a dataset.")
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])

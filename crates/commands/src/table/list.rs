@@ -222,7 +222,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::integer("num-matches").token("COUNT").optional(),
         Arg::integer("len").token("MAXLEN").optional(),
     ])
-    .exec(Exec::Estimated(list::lpos, Cost::Elements, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(list::lpos, Cost::Elements, SlowPath::CopyValues)),
     CommandSpec::new(
         "lpush",
         "list",
@@ -257,7 +257,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .flags(&[F::READONLY])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")])
-    .exec(Exec::Estimated(list::lrange, Cost::InData(list::range_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(list::lrange, Cost::InData(list::range_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "lrem",
         "list",

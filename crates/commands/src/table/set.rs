@@ -24,11 +24,11 @@ pub(crate) const SET: &[CommandSpec] = &[
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(set::scard)),
     combination("sdiff", OF_ALL, "Returns the members of a set that none of the other given sets has.")
-        .exec(Exec::Estimated(set::sdiff, Cost::Sources, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(set::sdiff, Cost::Sources, SlowPath::CopyValues)),
     storing("sdiffstore", OF_ALL, "Stores the members of a set that none of the other given sets has.")
         .exec(Exec::Estimated(set::sdiffstore, Cost::Sources, SlowPath::Own(set::sdiffstore_long))),
     combination("sinter", OF_SMALLEST, "Returns the members that all given sets have.")
-        .exec(Exec::Estimated(set::sinter, Cost::Sources, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(set::sinter, Cost::Sources, SlowPath::CopyValues)),
     CommandSpec::new(
         "sintercard",
         "set",
@@ -43,7 +43,7 @@ pub(crate) const SET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ])
-    .exec(Exec::Estimated(set::sintercard, Cost::Sources, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(set::sintercard, Cost::Sources, SlowPath::CopyValues)),
     storing("sinterstore", OF_SMALLEST, "Stores the members that all given sets have.")
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE]), KeySpec::range(2, -1, 1, &[K::RO, K::ACCESS])])
         .exec(Exec::Estimated(set::sinterstore, Cost::Sources, SlowPath::Own(set::sinterstore_long))),
@@ -57,7 +57,7 @@ pub(crate) const SET: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0)])
         .tips(&["nondeterministic_output_order"])
-        .exec(Exec::Estimated(set::smembers, Cost::Elements, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(set::smembers, Cost::Elements, SlowPath::CopyValues)),
     CommandSpec::new(
         "smismember",
         "set",
@@ -68,7 +68,7 @@ pub(crate) const SET: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
-    .exec(Exec::Estimated(set::smismember, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(set::smismember, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new("smove", "set", "1.0.0", "O(1)", "Moves a member from one set to another.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -99,7 +99,7 @@ pub(crate) const SET: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("2.6.0")])
     .history(&[("2.6.0", "`count`.")])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(set::srandmember, Cost::CountArgument(2), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(set::srandmember, Cost::CountArgument(2), SlowPath::CopyValues)),
     CommandSpec::new("srem", "set", "1.0.0", "O(1) for each member", "Removes members from a set.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
@@ -124,7 +124,7 @@ pub(crate) const SET: &[CommandSpec] = &[
     .tips(&["nondeterministic_output"])
     .exec(Exec::Estimated(set::sscan, Cost::CountOption(3), SlowPath::Own(set::sscan_long))),
     combination("sunion", OF_ALL, "Returns the members that any of the given sets has.")
-        .exec(Exec::Estimated(set::sunion, Cost::Sources, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(set::sunion, Cost::Sources, SlowPath::CopyValues)),
     storing("sunionstore", OF_ALL, "Stores the members that any of the given sets has.")
         .exec(Exec::Estimated(set::sunionstore, Cost::Sources, SlowPath::Own(set::sunionstore_long))),
 ];

@@ -248,7 +248,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .exec(Exec::Estimated(
                 stream::xinfo_consumers,
                 Cost::InData(costs::info),
-                SlowPath::Snapshot,
+                SlowPath::CopyValues,
             )),
             CommandSpec::sub(
                 "groups",
@@ -264,7 +264,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .exec(Exec::Estimated(
                 stream::xinfo_groups,
                 Cost::InData(costs::info),
-                SlowPath::Snapshot,
+                SlowPath::CopyValues,
             )),
             CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands of XINFO.")
                 .flags(&[F::LOADING, F::STALE])
@@ -294,7 +294,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .exec(Exec::Estimated(
                 stream::xinfo_stream,
                 Cost::InData(costs::info),
-                SlowPath::Snapshot,
+                SlowPath::CopyValues,
             )),
         ],
     )
@@ -330,7 +330,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
     ])
     .history(&[("6.2.0", "Takes IDLE, and IDs that are not in the interval.")])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(stream::xpending, Cost::InData(costs::pending), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(stream::xpending, Cost::InData(costs::pending), SlowPath::CopyValues)),
     CommandSpec::new(
         "xrange",
         "stream",
@@ -347,7 +347,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::integer("count").token("COUNT").optional(),
     ])
     .history(&[("6.2.0", "Takes IDs that are not in the interval.")])
-    .exec(Exec::Estimated(stream::xrange, Cost::InData(costs::range), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(stream::xrange, Cost::InData(costs::range), SlowPath::CopyValues)),
     CommandSpec::new(
         "xread",
         "stream",
@@ -367,7 +367,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
             .token("STREAMS"),
     ])
-    .exec(Exec::Estimated(stream::xread, Cost::InData(costs::read), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(stream::xread, Cost::InData(costs::read), SlowPath::CopyValues)),
     CommandSpec::new(
         "xreadgroup",
         "stream",
@@ -406,7 +406,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::integer("count").token("COUNT").optional(),
     ])
     .history(&[("6.2.0", "Takes IDs that are not in the interval.")])
-    .exec(Exec::Estimated(stream::xrevrange, Cost::InData(costs::range_back), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(stream::xrevrange, Cost::InData(costs::range_back), SlowPath::CopyValues)),
     CommandSpec::new("xsetid", "stream", "5.0.0", "O(1)", "Sets the last ID of a stream.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])

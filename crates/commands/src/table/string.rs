@@ -72,7 +72,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0)])
-    .exec(Exec::Estimated(string::digest, Cost::StringBytes, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(string::digest, Cost::StringBytes, SlowPath::CopyValues)),
     CommandSpec::new("get", "string", "1.0.0", "O(1)", "Returns the string at a key.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

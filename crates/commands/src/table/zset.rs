@@ -118,7 +118,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
-    .exec(Exec::Estimated(zset::zdiff, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zdiff, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zdiffstore",
         "sorted-set",
@@ -156,7 +156,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
     .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
-    .exec(Exec::Estimated(zset::zinter, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zinter, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zintercard",
         "sorted-set",
@@ -171,7 +171,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ])
-    .exec(Exec::Estimated(zset::zintercard, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zintercard, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zinterstore",
         "sorted-set",
@@ -235,7 +235,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
-    .exec(Exec::Estimated(zset::zmscore, Cost::Arguments, SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zmscore, Cost::Arguments, SlowPath::CopyValues)),
     CommandSpec::new(
         "zpopmax",
         "sorted-set",
@@ -281,7 +281,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
             .optional(),
     ])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(zset::zrandmember, Cost::CountArgument(2), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zrandmember, Cost::CountArgument(2), SlowPath::CopyValues)),
     CommandSpec::new(
         "zrange",
         "sorted-set",
@@ -306,7 +306,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
     .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")])
-    .exec(Exec::Estimated(zset::zrange, Cost::InData(zset::range_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zrange, Cost::InData(zset::range_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zrangebylex",
         "sorted-set",
@@ -328,7 +328,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zrangebylex,
         Cost::InData(zset::range_by_lex_elements),
-        SlowPath::Snapshot,
+        SlowPath::CopyValues,
     )),
     CommandSpec::new(
         "zrangebyscore",
@@ -353,7 +353,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zrangebyscore,
         Cost::InData(zset::range_by_score_elements),
-        SlowPath::Snapshot,
+        SlowPath::CopyValues,
     )),
     CommandSpec::new(
         "zrangestore",
@@ -469,7 +469,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
-    .exec(Exec::Estimated(zset::zrevrange, Cost::InData(zset::revrange_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zrevrange, Cost::InData(zset::revrange_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zrevrangebylex",
         "sorted-set",
@@ -491,7 +491,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zrevrangebylex,
         Cost::InData(zset::revrange_by_lex_elements),
-        SlowPath::Snapshot,
+        SlowPath::CopyValues,
     )),
     CommandSpec::new(
         "zrevrangebyscore",
@@ -516,7 +516,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zrevrangebyscore,
         Cost::InData(zset::revrange_by_score_elements),
-        SlowPath::Snapshot,
+        SlowPath::CopyValues,
     )),
     CommandSpec::new(
         "zrevrank",
@@ -573,7 +573,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
     .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
-    .exec(Exec::Estimated(zset::zunion, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
+    .exec(Exec::Estimated(zset::zunion, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
     CommandSpec::new(
         "zunionstore",
         "sorted-set",

@@ -87,7 +87,7 @@ impl Acl {
     /// known one.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.get(name);
-        let digest = password::Digest::of(password);
+        let digest = password::PasswordDigest::of(password);
         user.filter(|user| user.accepts_password(digest.as_ref()))
     }
     /// Applies all of `rules` or none to the user called `name`. Creates a missing user; `all_channels` says whether

@@ -1,4 +1,4 @@
-//! [`Digest`]: the stored form of a password, its SHA-256.
+//! [`PasswordDigest`]: the stored form of a password, its SHA-256.
 //!
 //! redis-server stores the same 64 hexadecimal digits, so ACL files are interchangeable.
 
@@ -10,15 +10,15 @@ pub(crate) const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
 /// The SHA-256 of a password.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Digest([u8; 32]);
+pub(crate) struct PasswordDigest([u8; 32]);
 
-impl Digest {
+impl PasswordDigest {
     /// The digest of a password. `None` when the password is too long.
-    pub(crate) fn of(password: &[u8]) -> Option<Digest> {
-        (password.len() <= PASSWORD_BYTES_MAX).then(|| Digest(Sha256::digest(password).into()))
+    pub(crate) fn of(password: &[u8]) -> Option<PasswordDigest> {
+        (password.len() <= PASSWORD_BYTES_MAX).then(|| PasswordDigest(Sha256::digest(password).into()))
     }
     /// Reads 64 hexadecimal digits in lower case.
-    pub(crate) fn parse(hex: &[u8]) -> Option<Digest> {
+    pub(crate) fn parse(hex: &[u8]) -> Option<PasswordDigest> {
         let digit = |b: u8| match b {
             b'0'..=b'9' => Some(b - b'0'),
             b'a'..=b'f' => Some(b - b'a' + 10),
@@ -31,21 +31,21 @@ impl Digest {
         for (byte, pair) in out.iter_mut().zip(hex.chunks(2)) {
             *byte = digit(pair[0])? * 16 + digit(pair[1])?;
         }
-        Some(Digest(out))
+        Some(PasswordDigest(out))
     }
     /// The digest as 64 hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
     }
     /// True when this digest is one of `others`. The time of the comparison does not show which bytes or digests match.
-    pub(crate) fn is_one_of(&self, others: &[Digest]) -> bool {
+    pub(crate) fn is_one_of(&self, others: &[PasswordDigest]) -> bool {
         let found = others.iter().fold(0.into(), |found: subtle::Choice, d| found | self.0.ct_eq(&d.0));
         found.into()
     }
 }
 
 /// Digests are not shown in logs.
-impl std::fmt::Debug for Digest {
+impl std::fmt::Debug for PasswordDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Digest")
     }
@@ -57,15 +57,15 @@ mod tests {
 
     #[test]
     fn digests_are_those_of_everybody() {
-        let foo = Digest::of(b"foo").unwrap();
+        let foo = PasswordDigest::of(b"foo").unwrap();
         assert_eq!(foo.hex(), "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae");
-        assert_eq!(Digest::parse(foo.hex().as_bytes()), Some(foo));
+        assert_eq!(PasswordDigest::parse(foo.hex().as_bytes()), Some(foo));
         for bad in [foo.hex().to_uppercase(), foo.hex()[1..].into(), foo.hex() + "0", "g".repeat(64)] {
-            assert_eq!(Digest::parse(bad.as_bytes()), None, "{bad}");
+            assert_eq!(PasswordDigest::parse(bad.as_bytes()), None, "{bad}");
         }
-        let bar = Digest::of(b"bar").unwrap();
+        let bar = PasswordDigest::of(b"bar").unwrap();
         assert!(foo.is_one_of(&[bar, foo]) && !foo.is_one_of(&[bar]) && !foo.is_one_of(&[]));
-        assert!(Digest::of(&vec![0; PASSWORD_BYTES_MAX]).is_some());
-        assert!(Digest::of(&vec![0; PASSWORD_BYTES_MAX + 1]).is_none());
+        assert!(PasswordDigest::of(&vec![0; PASSWORD_BYTES_MAX]).is_some());
+        assert!(PasswordDigest::of(&vec![0; PASSWORD_BYTES_MAX + 1]).is_none());
     }
 }

@@ -375,7 +375,7 @@ fn passwords_open_and_close() {
     assert!(opens("one") && opens("two") && !opens("") && !opens("ones"));
     set(&acl, "u", "<one").unwrap();
     assert!(!opens("one") && opens("two"));
-    let digest = password::Digest::of(b"two").unwrap().hex();
+    let digest = password::PasswordDigest::of(b"two").unwrap().hex();
     set(&acl, "u", &format!("!{digest} #{digest} #{digest}")).unwrap();
     assert_eq!(acl.get(b"u").unwrap().password_digests(), [digest]);
     set(&acl, "u", "nopass").unwrap();

@@ -1,7 +1,7 @@
 //! [`User`]: a name, passwords and rights, and the check of a command.
 
 use super::commands::ACL_TABLE;
-use super::password::{Digest, PASSWORD_BYTES_MAX};
+use super::password::{PASSWORD_BYTES_MAX, PasswordDigest};
 use super::rule::{RuleError, c_text};
 use super::selector::{MatchCost, PATTERNS_MAX, PacedCheck, Selector};
 use crate::config::text::split_words;
@@ -27,7 +27,7 @@ pub(crate) struct User {
     pub(super) on: bool,
     pub(super) no_password: bool,
     pub(super) sanitize: Option<bool>,
-    pub(super) passwords: Vec<Digest>,
+    pub(super) passwords: Vec<PasswordDigest>,
     /// The root selector, then the selectors in parentheses.
     pub(super) selectors: Vec<Selector>,
 }
@@ -89,7 +89,7 @@ impl User {
         self.selectors.iter().any(Selector::is_unrestricted)
     }
     /// True when the user may log in with this password. `None`: the password is too long.
-    pub(super) fn accepts_password(&self, given: Option<&Digest>) -> bool {
+    pub(super) fn accepts_password(&self, given: Option<&PasswordDigest>) -> bool {
         self.on && (self.no_password || given.is_some_and(|d| d.is_one_of(&self.passwords)))
     }
 
@@ -127,7 +127,7 @@ impl User {
         self.no_password = password.is_empty();
         self.passwords.clear();
         if !self.no_password {
-            self.passwords.extend(Digest::of(password));
+            self.passwords.extend(PasswordDigest::of(password));
         }
     }
     fn add_password(&mut self, rule: &[u8]) -> Result<(), RuleError> {
@@ -267,10 +267,10 @@ impl User {
     }
 }
 
-fn digest(rule: &[u8]) -> Result<Digest, RuleError> {
+fn digest(rule: &[u8]) -> Result<PasswordDigest, RuleError> {
     match rule[0] {
-        b'>' | b'<' => Digest::of(&rule[1..]).ok_or(RuleError::LongPassword(PASSWORD_BYTES_MAX)),
-        _ => Digest::parse(&rule[1..]).ok_or(RuleError::BadHash),
+        b'>' | b'<' => PasswordDigest::of(&rule[1..]).ok_or(RuleError::LongPassword(PASSWORD_BYTES_MAX)),
+        _ => PasswordDigest::parse(&rule[1..]).ok_or(RuleError::BadHash),
     }
 }
 

@@ -26,7 +26,7 @@ const DEPRECATED: [&str; 3] =
 
 /// Configuration text and its origin.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ConfigText {
     /// The name in messages: a path, or another description.
     pub name: String,
     /// The text: any bytes but zeros.
@@ -48,7 +48,7 @@ pub struct ConfigError {
 /// A line of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
-    /// The name of the source: [`Source::name`].
+    /// The name of the source: [`ConfigText::name`].
     pub source: Arc<str>,
     /// The line number from 1. 0: the source as a whole.
     pub line: usize,
@@ -83,14 +83,14 @@ impl fmt::Display for Note {
 }
 
 /// Returns the files of an `include`. A pattern may match several.
-pub type Include<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<Source>, String>;
+pub type Include<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<ConfigText>, String>;
 
 impl Config {
     /// Reads configuration text: one `name value ...` per line, as in redis.conf. `include` returns included files.
     ///
     /// # Errors
     /// For the first invalid line. The options before it are set.
-    pub fn load(&self, source: &Source, include: Include<'_>) -> Result<(), ConfigError> {
+    pub fn load(&self, source: &ConfigText, include: Include<'_>) -> Result<(), ConfigError> {
         self.load_at_depth(source, include, 0, &mut 0)
     }
     /// Does what [`Config::load`] does, for text without includes.
@@ -98,7 +98,7 @@ impl Config {
     /// # Errors
     /// Like [`Config::load`].
     pub fn load_text(&self, text: &str) -> Result<(), ConfigError> {
-        let source = Source { name: "configuration".into(), text: text.into(), is_numbered: false };
+        let source = ConfigText { name: "configuration".into(), text: text.into(), is_numbered: false };
         self.load(&source, &mut |_| Err("nothing is included here".into()))
     }
     /// Options that were given and have no effect, each once, in the order of their places.
@@ -107,7 +107,7 @@ impl Config {
     }
     fn load_at_depth(
         &self,
-        source: &Source,
+        source: &ConfigText,
         include: Include<'_>,
         depth: usize,
         files: &mut usize,

@@ -15,7 +15,7 @@ pub mod text;
 pub mod value;
 
 pub use error::{ConfigLineError, SetError, SetRefusal, ValueError};
-pub use load::{ConfigError, Include, Note, Source, SourceLine};
+pub use load::{ConfigError, ConfigText, Include, Note, SourceLine};
 pub use nearest::nearest;
 pub use table::{Change, OPTIONS, Opt, OptionSpec, ValueType, find};
 pub use text::text_of_arguments;

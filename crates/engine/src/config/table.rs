@@ -439,7 +439,7 @@ options! {
     UseExitOnPanic "use-exit-on-panic", Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
     WatchdogPeriod "watchdog-period", Integer(0, INT), "100", Anytime,
         "Milliseconds after which a worker that is still in one turn is reported with its stack, in the log and by DIAG DOCTOR; 0 is never";
-    Workers "workers", Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
+    Workers "workers", Integer(0, 256), "0", Startup, "Threads that serve connections; 0 is one for each core";
     ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Integer(0, LONG), "128", Anytime,
         "Members up to which a sorted set is stored packed";
     ZsetMaxListpackValue "zset-max-listpack-value" / "zset-max-ziplist-value", Memory(0, LONG), "64", Anytime,

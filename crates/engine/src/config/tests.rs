@@ -4,7 +4,8 @@ use super::*;
 
 fn load(text: &str) -> Result<Config, ConfigError> {
     let config = Config::new();
-    let source = |name: &str, text: &str| Source { name: name.into(), text: text.into(), is_numbered: true };
+    let source =
+        |name: &str, text: &str| ConfigText { name: name.into(), text: text.into(), is_numbered: true };
     config.load(&source("a.conf", text), &mut |name| match name {
         "more.conf" => Ok(vec![source(name, "timeout 9\n")]),
         "two*.conf" => {

@@ -4,7 +4,7 @@ use crate::system_text;
 use std::io;
 use strand_aof::{manifest, reader};
 use strand_commands::replay::ReplayError;
-use strand_commands::serial::file::Problem;
+use strand_commands::serial::file::RdbProblem;
 
 /// Why data is not loaded from files, or not written to them. The texts name the file, the place and what helps.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum DataError {
         /// Number of bytes read until the problem was found.
         offset: u64,
         /// What is wrong.
-        problem: Problem,
+        problem: RdbProblem,
     },
     /// The RDB at the start of an append-only file is damaged.
     #[error(
@@ -45,7 +45,7 @@ pub enum DataError {
         /// Number of bytes read until the problem was found.
         offset: u64,
         /// What is wrong.
-        problem: Problem,
+        problem: RdbProblem,
         /// The manifest's path.
         manifest: String,
     },
@@ -198,7 +198,7 @@ pub enum ManifestProblem {
 pub enum Damage {
     /// The bytes are no commands.
     #[error(transparent)]
-    Bytes(#[from] reader::Problem),
+    Bytes(#[from] reader::ReadProblem),
     /// A command may not be in an append-only file.
     #[error(transparent)]
     Command(#[from] ReplayError),

@@ -17,7 +17,7 @@ mod loaders;
 mod save;
 
 pub use aof::FoundAof;
-pub(crate) use aof::{Aof, Mode, RewriteStart};
+pub(crate) use aof::{Aof, AofMode, RewriteStart};
 pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;

@@ -1,11 +1,11 @@
-//! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must
+//! [`ScriptRun`]: one run of a script on its locked shards: the commands that the script may call, and when the run must
 //! stop.
 //!
-//! A first attempt ([`Mode::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]).
+//! A first attempt ([`ScriptAccess::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]).
 //! If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the
-//! lane. There it holds no shard while it only reads ([`Mode::View`]): each command runs on copies of the records of
-//! one moment. At the first write it restarts with the declared shards held ([`Mode::Lane`]), or with every shard held
-//! ([`Mode::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
+//! lane. There it holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of
+//! one moment. At the first write it restarts with the declared shards held ([`ScriptAccess::Lane`]), or with every shard held
+//! ([`ScriptAccess::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
 //! blocks, and a script is still atomic.
 
 use super::{Running, Undo};
@@ -16,7 +16,7 @@ use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DetachedContext, InScripts, SessionCommand};
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now, TABLE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -42,10 +42,10 @@ const WORKER_ELEMENTS_MAX: usize = LONG_ELEMENTS;
 
 /// Where a run executes, and whether it may restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ScriptAccess {
     /// On a worker, for a short time. May restart.
     Worker,
-    /// Part of EXEC on a worker. As [`Mode::Worker`], but a long run is an error.
+    /// Part of EXEC on a worker. As [`ScriptAccess::Worker`], but a long run is an error.
     Bounded,
     /// On the lane, on copies of the records of one moment ([`ViewReader`]), with nothing held. Only reads. May
     /// restart.
@@ -90,7 +90,7 @@ impl HeldShards<'_> {
     }
 }
 
-/// What a run in [`Mode::View`] reads: the records of one database at one moment.
+/// What a run in [`ScriptAccess::View`] reads: the records of one database at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct ViewReader<'r> {
     pub(crate) db: usize,
@@ -103,7 +103,7 @@ pub(crate) struct ViewReader<'r> {
 /// When the record is not kept, because too much was written since that moment.
 pub(crate) type ReadAtMoment<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, StopReason> + 'r;
 
-/// Maximum number of copies that a run in [`Mode::View`] keeps for its next commands.
+/// Maximum number of copies that a run in [`ScriptAccess::View`] keeps for its next commands.
 const COPIES_MAX: usize = 1024;
 
 /// What a run on a helper thread checks now and then.
@@ -117,13 +117,13 @@ pub(crate) struct LaneChecks<'r> {
 }
 
 /// One run of a script or function.
-pub(crate) struct Run<'r, 'k> {
+pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) engine: &'r Engine,
     pub(crate) client: &'r Client,
     pub(crate) user: &'r Arc<User>,
     pub(crate) txn: &'r mut Txn<'k>,
     pub(crate) held: HeldShards<'r>,
-    pub(crate) mode: Mode,
+    pub(crate) mode: ScriptAccess,
     pub(crate) db: usize,
     pub(crate) now: Now,
     pub(crate) rng: &'r mut fastrand::Rng,
@@ -133,7 +133,7 @@ pub(crate) struct Run<'r, 'k> {
     /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<LaneChecks<'r>>,
-    /// Set in [`Mode::View`]. Then `txn` holds a keyspace of copies.
+    /// Set in [`ScriptAccess::View`]. Then `txn` holds a keyspace of copies.
     pub(crate) view_reader: Option<ViewReader<'r>>,
     /// The keys whose records were copied to that keyspace.
     pub(crate) copied: Vec<Box<[u8]>>,
@@ -194,7 +194,7 @@ const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
 /// Runs PING for a script.
-pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+pub(crate) fn ping(_run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match argv.args().get(1) {
         Some(text) => reply.bulk(text),
         None => reply.simple("PONG"),
@@ -203,13 +203,13 @@ pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -
 }
 
 /// Runs ECHO for a script.
-pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+pub(crate) fn echo(_run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.bulk(argv.args().at(1));
     CallOutcome::Replied
 }
 
 /// SELECT in a script. Applies to the commands that the script calls afterwards.
-pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+pub(crate) fn select(run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match parse_int(argv.args().at(1)).map(usize::try_from) {
         None => reply.error(errors::NOT_AN_INTEGER),
         Some(Ok(db)) if db < run.engine.keyspace.databases() => {
@@ -222,7 +222,7 @@ pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) 
 }
 
 /// TIME in a script. The time stands still during a run.
-pub(crate) fn time(run: &mut Run<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+pub(crate) fn time(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.array(2);
     reply.bulk_int(run.now.unix_us.div_euclid(1_000_000));
     reply.bulk_int(run.now.unix_us.rem_euclid(1_000_000));
@@ -258,16 +258,19 @@ fn writes_elsewhere(spec: &CommandSpec) -> bool {
     run::needs_all_shards(spec) || matches!(spec.name, "copy" | "move") || spec.group == "import"
 }
 
-impl Run<'_, '_> {
+impl ScriptRun<'_, '_> {
     fn stopped(&mut self, why: StopReason) -> CallOutcome {
         self.stop = Some(why);
         CallOutcome::Stop
     }
     fn may_restart(&self) -> bool {
-        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::View | Mode::Lane)
+        matches!(
+            self.mode,
+            ScriptAccess::Worker | ScriptAccess::Bounded | ScriptAccess::View | ScriptAccess::Lane
+        )
     }
     fn is_on_worker(&self) -> bool {
-        matches!(self.mode, Mode::Worker | Mode::Bounded)
+        matches!(self.mode, ScriptAccess::Worker | ScriptAccess::Bounded)
     }
     /// Why the command may not run. The checks have redis-server's order.
     fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
@@ -373,11 +376,11 @@ impl Run<'_, '_> {
         };
         let (stats, slot) = (&self.engine.stats, self.client.peer.worker);
         let id = stats.ids.of(spec);
-        stats.count(slot, id, PerCommand::Calls, 1);
+        stats.count(slot, id, CommandCounter::Calls, 1);
         let began_ns = self.engine.host.mono_ns();
         if let Some(code) = run::with_keys(spec, args, &keys, self.txn, out, context).error {
             stats.error(slot, &code);
-            stats.count(slot, id, PerCommand::Failed, 1);
+            stats.count(slot, id, CommandCounter::Failed, 1);
         }
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         self.engine.note_lap(self.client, spec, args, self.now, took_ns);
@@ -533,7 +536,7 @@ impl Run<'_, '_> {
     }
 }
 
-impl Host for Run<'_, '_> {
+impl Host for ScriptRun<'_, '_> {
     fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let spec = match resolve(argv) {
             Ok(spec) => spec,

@@ -16,7 +16,7 @@ use super::waits::ParkReason;
 use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now, Wake};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -289,7 +289,7 @@ impl Session {
     pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
         let next = self.try_blocking(spec, now);
         // CLIENT CACHING applies to this command, also when the command runs later.
-        self.flags.caching &= matches!(self.state, State::Postponed);
+        self.flags.caching &= matches!(self.state, State::Parked);
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
@@ -313,7 +313,7 @@ impl Session {
         let Some(mut txn) = lock(&engine, &client, &keyspace.shards_of(&hashes), now) else {
             drop(keys);
             self.laps.take_back();
-            (self.argv, self.own_attempt, self.state) = (current, own_attempt, State::Postponed);
+            (self.argv, self.own_attempt, self.state) = (current, own_attempt, State::Parked);
             return NextStep::Stop(Turn::AwaitWake);
         };
         let too_long = is_long(spec, args, &mut txn, self.db, &keys);
@@ -509,7 +509,7 @@ impl Session {
                 }
                 self.take_messages();
             }
-            WaitEnd::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
+            WaitEnd::Error(text) => self.fail(CommandCounter::Failed, text.as_bytes()),
             WaitEnd::TimedOut | WaitEnd::SessionClosed => write_empty(&mut self.reply()),
         }
         self.end_command();
@@ -518,7 +518,7 @@ impl Session {
     /// Ends the wait of a session that had to make the attempt itself, unless the attempt is still under way. Call
     /// this after each point at which the session may have made the attempt.
     pub(super) fn end_own_attempt(&mut self) {
-        let is_under_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
+        let is_under_way = matches!(self.state, State::Parked | State::OnLane { .. } | State::Blocked(_));
         if !is_under_way && let Some(own_attempt) = self.own_attempt.take() {
             self.finish_block(*own_attempt, None);
         }
@@ -582,7 +582,7 @@ impl Session {
     /// Sends a reply that was made elsewhere. False when the reply is too long, which ends the session.
     fn append_reply(&mut self, out: Chain, error: Option<Vec<u8>>, is_over: bool) -> bool {
         if let Some(code) = error {
-            self.count_error(PerCommand::Failed, &code);
+            self.count_error(CommandCounter::Failed, &code);
         }
         // The limit may have changed since the reply was made.
         if is_over && self.replies.is_wanted() && !self.replies.is_too_long(out.len()) {

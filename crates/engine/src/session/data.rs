@@ -3,7 +3,7 @@
 use super::Session;
 use crate::acl::Rights;
 use crate::clients::Client;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) enum DataOutcome {
     /// The command is too long for a worker, as its data shows. It has had no effect.
     TooLong,
     /// A needed shard is under a long lock. The command has had no effect, and the session will be woken.
-    Blocked,
+    ShardLocked,
 }
 
 impl Session {
@@ -90,7 +90,7 @@ impl Session {
             }
         };
         if !taken && !lock_contended(&self.engine, &self.client, &keys, &mut txn) {
-            return DataOutcome::Blocked;
+            return DataOutcome::ShardLocked;
         }
         if ESTIMATED && spec.cost().depends_on_data() {
             let elements = cost::elements_at(spec.cost(), args, &mut txn, self.db, &keys);
@@ -114,7 +114,7 @@ impl Session {
             wait: None,
         };
         run::execute(spec, handler, &mut call, self.client.id);
-        if counts_copies && call.reply.is_over() {
+        if counts_copies && call.reply.exceeds_limit() {
             // The command has only read, so it can be undone by dropping its reply.
             let mut all = std::mem::take(out);
             *out = all.split_to(out_before);
@@ -126,7 +126,7 @@ impl Session {
         if let Some(code) = call.reply.error_code() {
             let stats = &self.engine.stats;
             stats.error(self.client.peer.worker, code);
-            stats.count(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
+            stats.count(self.client.peer.worker, self.last_command, CommandCounter::Failed, 1);
         }
         DataOutcome::Done
     }

@@ -8,7 +8,7 @@ use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::pack4;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{self, Progress};
+use strand_wire::resp::{self, Decoded};
 
 /// A request that cannot be decoded.
 pub(super) struct UndecodableRequest {
@@ -49,7 +49,7 @@ impl Requests {
         input: &mut Chain,
         argv: &mut Argv,
         counted_bytes: &mut usize,
-    ) -> Result<Progress, UndecodableRequest> {
+    ) -> Result<Decoded, UndecodableRequest> {
         match self {
             Requests::Resp(decoder) => decoder
                 .decode(input, argv)
@@ -72,7 +72,7 @@ impl Requests {
     #[inline]
     pub(super) fn in_frame(&self) -> bool {
         match self {
-            Requests::Resp(decoder) => decoder.in_frame(),
+            Requests::Resp(decoder) => decoder.in_request(),
             Requests::Pack4(decoder) => decoder.in_frame(),
         }
     }
@@ -113,7 +113,7 @@ fn decode_frame(
     input: &mut Chain,
     argv: &mut Argv,
     counted_bytes: &mut usize,
-) -> Result<Progress, UndecodableRequest> {
+) -> Result<Decoded, UndecodableRequest> {
     let decoded = decoder.decode(input, argv);
     *counted_bytes = counted_bytes.saturating_sub(decoder.take_dropped_bytes());
     decoded.map_err(|e| UndecodableRequest { text: e.message(), is_recoverable: !e.is_lost() })

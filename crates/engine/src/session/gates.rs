@@ -12,7 +12,7 @@ use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
 use crate::persist::Verdict;
 use crate::scripts::busy_text;
-use crate::tracking::Mode;
+use crate::tracking::TrackingFlags;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
@@ -75,27 +75,27 @@ impl Session {
             return Some(self.reject(found.spec, text.as_bytes()));
         }
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
-            self.postpone(ParkReason::Pause, now);
+            self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
         }
         // This gate comes after the pause gate, because a pause freezes the data. As in redis-server, nothing is
         // evicted or denied during a pause.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
-            let bytes = self.frame_bytes.saturating_sub(self.input.len());
+            let bytes = self.request_bytes.saturating_sub(self.input.len());
             if self.engine.headroom.is_low()
                 && let Some(until_mono_us) =
                     self.client.growth_limit.delay_until_us(bytes as u64, now.mono_us)
             {
-                self.postpone(ParkReason::Memory, now);
+                self.park(ParkReason::Memory, now);
                 return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
             }
         }
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
-            let bytes = self.frame_bytes.saturating_sub(self.input.len());
+            let bytes = self.request_bytes.saturating_sub(self.input.len());
             match self.engine.admit(self.slot(), bytes, now) {
                 Admission::Granted => {}
                 Admission::Later { at_us: until_mono_us } => {
-                    self.postpone(ParkReason::Memory, now);
+                    self.park(ParkReason::Memory, now);
                     return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
                 }
                 Admission::Refused => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
@@ -112,14 +112,14 @@ impl Session {
             && self.may_publish(flags)
             && self.engine.pubsub.wait(&self.client)
         {
-            self.postpone(ParkReason::Subscribers, now);
+            self.park(ParkReason::Subscribers, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.long_locks.any() && self.needs_locked_shard(found.spec) {
             if let Some(is_function) = self.needs_shard_of_busy_script(found.spec) {
                 return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
             }
-            self.postpone(ParkReason::Shard, now);
+            self.park(ParkReason::Shard, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.monitors.any() {
@@ -138,7 +138,7 @@ impl Session {
             // A queued command does not wait now, but later as a part of EXEC.
             Verdict::RetryAt(_) if self.queues(found.spec) => None,
             Verdict::RetryAt(until_mono_us) => {
-                self.postpone(ParkReason::Snapshot, now);
+                self.park(ParkReason::Snapshot, now);
                 Some(NextStep::Stop(Turn::Sleep { until_mono_us }))
             }
             Verdict::EndSession => Some(NextStep::Stop(self.close())),
@@ -163,7 +163,7 @@ impl Session {
 
     /// Remembers the keys that the current command is about to read, if the client keeps copies.
     fn remember_read_keys(&mut self, spec: &'static CommandSpec) {
-        if self.client.tracked.mode() == Mode::OFF {
+        if self.client.tracked.mode() == TrackingFlags::OFF {
             return;
         }
         let args = self.argv.args();

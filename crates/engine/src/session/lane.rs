@@ -4,7 +4,7 @@ use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
 use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::transaction::Transaction;
-use super::waits::{Postponed, Waits};
+use super::waits::{Parked, Waits};
 use super::{Session, State, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
@@ -13,7 +13,7 @@ use crate::long_locks::LongLocksOf;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
 use crate::scripts::busy_text;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -70,7 +70,7 @@ pub struct LaneJob {
     pub(super) script: Option<script::ScriptCall>,
     /// When the session sent the job to the lane, in nanoseconds on the clock of [`Now`], and its waits before that.
     pub(super) sent_ns: u64,
-    pub(super) postponed: Option<Box<Postponed>>,
+    pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
 }
@@ -241,7 +241,7 @@ impl LaneJob {
             return Err(self);
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
-        let is_cut = call.reply.is_over();
+        let is_cut = call.reply.exceeds_limit();
         let call_bytes = argv.heap_bytes();
         let mut must_block = call.waits && error.is_none();
         // Refuse to wait: a later try on the worker would go back to the lane for ever, or block the worker.
@@ -275,7 +275,7 @@ impl LaneJob {
         let queued_ns = began_ns.saturating_sub(self.sent_ns);
         self.engine.stats.queued.add(0, self.engine.stats.ids.of(self.spec), queued_ns, 1);
         let sent = Now { mono_us: self.sent_ns / 1000, ..Now::default() };
-        let waits = Waits::of(self.postponed.as_deref(), sent);
+        let waits = Waits::of(self.parked.as_deref(), sent);
         if waits.reason.is_some() {
             self.engine.note_parked(self.engine.stats.ids.of(self.spec), &waits);
         }
@@ -374,14 +374,14 @@ impl Session {
         if done.must_block {
             // The data that was too much for a worker is gone. The session tries the command here again, and the
             // command waits.
-            self.state = State::Postponed;
+            self.state = State::Parked;
             return;
         }
         self.argv.clear();
         self.end_own_attempt();
         if let Some(code) = &done.error {
             let denied = done.rights_check == RightsCheck::Denied;
-            self.count_error(if denied { PerCommand::Rejected } else { PerCommand::Failed }, code);
+            self.count_error(if denied { CommandCounter::Rejected } else { CommandCounter::Failed }, code);
         }
         if done.rights_check == RightsCheck::Granted {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
@@ -435,12 +435,12 @@ impl Session {
         let served = self.engine.host.run_service(service, &mut call);
         let error = call.reply.error_code().map(<[u8]>::to_vec);
         if let Some(code) = error {
-            self.count_error(PerCommand::Failed, &code);
+            self.count_error(CommandCounter::Failed, &code);
         }
         served
     }
     /// Makes a job of the current command. [`Session::send_to`] decides whether the job may begin.
-    pub(super) fn park(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
+    pub(super) fn lane_job(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
         self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
         let bytes = self.argv.heap_bytes()
@@ -468,7 +468,7 @@ impl Session {
             transaction: self.outgoing_transaction.take(),
             script: self.outgoing_script.take(),
             sent_ns: self.engine.host.mono_ns(),
-            postponed: self.postponed.take(),
+            parked: self.parked.take(),
             reservation: None,
         })
     }

@@ -151,7 +151,7 @@ impl Session {
     // Always inlined, like `Table::resolve`.
     #[inline(always)]
     pub(super) fn begin_lap(&mut self, spec: &CommandSpec, now: Now) -> bool {
-        let bytes = self.frame_bytes - self.input.len();
+        let bytes = self.request_bytes - self.input.len();
         self.sample.next = self.sample.next.saturating_sub(1);
         self.sample.out_bytes = self.replies.out.len();
         let alone = self.sample.is_on()
@@ -164,7 +164,7 @@ impl Session {
     #[inline(never)]
     pub(super) fn end_lap(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
-        let is_looked_at = self.sample.is_on() || self.postponed.is_some();
+        let is_looked_at = self.sample.is_on() || self.parked.is_some();
         if is_looked_at || self.engine.slow_log.is_slow(took_ns / 1000) {
             self.record_lap(spec, took_ns, now);
         }
@@ -173,7 +173,7 @@ impl Session {
     #[cold]
     fn record_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
         let args = self.argv.args();
-        let waits = Waits::of(self.postponed.as_deref(), now);
+        let waits = Waits::of(self.parked.as_deref(), now);
         if waits.reason.is_some() {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
         }

@@ -33,7 +33,7 @@ pub(crate) use script::replay as replay_script;
 pub(crate) use session_command::{CommandKind, DetachedContext, InFiles, InScripts, SessionCommand};
 pub(crate) use waits::{PARK_REASONS, ParkReason, Waits};
 
-use crate::clients::{Client, Snapshot};
+use crate::clients::{Client, ClientFacts};
 use crate::pubsub::Subscriptions;
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
@@ -53,7 +53,7 @@ use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
 use transaction::Transaction;
-use waits::Postponed;
+use waits::Parked;
 use watch::Watch;
 
 /// Maximum number of commands that a session executes in one turn. Larger commands end the turn earlier.
@@ -137,11 +137,11 @@ pub struct Session {
     tally: Tally,
     laps: Laps,
     /// What the current command waits for, or has waited for.
-    postponed: Option<Box<Postponed>>,
+    parked: Option<Box<Parked>>,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
     /// Bytes received since the last whole command. `client-query-buffer-limit` bounds them.
-    frame_bytes: usize,
+    request_bytes: usize,
     /// True when the last [`Session::read_target`] was in a large body.
     reading_body: bool,
     last_active_us: u64,
@@ -229,9 +229,9 @@ impl Session {
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
             laps: Laps::default(),
-            postponed: None,
+            parked: None,
             last_command: u32::MAX,
-            frame_bytes: 0,
+            request_bytes: 0,
             reading_body: false,
             last_active_us: now.mono_us,
             login_wait: LoginWait::Nothing,
@@ -281,7 +281,7 @@ impl Session {
         } else {
             self.input.filled(n);
         }
-        self.frame_bytes += n;
+        self.request_bytes += n;
         self.meter.input_bytes += n as u64;
         self.meter.reads += u64::from(n > 0);
         self.meter.active |= n > 0;
@@ -295,7 +295,7 @@ impl Session {
         self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
     /// True while part of a request is held. The driver then arms `TCP_QUICKACK`.
-    pub fn in_frame(&self) -> bool {
+    pub fn in_request(&self) -> bool {
         self.requests.in_frame()
     }
     /// The counter of the peer's bytes that are held outside the session. They count as the client's memory.
@@ -334,11 +334,11 @@ impl Session {
     /// When the session stops waiting for a login or for the rest of the first request.
     fn login_deadline_us(&self) -> Option<u64> {
         let (since_us, is_awaited) = match (&self.login_wait, &self.state) {
-            (LoginWait::Login { since_us }, State::Ready | State::Draining | State::Postponed) => {
+            (LoginWait::Login { since_us }, State::Ready | State::Draining | State::Parked) => {
                 (since_us, self.must_log_in())
             }
             (LoginWait::Head { since_us }, State::Ready) => {
-                (since_us, (1..=FIRST_HEAD_BYTES_MAX).contains(&self.frame_bytes))
+                (since_us, (1..=FIRST_HEAD_BYTES_MAX).contains(&self.request_bytes))
             }
             _ => return None,
         };
@@ -372,14 +372,14 @@ impl Session {
     /// still in the query buffer.
     fn update_client_info_for_command(&self, args: Args<'_>) {
         self.update_client_info();
-        self.client.update_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
+        self.client.update_request(self.request_bytes, args.iter().map(<[u8]>::len).sum());
     }
     fn update_client_info(&self) {
         let waiting_bytes = match &self.state {
             State::Blocked(blocked) => blocked.bytes(),
             _ => 0,
         };
-        self.client.update(Snapshot {
+        self.client.update(ClientFacts {
             last_us: self.last_active_us,
             command: self.last_command,
             db: self.db,
@@ -387,7 +387,7 @@ impl Session {
             no_evict: self.flags.no_evict,
             no_touch: self.flags.no_touch,
             input_bytes: self.input.len(),
-            args_bytes: self.frame_bytes.saturating_sub(self.input.len()) + waiting_bytes,
+            args_bytes: self.request_bytes.saturating_sub(self.input.len()) + waiting_bytes,
             queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
             dirty: self.watch.is_dirty(),
             queued: self.queue.as_ref().map(|queue| queue.len()),

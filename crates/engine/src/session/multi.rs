@@ -15,7 +15,7 @@ use super::transaction::{Transaction, lost_rights_error, rights_to_found_keys};
 use super::{Session, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use strand_chain::Chain;
 use strand_commands::call::KeyRights;
@@ -273,7 +273,7 @@ impl Session {
                         script::in_transaction(command, argv.args(), context, txn, None, &mut reply)
                     {
                         self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.count(self.slot(), id, PerCommand::Failed, 1);
+                        self.engine.stats.count(self.slot(), id, CommandCounter::Failed, 1);
                     }
                 }
                 Some((own, _)) if matches!(own.in_multi, InMulti::AfterUnlock) => {
@@ -297,7 +297,7 @@ impl Session {
                     };
                     if let Some(code) = run::to_end(spec, argv.args(), txn, &mut out, context) {
                         self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.count(self.slot(), id, PerCommand::Failed, 1);
+                        self.engine.stats.count(self.slot(), id, CommandCounter::Failed, 1);
                     }
                 }
             }

@@ -66,7 +66,7 @@ impl Session {
                 WorkAdmission::Now(reserved) => reservation = reserved,
                 WorkAdmission::Later { at_us: until_mono_us } => {
                     self.restore_outgoing();
-                    self.postpone(ParkReason::Memory, now);
+                    self.park(ParkReason::Memory, now);
                     return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
                 WorkAdmission::Refused { missing_bytes } => {
@@ -81,7 +81,7 @@ impl Session {
         if lane != Lane::Unchecked && self.own_attempt.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
-        let mut job = self.park(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
+        let mut job = self.lane_job(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
         job.rights_unchecked = lane == Lane::Unchecked;
         job.reservation = reservation;
         NextStep::Stop(Turn::Lane(job))
@@ -101,7 +101,7 @@ impl Session {
         let args = self.argv.args();
         let mut samples_left = KEYS_SAMPLED;
         let Some(transaction) = &self.outgoing_transaction else {
-            let request_bytes = self.frame_bytes.saturating_sub(self.input.len()) as u64;
+            let request_bytes = self.request_bytes.saturating_sub(self.input.len()) as u64;
             let is_many = lane == Lane::Unchecked || args.len() > LONG_ELEMENTS;
             return match spec.exec.on_keys() {
                 // Hashing this many keys would take milliseconds on a worker. Their bytes in the request stand for the

@@ -5,7 +5,7 @@ use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{ACL_TABLE, Denial, Denied, Reason, User};
 use crate::clients::Client;
 use crate::config::Opt;
-use crate::tracking::Mode;
+use crate::tracking::TrackingFlags;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
@@ -156,7 +156,7 @@ impl Session {
             || !self.identity.user.is_unrestricted()
             || self.queue.is_some()
             || self.is_in_subscriber_mode()
-            || self.client.tracked.mode() != Mode::OFF;
+            || self.client.tracked.mode() != TrackingFlags::OFF;
         self.output.bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
             false => OUTPUT_BYTES_MAX,

@@ -18,7 +18,7 @@ use super::multi::Queued;
 use super::transaction::{Transaction, lost_rights_error};
 use crate::Now;
 use crate::monitors::Caller;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use std::collections::HashSet;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, LaneTxn};
@@ -242,14 +242,14 @@ impl Transaction {
                 continue;
             }
             let id = engine.stats.ids.of(spec);
-            engine.stats.count(slot, id, PerCommand::Calls, 1);
+            engine.stats.count(slot, id, CommandCounter::Calls, 1);
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
             engine.note_lap(&job.client, spec, argv.args(), now, outcome.took_ns);
             if let Some(code) = &outcome.failed {
                 engine.stats.error(slot, code);
-                engine.stats.count(slot, id, PerCommand::Failed, 1);
+                engine.stats.count(slot, id, CommandCounter::Failed, 1);
             }
         }
     }

@@ -11,14 +11,14 @@ use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
 use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn};
 use crate::monitors::Caller;
-use crate::stats::{PerCommand, Stat};
+use crate::stats::{CommandCounter, Stat};
 use crate::{Now, TABLE};
 use smallvec::SmallVec;
 use strand_commands::call::ServiceOutcome;
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{Key, Parts};
-use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
+use strand_wire::resp::{Decoded, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
 /// Maximum number of elements (see [`strand_commands::cost::Cost`]) in a turn. It bounds every turn to one or two
 /// milliseconds.
@@ -26,7 +26,7 @@ const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
 /// Number of elements that every command counts as, at least.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
 /// Bytes of a reply about the server that count as one element, because the reply is formatted text.
-const TEXT_BYTES: usize = 16;
+const TEXT_BYTES_PER_ELEMENT: usize = 16;
 
 /// Maximum memory for arguments that an idle session keeps, in bytes. Thousands of sessions may be idle at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
@@ -65,7 +65,7 @@ pub(super) enum NextStep {
     Yield,
     /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
     /// session's command.
-    Postpone(ParkReason, u64),
+    Park(ParkReason, u64),
     /// A wait that no key ends. Only from a session's command.
     Block(KeylessWait),
 }
@@ -146,10 +146,8 @@ impl Session {
     #[cold]
     fn is_waiting_for_disk(&mut self) -> bool {
         let gates = &self.engine.persist.aof.gates;
-        let waits = self
-            .disk
-            .offset
-            .is_some_and(|offset| gates.wait(offset, self.client.id, self.client.wake_handle()));
+        let wake = || self.client.wake_handle();
+        let waits = self.disk.offset.is_some_and(|offset| gates.wait(offset, self.client.id, wake()));
         if !waits || matches!(self.state, State::Aborted) {
             self.disk.offset = None;
         }
@@ -159,7 +157,8 @@ impl Session {
     /// Ends the session when `login-timeout` has passed.
     #[cold]
     fn check_login_timeout(&mut self, now: Now) {
-        if matches!(self.login_wait, LoginWait::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
+        let has_begun = self.request_bytes > 0 && !self.must_log_in();
+        if has_begun && matches!(self.login_wait, LoginWait::Login { .. }) {
             self.login_wait = LoginWait::Head { since_us: now.mono_us };
         }
         if self.login_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
@@ -193,7 +192,7 @@ impl Session {
         match self.state {
             State::Ready => {}
             State::Draining => self.state = State::Ready,
-            State::Postponed => {
+            State::Parked => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
                 self.retry.is_retry = true;
@@ -233,12 +232,12 @@ impl Session {
                 return Turn::Flush;
             }
             self.look_ahead();
-            match self.requests.decode(&mut self.input, &mut self.argv, &mut self.frame_bytes) {
-                Ok(Progress::Command) => {}
-                Ok(Progress::Incomplete) => return self.await_rest_of_request(),
-                Ok(Progress::More) => return Turn::Again,
+            match self.requests.decode(&mut self.input, &mut self.argv, &mut self.request_bytes) {
+                Ok(Decoded::Command) => {}
+                Ok(Decoded::NeedsBytes) => return self.await_rest_of_request(),
+                Ok(Decoded::LimitReached) => return Turn::Again,
                 Err(invalid) => {
-                    self.fail(PerCommand::Failed, &invalid.text);
+                    self.fail(CommandCounter::Failed, &invalid.text);
                     if !invalid.is_recoverable {
                         return self.close();
                     }
@@ -248,7 +247,7 @@ impl Session {
             }
             if self.argv.is_empty() {
                 // Empty requests do not count towards the next request's length.
-                self.frame_bytes = self.input.len() + self.requests.held_bytes();
+                self.request_bytes = self.input.len() + self.requests.held_bytes();
                 continue;
             }
             if let NextStep::Stop(turn) = self.execute(now) {
@@ -335,9 +334,9 @@ impl Session {
             } else {
                 self.estimated(spec, run, now)
             };
-            if ran == DataOutcome::Blocked {
+            if ran == DataOutcome::ShardLocked {
                 self.laps.take_back();
-                self.postpone(ParkReason::Shard, now);
+                self.park(ParkReason::Shard, now);
                 return NextStep::Stop(Turn::AwaitWake);
             }
             if ran == DataOutcome::TooLong {
@@ -362,27 +361,27 @@ impl Session {
                 let len_before = self.replies.len();
                 let outcome = own.run(self, argv.args(), now);
                 let wrote = self.replies.len().saturating_sub(len_before);
-                self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
+                self.meter.work_left -= (wrote / TEXT_BYTES_PER_ELEMENT) as isize;
                 self.argv = argv;
-                let is_done = !matches!(outcome, Ok(NextStep::ShardLocked | NextStep::Detach));
+                use NextStep::{Detach, Park, ShardLocked, Yield};
+                let is_done = !matches!(outcome, Ok(ShardLocked | Detach));
                 if own.kind == CommandKind::Exec && is_done && self.engine.monitors.any() {
-                    let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
-                    self.engine.send_to_monitors(spec, args, self.db, caller, now);
+                    let caller = Caller::Client(&self.client);
+                    self.engine.send_to_monitors(spec, self.argv.args(), self.db, caller, now);
                 }
-                use NextStep::{Detach, Postpone, ShardLocked, Yield};
-                if let Ok(ShardLocked | Yield | Postpone(..) | Detach) = outcome {
+                if let Ok(ShardLocked | Yield | Park(..) | Detach) = outcome {
                     self.laps.take_back();
                 }
-                if let Ok(NextStep::ShardLocked) = outcome {
-                    self.postpone(ParkReason::Shard, now);
+                if let Ok(ShardLocked) = outcome {
+                    self.park(ParkReason::Shard, now);
                     return NextStep::Stop(Turn::AwaitWake);
                 }
                 if let Ok(NextStep::Yield) = outcome {
-                    self.state = State::Postponed;
+                    self.state = State::Parked;
                     return NextStep::Stop(Turn::Again);
                 }
-                if let Ok(NextStep::Postpone(reason, until_mono_us)) = outcome {
-                    self.postpone(reason, now);
+                if let Ok(NextStep::Park(reason, until_mono_us)) = outcome {
+                    self.park(reason, now);
                     return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
                 if let Ok(NextStep::Block(wait)) = &outcome {
@@ -411,7 +410,7 @@ impl Session {
                         return NextStep::Stop(turn);
                     }
                     Ok(_) => {}
-                    Err(text) => self.fail(PerCommand::Failed, &text),
+                    Err(text) => self.fail(CommandCounter::Failed, &text),
                 }
             }
             Exec::ServiceOnText(service, _) => {
@@ -445,10 +444,10 @@ impl Session {
             self.end_transaction();
             let why = text.strip_prefix(b"ERR ").unwrap_or(text);
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
-            self.fail(PerCommand::Rejected, &text);
+            self.fail(CommandCounter::Rejected, &text);
         } else {
             self.break_queue();
-            self.fail(PerCommand::Rejected, text);
+            self.fail(CommandCounter::Rejected, text);
         }
         self.argv.clear();
         self.end_command();
@@ -469,7 +468,7 @@ impl Session {
             None => {
                 self.last_command = u32::MAX;
                 self.break_queue();
-                self.fail(PerCommand::Rejected, text);
+                self.fail(CommandCounter::Rejected, text);
                 self.argv.clear();
                 self.end_command();
                 NextStep::Continue
@@ -479,7 +478,7 @@ impl Session {
 
     /// Replies with an error and counts it for the last command.
     #[cold]
-    pub(super) fn fail(&mut self, counter: PerCommand, text: &[u8]) {
+    pub(super) fn fail(&mut self, counter: CommandCounter, text: &[u8]) {
         let mut reply = self.reply();
         reply.error_bytes(text);
         let code = reply.error_code().unwrap_or_default().to_vec();
@@ -487,7 +486,7 @@ impl Session {
     }
 
     #[cold]
-    pub(super) fn count_error(&self, counter: PerCommand, code: &[u8]) {
+    pub(super) fn count_error(&self, counter: CommandCounter, code: &[u8]) {
         self.engine.stats.error(self.slot(), code);
         if self.last_command != u32::MAX {
             self.engine.stats.count(self.slot(), self.last_command, counter, 1);
@@ -497,20 +496,20 @@ impl Session {
     /// Ends a command: CLIENT REPLY advances.
     #[inline]
     pub(super) fn end_command(&mut self) {
-        if self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES {
+        if self.request_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES {
             self.engine.reclaim();
         }
-        self.frame_bytes = self.input.len();
+        self.request_bytes = self.input.len();
         self.replies.end_command();
     }
 
     /// Waits for the rest of a request, within the limit for incomplete requests.
     fn await_rest_of_request(&mut self) -> Turn {
-        if self.must_log_in() && self.frame_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
-            self.fail(PerCommand::Failed, b"ERR Protocol error: unauthenticated request length");
+        if self.must_log_in() && self.request_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
+            self.fail(CommandCounter::Failed, b"ERR Protocol error: unauthenticated request length");
             return self.close();
         }
-        if self.frame_bytes <= self.settings.query_bytes_max {
+        if self.request_bytes <= self.settings.query_bytes_max {
             if self.argv.heap_bytes() > IDLE_ARGV_BYTES_MAX && !self.requests.in_frame() {
                 self.argv.release();
             }
@@ -595,6 +594,6 @@ impl Session {
     }
 }
 
-/// The words that begin a line only in an HTTP request. A web page may have made a browser send such a request. As in
-/// redis-server, the connection closes before a command hidden in the body is reached.
+/// The words that begin a line only in an HTTP request, which a web page may have made a browser send. As in redis-server,
+/// the connection closes before a command hidden in the body is reached.
 const HTTP_WORDS: [&str; 2] = ["post", "host:"];

@@ -14,9 +14,9 @@ impl Session {
     #[cold]
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
         // A parked command is always sampled, so it counts as one command and not as [`COMMANDS_PER_SAMPLE`] commands.
-        let weight = if self.postponed.is_some() { 1.0 } else { f64::from(COMMANDS_PER_SAMPLE) };
+        let weight = if self.parked.is_some() { 1.0 } else { f64::from(COMMANDS_PER_SAMPLE) };
         self.sample.next = self.rng.u32(1..2 * COMMANDS_PER_SAMPLE);
-        let moved = self.frame_bytes.saturating_sub(self.input.len())
+        let moved = self.request_bytes.saturating_sub(self.input.len())
             + self.replies.out.len().saturating_sub(self.sample.out_bytes);
         let weight = Weight { count: 1.0, bytes: moved as f64, ns: took_ns as f64 }.part(weight);
         self.engine.add_sample(self.slot(), spec, self.argv.args(), self.db, &weight);

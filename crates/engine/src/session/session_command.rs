@@ -6,7 +6,7 @@ use super::commands::Outcome;
 use super::run::NextStep;
 use super::script::ScriptCommand;
 use crate::pubsub::Topic;
-use crate::scripts::run::Run;
+use crate::scripts::run::ScriptRun;
 use crate::{Engine, Now};
 use std::any::Any;
 use strand_commands::spec::{CommandSpec, Exec};
@@ -20,7 +20,7 @@ type RunOnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
 /// function uses shared state only. An error is the whole text of the reply.
 type RunDetached = fn(&Engine, Args<'_>, DetachedContext, &mut Reply<'_>) -> Result<(), ErrorText>;
 /// A function that runs the command in a script.
-type RunInScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> CallOutcome;
+type RunInScript = fn(&mut ScriptRun<'_, '_>, &Argv, &mut Reply<'_>) -> CallOutcome;
 /// A function that runs the command from an append-only file, on data that no client sees yet.
 type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 

@@ -102,7 +102,7 @@ pub(super) enum State {
     /// The session waits until its output has drained.
     Draining,
     /// The session waits for the end of a CLIENT PAUSE or of a long lock. The current command then runs.
-    Postponed,
+    Parked,
     /// The session waits for data, or for a timeout.
     Blocked(Box<Blocked>),
     /// The session sleeps until a time (DEBUG SLEEP). The reply is then `+OK`.

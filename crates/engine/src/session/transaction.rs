@@ -11,7 +11,7 @@ use super::session_command::{CommandKind, kind_of};
 use super::watch::Watch;
 use crate::acl::{Denied, Rights, User};
 use crate::monitors::Caller;
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -134,7 +134,7 @@ impl Transaction {
             };
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
-            engine.stats.count(slot, id, PerCommand::Calls, 1);
+            engine.stats.count(slot, id, CommandCounter::Calls, 1);
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
@@ -170,7 +170,7 @@ impl Transaction {
             engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
             if let Some(code) = failed {
                 engine.stats.error(slot, &code);
-                engine.stats.count(slot, id, PerCommand::Failed, 1);
+                engine.stats.count(slot, id, CommandCounter::Failed, 1);
             }
         }
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));

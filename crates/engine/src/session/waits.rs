@@ -1,4 +1,4 @@
-//! The waits of a command before it runs: [`Postponed`] during a wait, [`Waits`] after the run.
+//! The waits of a command before it runs: [`Parked`] during a wait, [`Waits`] after the run.
 //!
 //! A command's time has four phases. *Queued*: waiting for a helper thread. *Parked*: waiting for another cause (a
 //! shard under a long lock, a pause, memory, the disk). *Executing*. *Flushing*: waiting until the client takes the
@@ -70,7 +70,7 @@ impl ParkReason {
 
 /// A command that waits to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Postponed {
+pub(crate) struct Parked {
     since_us: u64,
     reason: ParkReason,
     /// The holder of the shard, where known.
@@ -96,13 +96,13 @@ impl Waits {
         self.reason.map(ParkReason::name)
     }
     /// The waits of a command that may have been parked until now.
-    pub(crate) fn of(postponed: Option<&Postponed>, now: Now) -> Waits {
-        let Some(postponed) = postponed else { return Waits::default() };
+    pub(crate) fn of(parked: Option<&Parked>, now: Now) -> Waits {
+        let Some(parked) = parked else { return Waits::default() };
         Waits {
             queued_us: 0,
-            parked_us: now.mono_us.saturating_sub(postponed.since_us),
-            reason: Some(postponed.reason),
-            holder: postponed.holder.clone(),
+            parked_us: now.mono_us.saturating_sub(parked.since_us),
+            reason: Some(parked.reason),
+            holder: parked.holder.clone(),
         }
     }
 }
@@ -110,16 +110,16 @@ impl Waits {
 impl Session {
     /// Parks the current command. The command is retried when the session is woken.
     #[cold]
-    pub(super) fn postpone(&mut self, reason: ParkReason, now: Now) {
-        self.state = State::Postponed;
+    pub(super) fn park(&mut self, reason: ParkReason, now: Now) {
+        self.state = State::Parked;
         // The wait for a key is over. A wait for the server begins, and its duration is measured from now.
-        if let Some(keys) = self.postponed.take_if(|postponed| postponed.reason == ParkReason::Keys) {
+        if let Some(keys) = self.parked.take_if(|parked| parked.reason == ParkReason::Keys) {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&keys), now));
         }
-        if self.postponed.is_none() {
+        if self.parked.is_none() {
             let holder =
                 self.engine.long_locks.holder_for(self.client.id).filter(|_| reason == ParkReason::Shard);
-            self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, reason, holder }));
+            self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
         }
@@ -128,11 +128,11 @@ impl Session {
     /// that is already recorded continues.
     pub(super) fn record_key_wait(&mut self, since_us: u64) {
         let reason = ParkReason::Keys;
-        self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, reason, holder: None }));
+        self.parked.get_or_insert_with(|| Box::new(Parked { since_us, reason, holder: None }));
     }
     /// When the wait of the current command began, if it waits.
     pub(super) fn postponed_since_us(&self) -> Option<u64> {
-        self.postponed.as_ref().map(|postponed| postponed.since_us)
+        self.parked.as_ref().map(|parked| parked.since_us)
     }
     /// Records a wait of a blocked command that ends now. With `args`, the wait is also entered in the
     /// slow log. A wait for keys is counted only, because the client asked for the wait.
@@ -145,7 +145,7 @@ impl Session {
         since_us: u64,
         now: Now,
     ) {
-        let waits = Waits::of(Some(&Postponed { since_us, reason, holder: None }), now);
+        let waits = Waits::of(Some(&Parked { since_us, reason, holder: None }), now);
         self.engine.note_parked(self.engine.stats.ids.of(spec), &waits);
         if let Some(args) = args {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
@@ -153,27 +153,27 @@ impl Session {
     }
     /// How long the current command has been parked so far.
     pub(super) fn postponed_us(&self, now: Now) -> u64 {
-        self.postponed.as_ref().map_or(0, |postponed| now.mono_us.saturating_sub(postponed.since_us))
+        self.parked.as_ref().map_or(0, |parked| now.mono_us.saturating_sub(parked.since_us))
     }
     /// Call this when a parked command has run or goes to a helper thread.
     #[cold]
     pub(super) fn record_park(&mut self, now: Now) {
         match self.state {
-            State::Postponed => return,
+            State::Parked => return,
             // The wait for a key goes on, and is counted at its end.
-            State::Blocked(_) => self.postponed = None,
+            State::Blocked(_) => self.parked = None,
             _ => {}
         }
-        if let Some(postponed) = self.postponed.take() {
-            self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
+        if let Some(parked) = self.parked.take() {
+            self.engine.note_parked(self.last_command, &Waits::of(Some(&parked), now));
         }
     }
     /// Records that the replies of the last commands have waited for the disk since `disk.since_us`.
     #[cold]
     pub(super) fn record_disk_wait(&mut self, now: Now) {
         let since_us = std::mem::take(&mut self.disk.since_us);
-        let postponed = Postponed { since_us, reason: ParkReason::Disk, holder: None };
-        self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
+        let parked = Parked { since_us, reason: ParkReason::Disk, holder: None };
+        self.engine.note_parked(self.last_command, &Waits::of(Some(&parked), now));
     }
 }
 

@@ -79,7 +79,7 @@ fn costs_fit_the_keys() {
         if let Exec::Estimated(_, cost, slow) = spec.exec {
             assert!(!matches!(cost, Cost::Fixed), "{name} costs little: Exec::Inline");
             assert!(!matches!(cost, Cost::Keyspace | Cost::Budget), "{name} would never run on a worker");
-            if matches!(slow, SlowPath::Snapshot) {
+            if matches!(slow, SlowPath::CopyValues) {
                 assert!(spec.flags.has(Flags::READONLY) && !spec.keys.is_empty(), "{name} changes its keys");
             }
         }

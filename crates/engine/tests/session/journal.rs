@@ -13,7 +13,7 @@ use strand_testkit::generate::Generator;
 use strand_testkit::process;
 use strand_wire::args::Argv;
 use strand_wire::client::Value;
-use strand_wire::resp::{Decoder, Progress, RequestLimits};
+use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
 const THREADS: usize = 3;
 const COMMANDS: usize = 8_000;
@@ -174,9 +174,9 @@ fn requests(stream: Chain) -> Vec<Argv> {
     let mut argv = Argv::new();
     loop {
         match decoder.decode(&mut input, &mut argv).expect("requests") {
-            Progress::Command => all.push(std::mem::take(&mut argv)),
-            Progress::More => {}
-            Progress::Incomplete => break,
+            Decoded::Command => all.push(std::mem::take(&mut argv)),
+            Decoded::LimitReached => {}
+            Decoded::NeedsBytes => break,
         }
     }
     assert!(input.is_empty(), "{} bytes are no request", input.len());

@@ -52,7 +52,7 @@ fn a_pipeline_of_frames_is_answered_by_a_frame_each() {
         let mut peer = server.connect_framed();
         assert_eq!(exchange(&mut peer, &server, bodies, piece), want, "pieces of {piece}");
         assert_eq!(exchange(&mut peer, &server, &[b"GET big"], piece), [format!("$65536|{value}|")]);
-        assert!(!peer.session.in_frame());
+        assert!(!peer.session.in_request());
     }
 }
 
@@ -70,7 +70,7 @@ fn a_lie_is_answered_and_the_next_frame_is_served() {
     for (body, want) in lies {
         let got = exchange(&mut peer, &server, &[body, b"PING"], usize::MAX);
         assert_eq!(got, [*want, "+PONG|"]);
-        assert!(!peer.session.in_frame());
+        assert!(!peer.session.in_request());
     }
     assert_eq!(
         exchange(&mut peer, &server, &[b"GET", b"FOO"], 5)[0],

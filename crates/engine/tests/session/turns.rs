@@ -75,7 +75,7 @@ fn a_long_request_is_decoded_in_several_turns() {
     let mut turns = 0;
     while !matches!(peer.session.run(server.now), Turn::Lane(_)) {
         turns += 1;
-        assert!(peer.session.in_frame());
+        assert!(peer.session.in_request());
     }
     // A turn also takes all arguments that one block contains.
     assert!((arguments / 20_000..arguments / 4096 + 1).contains(&turns), "{turns}");
@@ -175,14 +175,14 @@ fn empty_requests_count_against_the_turn_and_not_against_the_query_limit() {
 fn a_half_frame_costs_nothing_and_says_so() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    assert!(!peer.session.in_frame());
+    assert!(!peer.session.in_request());
     peer.feed(b"*2\r\n$3\r\nGET\r\n$1\r\n", 3);
     for _ in 0..5 {
         assert_eq!(peer.drive(&server), Stop::Read);
-        assert!(peer.session.in_frame());
+        assert!(peer.session.in_request());
     }
     assert_eq!(peer.send(&server, b"k\r\n"), "$-1|");
-    assert!(!peer.session.in_frame());
+    assert!(!peer.session.in_request());
 }
 
 #[test]

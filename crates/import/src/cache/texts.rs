@@ -6,7 +6,7 @@
 //! it again.
 
 use super::Version;
-use crate::container::{Digest, Entry};
+use crate::container::{ContainerDigest, Entry};
 use crate::document::EXTRACTOR_VERSION;
 use crate::fields::Fields;
 use crate::source::{FLAGS_KEY, Source, Tokens};
@@ -24,7 +24,7 @@ pub(crate) struct Text {
     /// The document's size in bytes.
     pub(crate) size: u64,
     /// The document's digest, as in the record of its container.
-    pub(crate) digest: Digest,
+    pub(crate) digest: ContainerDigest,
     /// The extracted fields.
     pub(crate) fields: Fields,
 }
@@ -57,7 +57,7 @@ pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
 
 impl Text {
     /// Encodes a text. `None` when it has too many bytes for the cache.
-    pub(crate) fn encode(size: u64, digest: &Digest, fields: &Fields) -> Option<Vec<u8>> {
+    pub(crate) fn encode(size: u64, digest: &ContainerDigest, fields: &Fields) -> Option<Vec<u8>> {
         let mut bytes = size.to_le_bytes().to_vec();
         bytes.extend_from_slice(digest);
         fields.encode(&mut bytes, |name| !PLACE_FIELDS.contains(&name));

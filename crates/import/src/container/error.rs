@@ -1,6 +1,6 @@
 //! [`ContainerError`].
 
-use super::{DIGEST_BYTES, Digest, FORMAT_VERSION, MAGIC};
+use super::{ContainerDigest, DIGEST_BYTES, FORMAT_VERSION, MAGIC};
 
 /// The reason why a blob is not a container, or why an entry cannot be added to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,9 +38,9 @@ pub enum ContainerError {
     )]
     Checksum {
         /// The checksum in the container.
-        stored: Digest,
+        stored: ContainerDigest,
         /// The checksum of the container's bytes.
-        computed: Digest,
+        computed: ContainerDigest,
     },
     /// The list of offsets has an offset at which no whole entry is.
     #[error("entry {index} of the container, at byte {offset}, is not within the container's entries")]

@@ -36,18 +36,18 @@ const DIGEST_BYTES: usize = 16;
 /// A short BLAKE3 digest. It is the checksum of a container and the content hash of a document. An equal digest skips
 /// work. So the hash is a cryptographic one: with a plain checksum the author of two documents could hide the second
 /// one.
-pub type Digest = [u8; DIGEST_BYTES];
+pub type ContainerDigest = [u8; DIGEST_BYTES];
 
 /// The digest of `bytes`.
-pub fn digest(bytes: &[u8]) -> Digest {
-    let mut out = Digest::default();
+pub fn digest(bytes: &[u8]) -> ContainerDigest {
+    let mut out = ContainerDigest::default();
     out.copy_from_slice(&blake3::hash(bytes).as_bytes()[..DIGEST_BYTES]);
     out
 }
 
 /// The digest of all bytes that were put into `hasher`.
-pub fn digest_of(hasher: &blake3::Hasher) -> Digest {
-    let mut out = Digest::default();
+pub fn digest_of(hasher: &blake3::Hasher) -> ContainerDigest {
+    let mut out = ContainerDigest::default();
     out.copy_from_slice(&hasher.finalize().as_bytes()[..DIGEST_BYTES]);
     out
 }
@@ -159,8 +159,8 @@ impl<'a> Container<'a> {
         u16::from_le_bytes([self.blob[6], self.blob[7]])
     }
     /// The checksum of the container. Equal checksums mean equal containers.
-    pub fn digest(&self) -> Digest {
-        let mut out = Digest::default();
+    pub fn digest(&self) -> ContainerDigest {
+        let mut out = ContainerDigest::default();
         out.copy_from_slice(&self.blob[self.blob.len() - DIGEST_BYTES..]);
         out
     }

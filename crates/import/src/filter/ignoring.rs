@@ -6,7 +6,7 @@
 //! imported.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
-use crate::container::{Container, ContainerBuilder, Digest, EntryKind, digest};
+use crate::container::{Container, ContainerBuilder, ContainerDigest, EntryKind, digest};
 use crate::source::read::read;
 use crate::source::{ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::Match;
@@ -35,7 +35,7 @@ struct Rules {
     /// The rules in the folder's `.gitignore`. `None` when it has no such file.
     own: Option<Gitignore>,
     /// The digest of the rules of this folder and of all folders above it.
-    digest: Digest,
+    digest: ContainerDigest,
 }
 
 impl Ignoring {
@@ -69,7 +69,7 @@ impl Ignoring {
     }
 
     fn rules(&mut self, path: &[u8], blob: &[u8]) -> io::Result<Rules> {
-        let above = self.ancestors.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let above = self.ancestors.last().map_or(ContainerDigest::default(), |(_, rules)| rules.digest);
         let container = Container::parse(blob).map_err(|error| io::Error::other(error.to_string()))?;
         // In a folder that is listed in parts, `.gitignore` is in one of the parts, and applies to the whole folder.
         let part = parts::name_of(parts::part_of(FILE));
@@ -145,7 +145,7 @@ impl Source for Ignoring {
         let failed = |error| ListError::Container { path: PathBuf::from(OsStr::from_bytes(path)), error };
         let all = Container::parse(&listing.blob).map_err(failed)?;
         let is_content = self.source.tokens() == Tokens::Content;
-        let rules = self.ancestors.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let rules = self.ancestors.last().map_or(ContainerDigest::default(), |(_, rules)| rules.digest);
         let mut builder = ContainerBuilder::with_capacity(all.producer(), all.len(), all.blob().len());
         for entry in all.iter() {
             let is_folder = entry.kind == EntryKind::Container;

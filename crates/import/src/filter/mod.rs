@@ -19,7 +19,9 @@ pub use error::FilterError;
 pub use ignoring::Ignoring;
 pub use size::{ByteSize, SizeError};
 
-use crate::container::{Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind, digest};
+use crate::container::{
+    Container, ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind, digest,
+};
 use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, delegates_to_source, parts};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
@@ -68,7 +70,7 @@ pub struct Filter {
     ignored: Gitignore,
     types: Types,
     sizes: std::ops::RangeInclusive<u64>,
-    digest: Digest,
+    digest: ContainerDigest,
 }
 
 impl Filter {

@@ -1,16 +1,16 @@
-//! Runs that are not a whole import: a retry of the failed documents ([`Mode::RetryFailed`]), and a comparison of the
-//! server with the source, which changes nothing ([`Mode::Verify`]).
+//! Runs that are not a whole import: a retry of the failed documents ([`FailureMode::RetryFailed`]), and a comparison of the
+//! server with the source, which changes nothing ([`FailureMode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
 use crate::container::{ContainerBuilder, Entry, EntryKind};
 use crate::document::EXTRACTOR_VERSION;
 use crate::source::{FLAGS_KEY, LOCATION_NOTE, ListError, Listing, Skipped, Tokens};
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
+use crate::versions::{DIGEST_NOTE, INNER_NOTE, KnownContainer};
 use crate::{ImportError, OptionError};
 
 /// The purpose of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum FailureMode {
     /// Makes the dataset equal to the source.
     #[default]
     Import,
@@ -33,7 +33,7 @@ impl Job<'_> {
     ///
     /// # Errors
     /// [`OptionError::NothingToRetry`].
-    pub(super) fn check_retry(&self, known: &Known) -> Result<(), ImportError> {
+    pub(super) fn check_retry(&self, known: &KnownContainer) -> Result<(), ImportError> {
         let old = view(&known.blob);
         if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
             return Ok(());
@@ -43,7 +43,7 @@ impl Job<'_> {
 
     /// Returns the recorded container as a listing, with the source's present entries for the failed documents. Lists
     /// the source only if documents have failed.
-    pub(super) fn list_failed(&mut self, path: &[u8], known: &Known) -> Result<Listing, ListError> {
+    pub(super) fn list_failed(&mut self, path: &[u8], known: &KnownContainer) -> Result<Listing, ListError> {
         let old = view(&known.blob);
         let now = match old.iter().any(|entry| has_failed(&entry)) {
             true => Some(self.list(path, &known.blob)?),

@@ -5,7 +5,7 @@
 //! together.
 
 use super::{Job, view};
-use crate::container::{Container, ContainerBuilder, ContainerError, Digest, EntryKind, NOTE};
+use crate::container::{Container, ContainerBuilder, ContainerDigest, ContainerError, EntryKind, NOTE};
 use crate::source::{ListError, Listing, Skipped};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Listings {
 enum Kept {
     Whole(Listing),
     /// The listing has this digest. [`listing_of`] makes the listing from the container's record.
-    AsRecorded(Digest, Skipped),
+    AsRecorded(ContainerDigest, Skipped),
 }
 
 impl Kept {

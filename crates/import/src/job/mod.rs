@@ -24,13 +24,13 @@ mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
-pub use failed::Mode;
+pub use failed::FailureMode;
 pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
-use crate::container::{Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind};
+use crate::container::{Container, ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::error::{Bound, OptionError};
@@ -39,7 +39,9 @@ use crate::filter::{Filter, Filtered, Ignoring};
 use crate::meter::Meter;
 use crate::sink::{self, Destination, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
-use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
+use crate::versions::{
+    self, DIGEST_NOTE, INNER_NOTE, KnownContainer, MAYBE_NOTE, intent_name, recorded_name,
+};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
 use budget::Plan;
 use divided::Divided;
@@ -66,9 +68,9 @@ pub(crate) const ERROR_NOTE: &[u8] = b"~error";
 /// [`ImportError`], when the run had to stop. Documents that failed are not an error: they are in the [`Summary`].
 pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
     let started = Instant::now();
-    let dry_run = options.dry_run || options.mode == Mode::Verify;
+    let dry_run = options.dry_run || options.mode == FailureMode::Verify;
     let mut options = ImportOptions { dry_run, ..options.clone() };
-    if options.mode == Mode::Verify {
+    if options.mode == FailureMode::Verify {
         // A verification must read the source itself, not the cache.
         options.remote.cache = None;
     }
@@ -131,7 +133,7 @@ fn check(options: &ImportOptions) -> Result<(), OptionError> {
     if options.to != Destination::Strand && options.atomic {
         return Err(OptionError::AtomicElsewhere);
     }
-    if options.to != Destination::Strand && options.mode == Mode::Verify {
+    if options.to != Destination::Strand && options.mode == FailureMode::Verify {
         return Err(OptionError::VerifyElsewhere);
     }
     if options.index && options.db != 0 && options.to == Destination::Strand {
@@ -215,7 +217,7 @@ impl Job<'_> {
         }
         let mut known = self.load(path, token)?;
         self.keep_parts(path, &known.blob);
-        let retry = self.options.mode == Mode::RetryFailed;
+        let retry = self.options.mode == FailureMode::RetryFailed;
         if retry && self.archive.id().is_none() {
             self.check_retry(&known)?;
         }
@@ -240,7 +242,7 @@ impl Job<'_> {
         self.summary.skipped.add(listing.skipped);
         let is_divided = self.divide(path, &mut known.blob, &listing.blob)?;
         let (old, new) = (view(&known.blob), view(&listing.blob));
-        let verify = self.options.mode == Mode::Verify;
+        let verify = self.options.mode == FailureMode::Verify;
         level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
@@ -259,11 +261,11 @@ impl Job<'_> {
         // left in this state. With content tokens, an updated child needs an intent too: until the parent's record has
         // the new token, the next run must not trust the old token.
         let is_planned = known.recorded || self.options.forecast;
-        if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
+        if level.depth == 0 && is_planned && self.options.mode == FailureMode::Import {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        if self.archive.id() == Some(path) && known.recorded && self.options.mode == Mode::Import {
+        if self.archive.id() == Some(path) && known.recorded && self.options.mode == FailureMode::Import {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
@@ -292,7 +294,7 @@ impl Job<'_> {
     }
 
     /// Reads what the server has of the container at `path`. `token` is the container's token in its parent's record.
-    fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
+    fn load(&mut self, path: &[u8], token: &[u8]) -> Result<KnownContainer, ImportError> {
         // A folder's documents are sent after its children are done. So only commands about containers wait for replies
         // here, and no sink refuses these.
         self.drain()?;
@@ -335,7 +337,7 @@ impl Job<'_> {
     fn children(
         &mut self,
         path: &[u8],
-        known: &Known,
+        known: &KnownContainer,
         new: Container<'_>,
         below: Level,
     ) -> Result<Vec<Child>, ImportError> {
@@ -429,7 +431,7 @@ impl Job<'_> {
         let is_clean = is_clean(view(&blob));
         let token = if is_clean { new.token.to_vec() } else { Vec::new() };
         // The token of a tree says nothing about the content of archives, or about the filter of the import.
-        let is_whole = new.token.len() > size_of::<Digest>();
+        let is_whole = new.token.len() > size_of::<ContainerDigest>();
         let is_recallable =
             is_clean && is_whole && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
         Ok(Child { token, documents, is_recallable })
@@ -474,7 +476,7 @@ impl Job<'_> {
     fn commit(
         &mut self,
         path: &[u8],
-        known: &Known,
+        known: &KnownContainer,
         blob: &[u8],
         has_intent: bool,
         children: &[Child],
@@ -514,7 +516,7 @@ fn recall(
     path: &[u8],
     token: &[u8],
 ) -> Result<Option<Vec<u8>>, ImportError> {
-    if token.len() <= size_of::<Digest>() {
+    if token.len() <= size_of::<ContainerDigest>() {
         return Ok(None);
     }
     let recalled = source.recall(token, EXTRACTOR_VERSION).map_err(ImportError::List)?;

@@ -25,7 +25,7 @@ use super::nested::RemovalPass;
 use super::{DEPTH_MAX, ERROR_NOTE, Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::cache::texts;
-use crate::container::{Container, ContainerBuilder, Digest, Entry, EntryKind, digest};
+use crate::container::{Container, ContainerBuilder, ContainerDigest, Entry, EntryKind, digest};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::sink::Place;
@@ -81,13 +81,13 @@ pub(super) struct Moves {
     /// True when departures and arrivals are noted. False when the sink cannot copy.
     is_noting: bool,
     /// The departures, by identity.
-    departures: HashMap<Digest, Departure>,
+    departures: HashMap<ContainerDigest, Departure>,
     /// The identities of the departures, by the digest of their paths.
-    by_path: HashMap<Digest, Digest>,
+    by_path: HashMap<ContainerDigest, ContainerDigest>,
     /// The number of arrivals of each identity. Empty after the plan.
-    arrivals: HashMap<Digest, u32>,
+    arrivals: HashMap<ContainerDigest, u32>,
     /// The paths of archives that are departures, by identity. Empty after the plan.
-    archives: HashMap<Digest, Vec<u8>>,
+    archives: HashMap<ContainerDigest, Vec<u8>>,
     /// The paths and levels of new folders. Empty after the plan.
     added: Vec<(Vec<u8>, Level)>,
     /// The paths of all containers with a departure in them or below them.
@@ -118,7 +118,7 @@ impl Moves {
         self.bytes + self.plan_bytes >= MOVES_BYTES_MAX
     }
 
-    fn add_departure(&mut self, identity: Digest, path: &[u8], mut moved: Departure) {
+    fn add_departure(&mut self, identity: ContainerDigest, path: &[u8], mut moved: Departure) {
         if self.is_full() {
             return;
         }
@@ -131,7 +131,7 @@ impl Moves {
         self.is_unsettled = true;
     }
 
-    fn add_arrival(&mut self, identity: Digest) {
+    fn add_arrival(&mut self, identity: ContainerDigest) {
         if self.arrivals.len() < ARRIVALS_MAX || self.arrivals.contains_key(&identity) {
             let count = self.arrivals.entry(identity).or_default();
             *count = count.saturating_add(1);
@@ -172,7 +172,7 @@ impl Moves {
 /// The key under which departures and arrivals are matched. It includes the identity of the bytes and the facts from
 /// which the extractor chooses a format. It also includes whether the document is in an archive, because documents in
 /// archives have identities of another kind.
-fn move_key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> Digest {
+fn move_key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> ContainerDigest {
     let kind = texts::kind(entry);
     digest(&[&[u8::from(is_inner)], &(kind.len() as u32).to_le_bytes()[..], &kind, &identity.bytes].concat())
 }
@@ -185,7 +185,7 @@ impl Job<'_> {
 
     /// The identity of the document `entry` in the current source or archive, and whether equal tokens mean equal
     /// bytes.
-    fn identity(&self, entry: &Entry<'_>) -> Option<(Digest, bool)> {
+    fn identity(&self, entry: &Entry<'_>) -> Option<(ContainerDigest, bool)> {
         let identity = self.source.identity(entry)?;
         Some((move_key(self.archive.id().is_some(), &identity, entry), identity.is_certain))
     }
@@ -226,7 +226,7 @@ impl Job<'_> {
         &mut self,
         path: &[u8],
         entry: &Entry<'_>,
-        identity: Digest,
+        identity: ContainerDigest,
         is_certain: bool,
         arrivals: u32,
     ) {

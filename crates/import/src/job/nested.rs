@@ -10,7 +10,7 @@
 use super::moves::Departure;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
-use crate::container::{Container, Digest, Entry, EntryKind};
+use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
 use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window};
@@ -22,7 +22,7 @@ use std::rc::Rc;
 /// Bytes of the note of an archive: the number of documents, and the number of failures.
 const COUNTS_BYTES: usize = 16;
 /// Bytes of the note of a large mailbox: the two numbers, the prefix, and the digest of the record.
-const MAILBOX_NOTE_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<Digest>();
+const MAILBOX_NOTE_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<ContainerDigest>();
 /// Number of bytes at the beginning of a document that decide whether the document is an archive.
 const BEGINNING_BYTES: usize = 1024;
 

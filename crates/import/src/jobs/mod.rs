@@ -10,7 +10,7 @@ mod error;
 pub mod ledger;
 pub mod schedule;
 
-pub use board::{Action, Board, Report, Work};
+pub use board::{Action, Board, RunReport, Work};
 pub use definition::Definition;
 pub use error::{DefinitionError, JobError};
 pub use ledger::Ledger;

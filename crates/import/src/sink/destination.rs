@@ -51,14 +51,14 @@ pub struct SolrTarget {
     /// Ask for a commit at the end of the run.
     pub commit: bool,
     /// The names of fields.
-    pub names: Names,
+    pub names: FieldNames,
     /// Maximum time for which documents are sent again while the collection does not accept them.
     pub patience: Duration,
 }
 
 /// The names of a document's fields in Solr.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Names {
+pub enum FieldNames {
     /// The fields keep their names.
     #[default]
     Plain,
@@ -167,7 +167,7 @@ impl SolrTarget {
             servers,
             commit_within: COMMIT_WITHIN,
             commit: false,
-            names: Names::default(),
+            names: FieldNames::default(),
             patience: PATIENCE,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -178,8 +178,8 @@ impl SolrTarget {
                 "commitWithin" => target.commit_within = Duration::from_millis(number()?),
                 "patience" => target.patience = Duration::from_secs(number()?),
                 "commit" => target.commit = value == "true",
-                "names" if value == "dynamic" => target.names = Names::Dynamic,
-                "fields" => target.names = Names::Listed(listed(value)?),
+                "names" if value == "dynamic" => target.names = FieldNames::Dynamic,
+                "fields" => target.names = FieldNames::Listed(listed(value)?),
                 _ => return Err(DestinationError::Unknown(pair.to_owned())),
             }
         }
@@ -237,8 +237,8 @@ mod tests {
             (Duration::from_millis(5), Duration::from_secs(7))
         );
         let pairs = [("subject", "title"), ("body", "body")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-        assert_eq!((target.commit, target.names), (true, Names::Listed(pairs.to_vec())));
-        assert_eq!(SolrTarget::parse("https://a/solr/c?names=dynamic").unwrap().names, Names::Dynamic);
+        assert_eq!((target.commit, target.names), (true, FieldNames::Listed(pairs.to_vec())));
+        assert_eq!(SolrTarget::parse("https://a/solr/c?names=dynamic").unwrap().names, FieldNames::Dynamic);
         for bad in ["x=1", "commitWithin=x", "fields=", "fields=a:id", "names=odd"] {
             assert!(SolrTarget::parse(&format!("http://a/solr/c?{bad}")).is_err(), "{bad}");
         }

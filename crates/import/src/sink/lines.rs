@@ -1,4 +1,4 @@
-//! [`Lines`]: writes documents to a file or the standard output, as NDJSON or XML.
+//! [`TextFile`]: writes documents to a file or the standard output, as NDJSON or XML.
 //!
 //! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML
 //! has Solr's update messages in one element `update`. A file has a temporary name until all documents are on the disk.
@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A file or the standard output.
-pub(super) struct Lines {
+pub(super) struct TextFile {
     format: Format,
     out: Option<BufWriter<Out>>,
     envelope: Envelope,
@@ -35,14 +35,14 @@ enum Out {
     File(NamedTempFile, PathBuf),
 }
 
-impl Lines {
+impl TextFile {
     /// Opens `path`, or the standard output. In a dry run nothing is opened.
     pub(super) fn open(
         format: Format,
         path: Option<&Path>,
         dataset: &str,
         dry_run: bool,
-    ) -> Result<Lines, ImportError> {
+    ) -> Result<TextFile, ImportError> {
         let shown = path.map_or("the standard output".to_owned(), |path| path.display().to_string());
         let out = match path {
             _ if dry_run => None,
@@ -50,7 +50,7 @@ impl Lines {
             Some(path) => Some(open_file(path).map_err(|error| sink_error(&shown, error))?),
         };
         let out = out.map(|out| BufWriter::with_capacity(BUFFER_BYTES, out));
-        let mut this = Lines {
+        let mut this = TextFile {
             format,
             out,
             envelope: Envelope::new(None),
@@ -80,7 +80,7 @@ impl Lines {
     }
 }
 
-impl Feed for Lines {
+impl Feed for TextFile {
     fn is_published_at_end(&self) -> bool {
         true
     }

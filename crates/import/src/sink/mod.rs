@@ -18,10 +18,10 @@ pub(crate) mod strand;
 mod transaction;
 mod update;
 
-pub use destination::{Destination, Format, Names, SolrTarget};
+pub use destination::{Destination, FieldNames, Format, SolrTarget};
 pub use solr::{BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_UNDER_WAY_MAX};
 
-use crate::container::Digest;
+use crate::container::ContainerDigest;
 use crate::fields::Fields;
 use crate::{ImportError, ImportOptions};
 use std::collections::HashSet;
@@ -163,7 +163,7 @@ pub(crate) trait Sink: Records {
 
     /// Ends the run, and publishes the written data as `version`. Returns the token that clients can wait for, if the
     /// sink has one.
-    fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError>;
+    fn finish(&mut self, version: Option<&ContainerDigest>) -> Result<Option<String>, ImportError>;
 }
 
 /// Time between two attempts to open a dataset that another importer uses.
@@ -200,7 +200,7 @@ fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
             Box::new(solr::Solr::open(target, &options.into, options.notices.clone())?)
         }
         Destination::Lines { format, path } => {
-            Box::new(lines::Lines::open(*format, path.as_deref(), &options.into, options.dry_run)?)
+            Box::new(lines::TextFile::open(*format, path.as_deref(), &options.into, options.dry_run)?)
         }
         Destination::Strand => unreachable!("opened above"),
     };

@@ -2,7 +2,7 @@
 
 use super::records::Stored;
 use super::{Records, Rejected, Sink};
-use crate::container::Digest;
+use crate::container::ContainerDigest;
 use crate::fields::Fields;
 use crate::{ImportError, OptionError};
 use std::collections::HashSet;
@@ -92,7 +92,7 @@ impl Sink for Outlet {
         Err(OptionError::VerifyElsewhere.into())
     }
     /// The records are written last. If the run dies before that, the next run puts the same documents again.
-    fn finish(&mut self, _version: Option<&Digest>) -> Result<Option<String>, ImportError> {
+    fn finish(&mut self, _version: Option<&ContainerDigest>) -> Result<Option<String>, ImportError> {
         if self.dry_run {
             return Ok(None);
         }

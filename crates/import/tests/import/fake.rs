@@ -9,7 +9,7 @@ use strand_chain::Chain;
 use strand_import::{ImportError, ImportOptions, Silent, Summary};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::{Decoder, Progress, RequestLimits};
+use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,9 +149,9 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
         let mut output = Chain::new();
         loop {
             match decoder.decode(&mut input, &mut argv) {
-                Ok(Progress::Command) => {}
-                Ok(Progress::Incomplete) => break,
-                Ok(Progress::More) => {}
+                Ok(Decoded::Command) => {}
+                Ok(Decoded::NeedsBytes) => break,
+                Ok(Decoded::LimitReached) => {}
                 Err(error) => panic!("the importer sent nonsense: {error}"),
             }
             let mut state = state.lock().expect("unpoisoned");

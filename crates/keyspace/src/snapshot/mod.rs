@@ -49,7 +49,7 @@ pub struct SnapshotLoad {
     peak_bytes: AtomicUsize,
     budget_bytes: usize,
     alerts: Arc<AtomicU8>,
-    is_over: AtomicBool,
+    is_over_budget: AtomicBool,
     /// Number of snapshots of the keyspace that exceed their budgets.
     snapshots_over: Arc<Mutex<usize>>,
 }
@@ -79,11 +79,11 @@ impl SnapshotLoad {
     /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
     /// exceeds its budget.
     fn set_over(&self, is_over: bool) {
-        if self.is_over.load(Relaxed) == is_over {
+        if self.is_over_budget.load(Relaxed) == is_over {
             return;
         }
         let mut over = self.snapshots_over.lock();
-        if self.is_over.swap(is_over, Relaxed) == is_over {
+        if self.is_over_budget.swap(is_over, Relaxed) == is_over {
             return;
         }
         *over = if is_over { *over + 1 } else { *over - 1 };
@@ -324,7 +324,7 @@ impl<'k> Txn<'k> {
             peak_bytes: AtomicUsize::new(0),
             budget_bytes,
             alerts,
-            is_over: AtomicBool::new(false),
+            is_over_budget: AtomicBool::new(false),
             snapshots_over: keyspace.snapshots_over.clone(),
         });
         let mut databases = BTreeMap::<usize, Keys>::new();

@@ -27,10 +27,10 @@ impl From<bool> for Changed {
 }
 
 /// Conversion between a collection and a [`Value`]. The list of types generates the implementations.
-pub trait Stored: Sized {
+pub trait AsValue: Sized {
     /// The collection in `value`; `None` when the value is of another type.
     fn of(value: ValueRef<'_>) -> Option<&Self>;
-    /// Like [`Stored::of`], but returns a reference for writing.
+    /// Like [`AsValue::of`], but returns a reference for writing.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
     /// The collection as a value of any type.
     fn into_value(self) -> Value;
@@ -49,7 +49,7 @@ pub struct Parts<'a> {
 ///
 /// A clone is a snapshot. It shares the parts of a large value, and costs at most one pointer per part. All sums
 /// are kept up to date, so only [`Collection::into_pieces`] takes longer for a larger value.
-pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
+pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
     /// Redis's name of the type, for TYPE.
     const TYPE_NAME: &'static str;
     /// True when the key stays after its last element was removed (streams). Otherwise the key is deleted then.

@@ -15,7 +15,7 @@ pub mod string;
 pub(crate) mod tree;
 pub mod zset;
 
-pub use collection::{Changed, Collection, Parts, Piece, Stored};
+pub use collection::{AsValue, Changed, Collection, Parts, Piece};
 
 use strand_chain::Blob;
 

@@ -397,7 +397,7 @@ impl Txn<'_> {
     /// returns false.
     pub fn try_hold_one_more(&mut self, hash: KeyHash) -> bool {
         let shard = self.keyspace.shard_of(hash);
-        self.hold_one_more(shard)
+        self.lock_one_more(shard)
     }
 }
 

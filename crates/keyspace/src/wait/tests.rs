@@ -104,7 +104,7 @@ fn keys_are_served_in_the_order_in_which_they_changed_and_values_of_other_types_
         assert!(txn.db(0).delete(&key));
         let mut list = ListValue::default();
         list.push(crate::types::list::End::Back, Bytes::Slice(b"x"));
-        txn.db(0).insert(&key, crate::types::Stored::into_value(list), None);
+        txn.db(0).insert(&key, crate::types::AsValue::into_value(list), None);
     }
     assert_eq!(taker.served.load(Relaxed), 0, "nobody before the end");
     drop(txn);

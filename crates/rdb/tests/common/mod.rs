@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strand_rdb::digest::{Digest, Type, ValueDigest};
+use strand_rdb::digest::{DebugDigest, Type, ValueDigest};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::packed::{Listpack, intset};
 use strand_rdb::value::{StreamEntries, StreamId, StreamState, ValueKind, ValuePart};
@@ -86,7 +86,7 @@ impl Value {
     }
 
     /// The value's digest; `None` for a module value.
-    pub fn digest(&self, mut start: impl FnMut(Type) -> ValueDigest, expires: bool) -> Option<Digest> {
+    pub fn digest(&self, mut start: impl FnMut(Type) -> ValueDigest, expires: bool) -> Option<DebugDigest> {
         let mut digest;
         match self {
             Value::String(value) => {

@@ -1,7 +1,7 @@
 //! [`Ring`]: submits requests and passes completions to their ports.
 
 use crate::buffers::{BUFFER_BYTES, BUFFERS, Buffers, GROUP};
-use crate::port::Port;
+use crate::port::RingSocket;
 use crate::slot::{RECEIVED_BYTES_MAX, SocketState, UNREAD_BYTES_MAX};
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
@@ -154,7 +154,7 @@ impl Ring {
             false => UNREAD_BYTES_MAX + usize::from(BUFFERS) * BUFFER_BYTES,
         }
     }
-    /// True unless the kernel has refused a receive with a limit. Only then [`Port::receive_ahead`] has an effect.
+    /// True unless the kernel has refused a receive with a limit. Only then [`RingSocket::receive_ahead`] has an effect.
     pub fn knows_limits(&self) -> bool {
         self.inner.borrow().limits
     }
@@ -166,7 +166,7 @@ impl Ring {
     ///
     /// # Errors
     /// Errors of the socket.
-    pub fn attach(&self, socket: TcpStream) -> io::Result<Port> {
+    pub fn attach(&self, socket: TcpStream) -> io::Result<RingSocket> {
         // On a blocking descriptor a request without data waits in the kernel; on a non-blocking one it fails.
         socket.set_nonblocking(false)?;
         let socket = Rc::new(socket);
@@ -178,7 +178,7 @@ impl Ring {
         let error = inner.failed;
         inner.slots[index] = Some(SocketState::new(socket.clone(), error));
         drop(inner);
-        Ok(Port::new(self.clone(), socket, index))
+        Ok(RingSocket::new(self.clone(), socket, index))
     }
     /// Submits queued requests and wakes the tasks of ports with completions. Returns true when there was work or
     /// more is left: let the tasks run, then call again. Otherwise wait for the descriptor or for

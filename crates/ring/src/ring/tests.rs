@@ -5,14 +5,14 @@ use std::net::TcpListener;
 use strand_chain::Chain;
 
 /// A ring with one port, and the port's peer. `None` on a kernel without io_uring, where there is nothing to test.
-fn pair() -> Option<(Ring, Port, TcpStream)> {
+fn pair() -> Option<(Ring, RingSocket, TcpStream)> {
     let ring = Ring::start().ok()?;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let port = ring.attach(listener.accept().expect("connected").0).expect("a socket");
     Some((ring, port, peer))
 }
-fn poll(port: &mut Port, reading: bool, writing: bool) -> crate::Ready {
+fn poll(port: &mut RingSocket, reading: bool, writing: bool) -> crate::Ready {
     port.poll(&mut Context::from_waker(Waker::noop()), reading, writing)
 }
 fn expect_end(mut peer: TcpStream) {

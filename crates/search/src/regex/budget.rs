@@ -30,7 +30,7 @@ const LITERAL_BYTES: usize = 8;
 /// Maximum number of bytes of results that one command may produce on a worker.
 const WORKER_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of matches and groups in a reply.
-pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 256 << 20;
 
 /// Why a search stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) enum Halt {
     MoveToLane,
     /// There is too much work for a thread with other commands in its queue. The command must move to the hard lane.
     MoveToHardLane,
-    /// The matches take more than [`ANSWER_BYTES_MAX`] bytes.
+    /// The matches take more than [`REPLY_BYTES_MAX`] bytes.
     ReplyTooLarge,
 }
 
@@ -74,7 +74,7 @@ impl<'a> SearchBudget<'a> {
             RunsOn::Hard => u64::MAX,
         });
         let (bytes_left, output_left) = (Cell::new(WORKER_BYTES_MAX), Cell::new(WORKER_OUTPUT_BYTES_MAX));
-        let answer_left = Cell::new(ANSWER_BYTES_MAX);
+        let answer_left = Cell::new(REPLY_BYTES_MAX);
         SearchBudget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
     /// The budget of a search that stays on the current thread until its end.

@@ -9,7 +9,7 @@ use super::budget::{Halt, SearchBudget, build_ns};
 use super::cache::{LazyCache, MachineCache};
 use super::matcher::Counts;
 use super::simulate::NONE;
-use super::walk::{Failed, Full, Lazy, Patience, Steps, walk};
+use super::walk::{Full, Lazy, Patience, Steps, WalkEnd, walk};
 use regex_automata::dfa::{StartKind, dense};
 use regex_automata::hybrid::{BuildError, dfa as lazy};
 use regex_automata::nfa::thompson::NFA;
@@ -202,7 +202,7 @@ impl Machine {
         };
         match found {
             Ok(start) => Ok(start),
-            Err(Failed::Halt(halt)) => Err(halt),
+            Err(WalkEnd::Halt(halt)) => Err(halt),
             Err(_) => Ok(None),
         }
     }
@@ -242,19 +242,19 @@ impl Machine {
     /// Checks whether the budget covers a simulation.
     fn afford(
         &self,
-        failed: Failed,
+        failed: WalkEnd,
         bytes: usize,
         counts: &mut Counts,
         budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         match failed {
-            Failed::Halt(halt) => return Err(halt),
-            Failed::GaveUp | Failed::Cold => counts.give_ups += 1,
-            Failed::Quit => counts.quits += 1,
+            WalkEnd::Halt(halt) => return Err(halt),
+            WalkEnd::GaveUp | WalkEnd::Cold => counts.give_ups += 1,
+            WalkEnd::Quit => counts.quits += 1,
         }
         let affordable = budget.afford(self.states(), bytes);
         if affordable == Err(Halt::MoveToHardLane)
-            && failed == Failed::Cold
+            && failed == WalkEnd::Cold
             && budget.runs_on() == RunsOn::Worker
         {
             // Move to the lane, because the text is not necessarily hard. The lane allows more building, and fewer
@@ -282,7 +282,7 @@ impl Machine {
         patience: Patience,
         first: bool,
         budget: &SearchBudget<'_>,
-    ) -> Result<Option<usize>, Failed> {
+    ) -> Result<Option<usize>, WalkEnd> {
         let mut last = None;
         walk::<S, REV>(dfa, input, self.prefilter.as_ref(), patience, budget, &mut |_, _, offset| {
             last = Some(offset);
@@ -298,9 +298,9 @@ impl Machine {
         cache: &mut MachineCache,
         counts: &mut Counts,
         budget: &SearchBudget<'_>,
-        search: impl FnOnce(&mut Lazy<'_>, Patience) -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
-        budget.check().map_err(Failed::Halt)?;
+        search: impl FnOnce(&mut Lazy<'_>, Patience) -> Result<T, WalkEnd>,
+    ) -> Result<T, WalkEnd> {
+        budget.check().map_err(WalkEnd::Halt)?;
         let (runs_on, is_hopeless) = (budget.runs_on(), self.is_hopeless());
         // A new cache on the hard lane starts with the size that other caches of the automaton needed.
         let tier = if runs_on == RunsOn::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
@@ -315,7 +315,7 @@ impl Machine {
         let (builds, clears) = lazy.built();
         counts.builds += builds;
         counts.clears += clears as u64;
-        let gave_up = matches!(found, Err(Failed::GaveUp));
+        let gave_up = matches!(found, Err(WalkEnd::GaveUp));
         let is_cold = held.record_search(builds * patience.state_ns, clears, gave_up);
         let is_too_small = held.is_too_small(clears, gave_up.then_some(patience.ns.is_none()));
         if is_too_small && held.tier + 1 < tiers.len() && !stays_small {
@@ -329,6 +329,6 @@ impl Machine {
             held.reset(dfa);
             counts.resets += 1;
         }
-        found.map_err(|failed| if failed == Failed::GaveUp && is_cold { Failed::Cold } else { failed })
+        found.map_err(|failed| if failed == WalkEnd::GaveUp && is_cold { WalkEnd::Cold } else { failed })
     }
 }

@@ -158,7 +158,7 @@ fn a_budget_covers_all_searches_of_a_command() {
     assert_eq!(worker.produce(1), Err(Halt::MoveToLane));
     let whole = SearchBudget::whole(&|| false);
     assert_eq!(whole.produce(1 << 30), Ok(()));
-    assert_eq!(whole.answer(budget::ANSWER_BYTES_MAX + 1), Err(Halt::ReplyTooLarge));
+    assert_eq!(whole.answer(budget::REPLY_BYTES_MAX + 1), Err(Halt::ReplyTooLarge));
 }
 
 #[test]

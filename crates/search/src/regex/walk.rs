@@ -18,12 +18,12 @@ const PIECE_NS: u64 = 100_000;
 
 /// Why a walk ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum WalkEnd {
     /// The budget stopped the walk.
     Halt(Halt),
     /// The walk built states that did not pay off.
     GaveUp,
-    /// Like [`Failed::GaveUp`], but the cache is still being filled: its states may help later texts.
+    /// Like [`WalkEnd::GaveUp`], but the cache is still being filled: its states may help later texts.
     Cold,
     /// The walk met a byte that the DFA cannot handle (Unicode word boundaries).
     Quit,
@@ -43,7 +43,7 @@ pub(super) enum StateKind {
 pub(super) trait Steps {
     type Id: Copy;
     /// The start state.
-    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<Self::Id, Failed>;
+    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<Self::Id, WalkEnd>;
     /// Consumes bytes from `at` until a special state or `stop`. Returns the state and the position.
     fn run<const REV: bool>(
         &mut self,
@@ -69,9 +69,9 @@ pub(super) struct Full<'a>(pub(super) &'a dense::DFA<Vec<u32>>);
 
 impl Steps for Full<'_> {
     type Id = StateID;
-    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<StateID, Failed> {
+    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<StateID, WalkEnd> {
         let start = if REV { self.0.start_state_reverse(input) } else { self.0.start_state_forward(input) };
-        start.map_err(|_| Failed::Quit)
+        start.map_err(|_| WalkEnd::Quit)
     }
     #[inline]
     fn run<const REV: bool>(
@@ -157,12 +157,12 @@ impl<'a> Lazy<'a> {
 
 impl Steps for Lazy<'_> {
     type Id = LazyStateID;
-    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<LazyStateID, Failed> {
+    fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<LazyStateID, WalkEnd> {
         let start = match REV {
             true => self.dfa.start_state_reverse(self.cache, input),
             false => self.dfa.start_state_forward(self.cache, input),
         };
-        start.map_err(|_| Failed::Quit)
+        start.map_err(|_| WalkEnd::Quit)
     }
     #[inline]
     fn run<const REV: bool>(
@@ -261,12 +261,12 @@ pub(super) fn walk<S: Steps, const REV: bool>(
     patience: Patience,
     budget: &SearchBudget<'_>,
     on_match: OnMatch<'_, S>,
-) -> Result<(), Failed> {
+) -> Result<(), WalkEnd> {
     let mut passed = Passed::default();
     let result = pass::<S, REV>(dfa, input, prefilter, patience, budget, &mut passed, on_match);
     budget.charge(dfa.built().0 * patience.state_ns - passed.charged_ns);
     let spent = budget.spend(passed.at - passed.charged);
-    result.and(spent.map_err(Failed::Halt))
+    result.and(spent.map_err(WalkEnd::Halt))
 }
 
 /// How far a walk has come, and how much of that is charged to the budget.
@@ -285,7 +285,7 @@ fn pass<S: Steps, const REV: bool>(
     budget: &SearchBudget<'_>,
     passed: &mut Passed,
     on_match: OnMatch<'_, S>,
-) -> Result<(), Failed> {
+) -> Result<(), WalkEnd> {
     let (haystack, span) = (input.haystack(), input.get_span());
     let bytes = &haystack[span.start..span.end];
     let offset = |at: usize| if REV { span.end - at } else { span.start + at };
@@ -321,7 +321,7 @@ fn pass<S: Steps, const REV: bool>(
             match dfa.kind(id) {
                 StateKind::Match if !on_match(dfa, id, offset(at)) => return Ok(()),
                 StateKind::Dead => return Ok(()),
-                StateKind::Quit => return Err(Failed::Quit),
+                StateKind::Quit => return Err(WalkEnd::Quit),
                 _ => {}
             }
             at += 1;
@@ -330,19 +330,19 @@ fn pass<S: Steps, const REV: bool>(
             if builds > builds_before {
                 builds_before = builds;
                 if patience.is_over(builds, clears, at) {
-                    return Err(Failed::GaveUp);
+                    return Err(WalkEnd::GaveUp);
                 }
                 let ns = builds * patience.state_ns - passed.charged_ns;
                 if ns >= PIECE_NS {
                     passed.charged_ns += ns;
-                    budget.charge_and_check(ns).map_err(Failed::Halt)?;
+                    budget.charge_and_check(ns).map_err(WalkEnd::Halt)?;
                 }
             }
         }
         if at < bytes.len() {
-            budget.spend(at - passed.charged).map_err(Failed::Halt)?;
+            budget.spend(at - passed.charged).map_err(WalkEnd::Halt)?;
             passed.charged = at;
-            budget.check().map_err(Failed::Halt)?;
+            budget.check().map_err(WalkEnd::Halt)?;
         }
     }
     let beyond =
@@ -356,7 +356,7 @@ fn pass<S: Steps, const REV: bool>(
             on_match(dfa, id, offset(bytes.len()));
             Ok(())
         }
-        StateKind::Quit => Err(Failed::Quit),
+        StateKind::Quit => Err(WalkEnd::Quit),
         _ => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 ///
 /// # Errors
 /// As [`matching`]. Also when there are more than [`MATCHES_MAX`] matches, or more than
-/// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX) bytes of matches.
+/// [`REPLY_BYTES_MAX`](crate::regex::budget::REPLY_BYTES_MAX) bytes of matches.
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (caches, text) = begin(search, call)?;
     let (mut limit, mut spans, mut at) = (None, false, 3);

@@ -1,10 +1,10 @@
-//! [`Index`]: the trigrams of all values under a prefix. It answers which keys may match a [`Query`].
+//! [`TrigramIndex`]: the trigrams of all values under a prefix. It answers which keys may match a [`Query`].
 //!
 //! A document is the value of a key when the index last read it. Document numbers are never reused. New documents go to
 //! the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of similar size
 //! are merged. Both happen without the lock that searches take. Only the result is put in place under this lock.
 //! Replaced and deleted documents are marked dead, and merges drop them. When most document numbers are dead,
-//! [`Index::is_mostly_dead`] asks for the index to be rebuilt.
+//! [`TrigramIndex::is_mostly_dead`] asks for the index to be rebuilt.
 
 use super::grams::{GRAM_BITS, Gram};
 use super::lookup;
@@ -31,7 +31,7 @@ const DEAD_MAX: usize = 200_000;
 
 /// A trigram index with its documents.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct TrigramIndex {
     pub(crate) prefix: Vec<u8>,
     /// Index only this field of hashes. `None`: strings, and all fields of collections.
     pub(crate) field: Option<Vec<u8>>,
@@ -116,10 +116,10 @@ pub(crate) struct Figures {
     pub(crate) dead: usize,
 }
 
-impl Index {
+impl TrigramIndex {
     /// An empty index. Its size counts into `all_bytes` while the index exists.
-    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, all_bytes: Arc<AtomicU64>) -> Index {
-        Index {
+    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, all_bytes: Arc<AtomicU64>) -> TrigramIndex {
+        TrigramIndex {
             prefix,
             field,
             writer: Mutex::default(),
@@ -133,8 +133,8 @@ impl Index {
     }
 
     /// An empty index with the prefix and the field of this one.
-    pub(crate) fn empty_copy(&self) -> Index {
-        Index::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
+    pub(crate) fn empty_copy(&self) -> TrigramIndex {
+        TrigramIndex::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
     }
 
     /// Replaces the key's document. A document without grams is read by every search.
@@ -416,7 +416,7 @@ mod tests {
         ];
         let rng = &mut fastrand::Rng::with_seed(31);
         let all_bytes = Arc::new(AtomicU64::new(7));
-        let mut index = Index::new(Vec::new(), None, all_bytes.clone());
+        let mut index = TrigramIndex::new(Vec::new(), None, all_bytes.clone());
         index.tail_grams_max = 300;
         let (mut scratch, mut now) = (Scratch::default(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
         let (mut most_segments, mut narrow) = (0, 0);

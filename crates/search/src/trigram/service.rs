@@ -1,7 +1,7 @@
 //! [`Trigrams`]: the trigram indexes by name, and RX.INDEX. Keeps the indexes in step with the keyspace.
 
 use super::grams::Scratch;
-use super::index::{INDEXED_BYTES_MAX, Index, Share};
+use super::index::{INDEXED_BYTES_MAX, Share, TrigramIndex};
 use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
@@ -28,13 +28,13 @@ const FIELDS_SLICE: usize = 64;
 /// A trigram index and the progress of its first scan.
 #[derive(Debug)]
 pub(crate) struct TrigramIndexEntry {
-    pub(crate) index: Index,
+    pub(crate) index: TrigramIndex,
     scan: Mutex<Scan>,
     is_whole: AtomicBool,
 }
 
 impl TrigramIndexEntry {
-    fn new(index: Index) -> Arc<TrigramIndexEntry> {
+    fn new(index: TrigramIndex) -> Arc<TrigramIndexEntry> {
         Arc::new(TrigramIndexEntry {
             index,
             scan: Mutex::new(Scan::At(0, 0)),
@@ -247,7 +247,7 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         if indexes.len() == INDEXES_MAX {
             return Err(SearchError::TooManyIndexes(INDEXES_MAX));
         }
-        let index = Index::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
+        let index = TrigramIndex::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
         indexes.insert(name.to_vec(), TrigramIndexEntry::new(index));
         search.trigrams.len.store(indexes.len(), Relaxed);
     }
@@ -340,7 +340,8 @@ mod tests {
     #[test]
     fn info_waits_for_no_lock_of_an_index() {
         let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
-        let entry = TrigramIndexEntry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
+        let entry =
+            TrigramIndexEntry::new(TrigramIndex::new(Vec::new(), None, search.trigrams.bytes.clone()));
         search.trigrams.put(
             &entry,
             &search.keyspace,

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use strand_aof::check::{Problem, check};
+use strand_aof::check::{CheckProblem, check};
 use strand_aof::manifest::{self, InvalidManifest, Manifest};
 
 /// Number of bytes that are read from a file at a time.
@@ -55,9 +55,9 @@ enum AofError {
     )]
     LaterElsewhere { path: PathBuf, offset: u64 },
     #[error("{path}: not valid: {problem}{hint}", path = path.display())]
-    Invalid { path: PathBuf, problem: Problem, hint: &'static str },
+    Invalid { path: PathBuf, problem: CheckProblem, hint: &'static str },
     #[error("{path}: not valid, and cutting cannot repair it (restore a backup): {problem}", path = path.display())]
-    Unmendable { path: PathBuf, problem: Problem },
+    Unmendable { path: PathBuf, problem: CheckProblem },
     #[error("not confirmed: nothing is changed")]
     NotConfirmed,
     #[error("cannot cut {path}: {error}", path = path.display())]
@@ -133,8 +133,8 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
 }
 
 /// True when truncation can repair the file. Truncation cannot repair a damaged RDB part.
-fn can_truncate(problem: &Problem) -> bool {
-    !matches!(problem, Problem::Rdb { .. })
+fn can_truncate(problem: &CheckProblem) -> bool {
+    !matches!(problem, CheckProblem::Rdb { .. })
 }
 
 fn truncate(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<(), AofError> {

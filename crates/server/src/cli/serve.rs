@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use strand_commands::glob;
 use strand_engine::Config;
 use strand_engine::config::{
-    Change, ConfigError, OPTIONS, OptionSpec, Source, text::NoOption, text_of_arguments,
+    Change, ConfigError, ConfigText, OPTIONS, OptionSpec, text::NoOption, text_of_arguments,
 };
 
 /// Maximum length of a configuration file, in bytes.
@@ -50,9 +50,9 @@ enum ConfigureError {
     #[error("cannot find the configuration file {path}: {error}", path = path.display())]
     Path { path: PathBuf, error: io::Error },
     #[error("cannot read the configuration file {path}: {error}", path = path.display())]
-    File { path: PathBuf, error: ReadError },
+    File { path: PathBuf, error: ConfigReadError },
     #[error("cannot read the configuration from stdin: {0}")]
-    Stdin(ReadError),
+    Stdin(ConfigReadError),
     #[error("the pattern {pattern:?} matches too many files: expected at most {INCLUDED_MAX}")]
     TooMany { pattern: String },
     #[error("{0}")]
@@ -63,7 +63,7 @@ enum ConfigureError {
 
 /// Why a configuration cannot be read.
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+enum ConfigReadError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the text is too long: expected at most {FILE_BYTES_MAX} bytes")]
@@ -118,20 +118,20 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), Configur
     }
     if stdin {
         let text = read_bounded(&mut io::stdin().lock()).map_err(ConfigureError::Stdin)?;
-        load(&config, Source { name: "stdin".into(), text, is_numbered: true })?;
+        load(&config, ConfigText { name: "stdin".into(), text, is_numbered: true })?;
     }
     let text = text_of_arguments(rest).map_err(ConfigureError::Arguments)?.into_bytes();
-    load(&config, Source { name: "command line".into(), text, is_numbered: false })?;
+    load(&config, ConfigText { name: "command line".into(), text, is_numbered: false })?;
     Ok((config, file))
 }
 
-fn load(config: &Config, source: Source) -> Result<(), ConfigureError> {
+fn load(config: &Config, source: ConfigText) -> Result<(), ConfigureError> {
     let mut include = |path: &str| include(path).map_err(|error| error.to_string());
     config.load(&source, &mut include).map_err(ConfigureError::Line)
 }
 
 /// The files that an `include` matches. A pattern may match no file.
-fn include(path: &str) -> Result<Vec<Source>, ConfigureError> {
+fn include(path: &str) -> Result<Vec<ConfigText>, ConfigureError> {
     match path.contains(['*', '?', '[']) {
         true => expand(path)?.iter().map(|path| read(path)).collect(),
         false => Ok(vec![read(Path::new(path))?]),
@@ -169,18 +169,18 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, ConfigureError> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<Source, ConfigureError> {
+fn read(path: &Path) -> Result<ConfigText, ConfigureError> {
     let read = || read_bounded(&mut std::fs::File::open(path)?);
     let text = read().map_err(|error| ConfigureError::File { path: path.to_owned(), error })?;
-    Ok(Source { name: path.display().to_string(), text, is_numbered: true })
+    Ok(ConfigText { name: path.display().to_string(), text, is_numbered: true })
 }
 
 /// Reads `from` to its end, but at most [`FILE_BYTES_MAX`] bytes.
-fn read_bounded(from: &mut dyn Read) -> Result<Vec<u8>, ReadError> {
+fn read_bounded(from: &mut dyn Read) -> Result<Vec<u8>, ConfigReadError> {
     let mut text = Vec::new();
     from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
     match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(ReadError::TooLong),
+        true => Err(ConfigReadError::TooLong),
         false => Ok(text),
     }
 }

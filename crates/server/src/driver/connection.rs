@@ -8,7 +8,7 @@
 
 use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
-use super::tls_stream::TlsError;
+use super::tls_stream::TlsStreamError;
 use super::wake::WakeCell;
 use super::worker::Context;
 use std::future::Future;
@@ -41,13 +41,13 @@ const HALF_CLOSED_US_MAX: u64 = 2_000_000;
 pub const HANDSHAKE_US_MAX: u64 = 10_000_000;
 
 /// Reason for the end of a connection, logged at debug level.
-pub type End = io::Result<&'static str>;
+pub type ConnectionEnd = io::Result<&'static str>;
 
 /// Serves one connection until it closes.
 ///
 /// # Errors
 /// Errors of the socket.
-pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
+pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> ConnectionEnd {
     let Arrival { socket, peer, tls, .. } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let mut session = match opened {
@@ -70,7 +70,12 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
 ///
 /// # Errors
 /// Errors of the stream.
-pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, context: &Context) -> End {
+pub async fn drive(
+    stream: Stream,
+    session: Session,
+    wake: Arc<WakeCell>,
+    context: &Context,
+) -> ConnectionEnd {
     let handshake_until_us = context.clock.now().mono_us + HANDSHAKE_US_MAX;
     let handshake_until_us = stream.is_tls().then_some(handshake_until_us);
     stream.measure(session.unread_meter());
@@ -160,7 +165,7 @@ enum Event {
 }
 
 impl Connection<'_> {
-    async fn run(mut self) -> End {
+    async fn run(mut self) -> ConnectionEnd {
         loop {
             self.flush()?;
             // A connection that closes its socket waits until all output is sent.
@@ -276,7 +281,7 @@ impl Connection<'_> {
                 return self.refuse_tls();
             }
         }
-        if read.as_ref().is_err_and(TlsError::is) {
+        if read.as_ref().is_err_and(TlsStreamError::is) {
             // Send the TLS alert that tells the peer the reason.
             self.stream.hang_up();
         }
@@ -350,7 +355,7 @@ impl Connection<'_> {
 
     /// Waits for any event that lets this connection continue.
     async fn wait(&mut self, drained: bool) -> Waited<Event> {
-        if self.session.in_frame() {
+        if self.session.in_request() {
             // A part of a frame has arrived. A peer with Nagle's algorithm sends the rest only after an
             // acknowledgement, so the kernel must not delay the acknowledgement. The kernel forgets this option, so set
             // the option at each of these waits.
@@ -438,7 +443,7 @@ impl Connection<'_> {
         self.abandon_job_at_us
     }
 
-    fn finish(&mut self, why: &'static str) -> End {
+    fn finish(&mut self, why: &'static str) -> ConnectionEnd {
         self.stream.hang_up();
         Ok(why)
     }

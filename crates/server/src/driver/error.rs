@@ -1,7 +1,7 @@
 //! [`ServeError`]: why the server cannot start, or had to end.
 
 use super::listen::BindError;
-use super::tls::TlsError;
+use super::tls::TlsConfigError;
 use std::io;
 use strand_engine::StartError;
 use strand_engine::config::ConfigError;
@@ -30,7 +30,7 @@ pub enum ServeError {
     },
     /// The options of TLS cannot be used.
     #[error("Failed to configure TLS: {0}")]
-    Tls(TlsError),
+    Tls(TlsConfigError),
     /// The server cannot listen on an address.
     #[error(transparent)]
     Listen(#[from] BindError),

@@ -52,16 +52,16 @@ pub enum Request {
 
 /// How the workers drive their sockets.
 #[derive(Debug)]
-pub struct Loops {
+pub struct IoDriverCounts {
     workers: usize,
     /// Number of workers whose new connections use epoll.
     polled: AtomicUsize,
 }
 
-impl Loops {
+impl IoDriverCounts {
     /// Creates the counts for `workers` workers. With `rings` every worker tries to get a ring.
-    pub fn new(workers: usize, rings: bool) -> Loops {
-        Loops { workers, polled: AtomicUsize::new(if rings { 0 } else { workers }) }
+    pub fn new(workers: usize, rings: bool) -> IoDriverCounts {
+        IoDriverCounts { workers, polled: AtomicUsize::new(if rings { 0 } else { workers }) }
     }
     /// True when every worker should try to get a ring. Valid only before the first worker starts.
     pub fn wants_rings(&self) -> bool {
@@ -90,7 +90,7 @@ pub struct ServerHost {
     /// Locked while the ACL file is written.
     acl_file: Mutex<()>,
     system_bytes: u64,
-    loops: Arc<Loops>,
+    loops: Arc<IoDriverCounts>,
     tls: Arc<Tls>,
     clock: Clock,
     failed_logins: Mutex<FailedLogins>,
@@ -135,7 +135,7 @@ impl ServerHost {
         search: Arc<Search>,
         reclaimer: Reclaimer,
         config_file: Option<PathBuf>,
-        loops: Arc<Loops>,
+        loops: Arc<IoDriverCounts>,
         tls: Arc<Tls>,
         clock: Clock,
     ) -> ServerHost {
@@ -529,7 +529,7 @@ mod tests {
             Search::new(keyspace),
             Reclaimer::start().expect("a thread"),
             config_file,
-            Arc::new(Loops::new(1, false)),
+            Arc::new(IoDriverCounts::new(1, false)),
             Arc::default(),
             Clock::start(),
         )
@@ -537,13 +537,13 @@ mod tests {
 
     #[test]
     fn info_shows_the_event_loops_that_the_workers_use() {
-        let loops = Loops::new(2, true);
+        let loops = IoDriverCounts::new(2, true);
         assert!(loops.wants_rings() && loops.name() == "io_uring");
         loops.count_without_ring();
         assert_eq!(loops.name(), "io_uring,epoll");
         loops.count_without_ring();
         assert_eq!(loops.name(), "epoll");
-        assert_eq!(Loops::new(2, false).name(), "epoll");
+        assert_eq!(IoDriverCounts::new(2, false).name(), "epoll");
     }
 
     #[test]

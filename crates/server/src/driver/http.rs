@@ -5,10 +5,10 @@
 //! collects written bytes and sends them when hyper waits for the peer, so pipelined requests cost one write together.
 //! It also passes large bodies on without a copy.
 
-use super::connection::{self, End, HANDSHAKE_US_MAX, is_client_hello};
+use super::connection::{self, ConnectionEnd, HANDSHAKE_US_MAX, is_client_hello};
 use super::door::Arrival;
 use super::stream::{Stream, refuse};
-use super::tls_stream::TlsError;
+use super::tls_stream::TlsStreamError;
 use super::wake::WakeCell;
 use super::worker::Context;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -24,8 +24,8 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
-use strand_http::pipe::{Holding, Joined, Watch, pipe};
-use strand_http::{Connection, Rights, Settings, Sleeper, Unready, Version};
+use strand_http::pipe::{Holding, Joined, PipeTraffic, pipe};
+use strand_http::{Connection, Rights, Settings, Sleeper, Unready, UsersVersion};
 use tokio::time::{Instant, Sleep};
 
 /// Maximum number of bytes read or written in one turn of the task.
@@ -41,7 +41,7 @@ const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 ///
 /// # Errors
 /// Errors of the socket.
-pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
+pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> ConnectionEnd {
     let Arrival { socket, peer, tls, .. } = arrival;
     let (peer_is_local, addresses) = (peer.local, [peer.addr.clone(), peer.laddr.clone()]);
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
@@ -82,7 +82,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
     // A killed session ends the connection at once. After the normal end of a session the connection first sends the
     // last response.
-    Joined::new(side, session, watch, |end: End| match end {
+    Joined::new(side, session, watch, |end: ConnectionEnd| match end {
         Ok("killed") => Some(Ok("killed")),
         _ => None,
     })
@@ -101,7 +101,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
         update_prefix: config.http_update_prefix(),
         peer_is_local,
         unready: Unready(Rc::new(move || state.unready())),
-        users_version: Version(Rc::new(move || of.config().generation())),
+        users_version: UsersVersion(Rc::new(move || of.config().generation())),
         rights: Rights(Rc::new(move |user, command| asked.may_call(user, command))),
         sleep: Sleeper(Rc::new(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))))),
         bundler: crate::bundle::of_session::bundler(),
@@ -122,14 +122,14 @@ struct HttpSide<'c> {
     client_deadline: ClientDeadline,
     /// Counts the bytes that wait to be sent, and the received bytes that wait for hyper.
     waiting: Holding,
-    watch: Watch,
+    watch: PipeTraffic,
     /// The turn of the task in which the clock was last checked.
     turn: u64,
 }
 
 impl Future for HttpSide<'_> {
-    type Output = End;
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<End> {
+    type Output = ConnectionEnd;
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<ConnectionEnd> {
         let this = self.get_mut();
         // Without a session (for example after its idle timeout) no more requests are possible.
         let ends = this.context.stopping() || this.connection.has_lost_session();
@@ -290,7 +290,7 @@ struct Socket {
     /// Bytes that wait to be sent.
     out: Chain,
     outgoing: Outgoing,
-    watch: Watch,
+    watch: PipeTraffic,
     /// True when a read from the socket is worthwhile.
     may_read: bool,
     /// True when a write to the socket is worthwhile.
@@ -313,7 +313,7 @@ struct Socket {
 }
 
 impl Socket {
-    fn new(stream: Stream, outgoing: Outgoing, watch: Watch) -> Socket {
+    fn new(stream: Stream, outgoing: Outgoing, watch: PipeTraffic) -> Socket {
         Socket {
             stream,
             is_logged_in: false,
@@ -409,7 +409,7 @@ impl Read for Io {
             let n = read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0));
             socket.input.filled(n);
             let (read, dry) = match read {
-                Err(e) if TlsError::is(&e) => {
+                Err(e) if TlsStreamError::is(&e) => {
                     // Send the TLS alert, which tells the peer the reason.
                     socket.stream.hang_up();
                     socket.tls_error = Some(e);

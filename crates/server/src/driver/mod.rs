@@ -42,7 +42,7 @@ use accept::{AcceptContext, Signals, accept_until_stopped};
 use clock::Clock;
 use door::{Door, Listener};
 pub use error::ServeError;
-use host::{Loops, Request, ServerHost};
+use host::{IoDriverCounts, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use manager::Manager;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -129,7 +129,7 @@ fn start(
         Arc::new(Keyspace::new(shards, config.databases(), [os_seed(), os_seed(), os_seed(), os_seed()]));
     let (requests, inbox) = unbounded_channel();
     let search = Search::new(keyspace.clone());
-    let loops = Arc::new(Loops::new(workers, wants_rings(&config)));
+    let loops = Arc::new(IoDriverCounts::new(workers, wants_rings(&config)));
     let loaded = requests.clone();
     let host = Arc::new(ServerHost::new(
         requests,

@@ -43,7 +43,7 @@ use std::task::{Context, Poll};
 use strand_chain::Chain;
 use strand_http::pipe::SessionEnd;
 use strand_http::turns::yield_to_ready_tasks;
-use strand_ring::{Port, Ready, Ring};
+use strand_ring::{Ready, Ring, RingSocket};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -66,7 +66,7 @@ pub enum Stream {
     /// A socket that this module reads and writes when the runtime reports readiness.
     Polled(TcpStream),
     /// A socket for which a ring receives and sends.
-    Ring(Port),
+    Ring(RingSocket),
     /// A polled socket with encryption.
     Tls(Box<TlsStream>),
     /// No socket, but the session's end of a pipe to the HTTP side.

@@ -61,7 +61,7 @@ impl Tls {
     ///
     /// # Errors
     /// When a door needs TLS and it is not usable.
-    pub fn start(config: &Config) -> Result<Tls, TlsError> {
+    pub fn start(config: &Config) -> Result<Tls, TlsConfigError> {
         let tls = Tls::default();
         if config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0 {
             *tls.current.write() = Some(Arc::new(server_config(config)?));
@@ -72,7 +72,7 @@ impl Tls {
     ///
     /// # Errors
     /// When files or options are unusable. The former configuration stays in use.
-    pub fn reload(&self, config: &Config) -> Result<bool, TlsError> {
+    pub fn reload(&self, config: &Config) -> Result<bool, TlsConfigError> {
         let _one = self.reloading.lock();
         if self.current().is_none() {
             return Ok(false);
@@ -89,7 +89,7 @@ impl Tls {
 
 /// Why the TLS configuration cannot be used. Where redis-server has a text, it begins with redis-server's.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum TlsConfigError {
     /// An option that TLS needs is empty.
     #[error("No {0} configured!")]
     NoFile(&'static str),
@@ -199,19 +199,19 @@ impl From<PemError> for FileError {
     }
 }
 
-fn server_config(config: &Config) -> Result<ServerConfig, TlsError> {
+fn server_config(config: &Config) -> Result<ServerConfig, TlsConfigError> {
     let word = |option: Opt| String::from_utf8_lossy(&config.text(option)).into_owned();
     let (cert_file, key_file) = (word(Opt::TlsCertFile), word(Opt::TlsKeyFile));
     if cert_file.is_empty() {
-        return Err(TlsError::NoFile("tls-cert-file"));
+        return Err(TlsConfigError::NoFile("tls-cert-file"));
     }
     if key_file.is_empty() {
-        return Err(TlsError::NoFile("tls-key-file"));
+        return Err(TlsConfigError::NoFile("tls-key-file"));
     }
     let provider = Arc::new(provider(&word(Opt::TlsCiphers), &word(Opt::TlsCiphersuites))?);
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(&word(Opt::TlsProtocols))?)
-        .map_err(TlsError::Suites)?;
+        .map_err(TlsConfigError::Suites)?;
     let auth = word(Opt::TlsAuthClients);
     let builder = if auth == "no" {
         builder.with_no_client_auth()
@@ -219,13 +219,13 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsError> {
         let roots = Arc::new(roots(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         let verifier = if auth == "optional" { verifier.allow_unauthenticated() } else { verifier };
-        builder.with_client_cert_verifier(verifier.build().map_err(TlsError::Verifier)?)
+        builder.with_client_cert_verifier(verifier.build().map_err(TlsConfigError::Verifier)?)
     };
     let chain = certificates(Path::new(&cert_file))
-        .map_err(|error| TlsError::Certificate { path: cert_file.clone(), error })?;
+        .map_err(|error| TlsConfigError::Certificate { path: cert_file.clone(), error })?;
     let key = private_key(&key_file, &config.text(Opt::TlsKeyFilePass))
-        .map_err(|error| TlsError::Key { path: key_file.clone(), error })?;
-    let mut server = builder.with_single_cert(chain, key).map_err(|error| TlsError::Pair {
+        .map_err(|error| TlsConfigError::Key { path: key_file.clone(), error })?;
+    let mut server = builder.with_single_cert(chain, key).map_err(|error| TlsConfigError::Pair {
         certificate: cert_file,
         key: key_file,
         error,
@@ -249,7 +249,7 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsError> {
 
 /// The crypto provider: ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option
 /// means all suites.
-fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, TlsError> {
+fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, TlsConfigError> {
     let mut provider = ring::default_provider();
     let mut wanted = Vec::new();
     for (option, names, known) in
@@ -260,7 +260,7 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, TlsErro
             continue;
         }
         for name in names.split([':', ',', ' ']).filter(|n| !n.is_empty()) {
-            let unknown = || TlsError::Cipher { option, name: name.to_owned(), known };
+            let unknown = || TlsConfigError::Cipher { option, name: name.to_owned(), known };
             let suite = known.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).ok_or_else(unknown)?;
             wanted.push(suite.1);
         }
@@ -271,15 +271,15 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, TlsErro
 }
 
 /// The TLS versions that `tls-protocols` names. An empty option means both versions.
-fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
+fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, TlsConfigError> {
     if names.trim().is_empty() {
         return Ok(vec![&version::TLS13, &version::TLS12]);
     }
     let version = |name: &str| match name.to_ascii_lowercase().as_str() {
         "tlsv1.2" => Ok(&version::TLS12),
         "tlsv1.3" => Ok(&version::TLS13),
-        "tlsv1" | "tlsv1.1" => Err(TlsError::OldVersion(name.to_owned())),
-        _ => Err(TlsError::Version(name.to_owned())),
+        "tlsv1" | "tlsv1.1" => Err(TlsConfigError::OldVersion(name.to_owned())),
+        _ => Err(TlsConfigError::Version(name.to_owned())),
     };
     names.split_ascii_whitespace().map(version).collect()
 }
@@ -312,11 +312,11 @@ fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, Fi
 }
 
 /// The authorities that may sign client certificates.
-fn roots(file: &str, folder: &str) -> Result<RootCertStore, TlsError> {
+fn roots(file: &str, folder: &str) -> Result<RootCertStore, TlsConfigError> {
     if file.is_empty() && folder.is_empty() {
-        return Err(TlsError::NoAuthorities);
+        return Err(TlsConfigError::NoAuthorities);
     }
-    let failed = |path: &str, error: FileError| TlsError::Authorities { path: path.to_owned(), error };
+    let failed = |path: &str, error: FileError| TlsConfigError::Authorities { path: path.to_owned(), error };
     let mut roots = RootCertStore::empty();
     if !file.is_empty() {
         let found = certificates(Path::new(file)).map_err(|e| failed(file, e))?;
@@ -381,8 +381,10 @@ mod tests {
         assert!(suites("DEFAULT:!MEDIUM", "").expect_err("a class").contains("'DEFAULT'"));
         assert_eq!(versions("").expect("both").len(), 2);
         assert_eq!(versions("TLSv1.3").expect("one").len(), 1);
-        assert!(matches!(versions("TLSv1.1 TLSv1.2"), Err(TlsError::OldVersion(name)) if name == "TLSv1.1"));
-        assert!(matches!(versions("SSLv3"), Err(TlsError::Version(_))));
+        assert!(
+            matches!(versions("TLSv1.1 TLSv1.2"), Err(TlsConfigError::OldVersion(name)) if name == "TLSv1.1")
+        );
+        assert!(matches!(versions("SSLv3"), Err(TlsConfigError::Version(_))));
     }
 
     #[test]

@@ -19,16 +19,16 @@ const SLICES_MAX: usize = 64;
 
 /// A TLS error between peer and server.
 #[derive(Debug)]
-pub struct TlsError(Error);
+pub struct TlsStreamError(Error);
 
-impl TlsError {
-    /// True when `error` is a [`TlsError`].
+impl TlsStreamError {
+    /// True when `error` is a [`TlsStreamError`].
     pub fn is(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<TlsError>())
+        error.get_ref().is_some_and(|inner| inner.is::<TlsStreamError>())
     }
 }
 
-impl fmt::Display for TlsError {
+impl fmt::Display for TlsStreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
@@ -47,7 +47,7 @@ impl fmt::Display for TlsError {
     }
 }
 
-impl std::error::Error for TlsError {}
+impl std::error::Error for TlsStreamError {}
 
 /// An encrypted connection.
 pub struct TlsStream {
@@ -78,7 +78,7 @@ impl TlsStream {
     /// # Errors
     /// When rustls rejects the configuration.
     pub fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<TlsStream> {
-        let mut tls = ServerConnection::new(config).map_err(|e| io::Error::other(TlsError(e)))?;
+        let mut tls = ServerConnection::new(config).map_err(|e| io::Error::other(TlsStreamError(e)))?;
         tls.set_buffer_limit(Some(SENT_BYTES_MAX));
         Ok(TlsStream { socket, tls })
     }
@@ -94,7 +94,7 @@ impl TlsStream {
     /// data is there now. A count of 0 means the end of the stream. The end is never returned together with data.
     ///
     /// # Errors
-    /// Errors of the socket ([`ErrorKind::WouldBlock`] without data), and [`TlsError`], after an alert was sent to
+    /// Errors of the socket ([`ErrorKind::WouldBlock`] without data), and [`TlsStreamError`], after an alert was sent to
     /// the peer.
     pub fn read(&mut self, target: &mut [u8]) -> io::Result<(usize, bool)> {
         let (mut filled, mut dry) = (0, false);
@@ -130,7 +130,7 @@ impl TlsStream {
             // Send replies of the handshake, or the TLS alert that tells the peer the reason.
             let sent = self.send();
             if let Err(error) = processed {
-                return Err(io::Error::new(ErrorKind::InvalidData, TlsError(error)));
+                return Err(io::Error::new(ErrorKind::InvalidData, TlsStreamError(error)));
             }
             sent?;
         }

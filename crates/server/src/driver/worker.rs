@@ -5,11 +5,11 @@
 use super::clock::Clock;
 use super::connection;
 use super::door::{Arrival, Protocol};
-use super::host::Loops;
+use super::host::IoDriverCounts;
 use super::http;
 use super::lane::LanePool;
 use super::stream::drive;
-use super::tls_stream::TlsError;
+use super::tls_stream::TlsStreamError;
 use super::wake::WakeCell;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub struct Shared {
     /// The threads of the lanes.
     pub lanes: LanePool,
     /// How each worker drives its sockets.
-    pub loops: Arc<Loops>,
+    pub loops: Arc<IoDriverCounts>,
 }
 
 /// Messages to a worker.
@@ -132,7 +132,7 @@ pub struct Context {
     pub(super) clock: Clock,
     pub(super) lanes: LanePool,
     pub(super) ring: Option<Ring>,
-    loops: Arc<Loops>,
+    loops: Arc<IoDriverCounts>,
     stopping: Cell<bool>,
     /// Number of connections that yielded and have more to do.
     busy: Cell<usize>,
@@ -188,7 +188,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-fn start_ring(index: usize, loops: &Loops) -> Option<Ring> {
+fn start_ring(index: usize, loops: &IoDriverCounts) -> Option<Ring> {
     match Ring::start() {
         Ok(ring) => Some(ring),
         Err(e) => {
@@ -263,7 +263,7 @@ async fn serve_connection(arrival: Arrival, guard: Guard) {
     };
     match served {
         Ok(end) => tracing::debug!("{door}connection from {address} at {at}: {end}"),
-        Err(e) if TlsError::is(&e) && guard.context.may_warn() => {
+        Err(e) if TlsStreamError::is(&e) && guard.context.may_warn() => {
             tracing::warn!("{door}connection from {address} at {at}: {e}");
         }
         Err(e) => tracing::debug!("{door}connection from {address} at {at}: {e}"),

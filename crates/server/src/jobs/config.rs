@@ -12,7 +12,7 @@ use strand_import::jobs::{Definition, DefinitionError};
 /// Default address of the service.
 pub const LISTEN: &str = "127.0.0.1:8390";
 /// The default budget of memory, in bytes.
-const MEMORY: u64 = 256 << 20;
+const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 /// Maximum length of the file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of imports that run at once.
@@ -41,8 +41,8 @@ impl Config {
     ///
     /// # Errors
     /// When the file cannot be read, or something in it is wrong.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let failed = |error| ConfigError { path: path.to_owned(), error };
+    pub fn read(path: &Path) -> Result<Config, JobsFileError> {
+        let failed = |error| JobsFileError { path: path.to_owned(), error };
         let bytes = std::fs::metadata(path).map_err(|error| failed(ContentError::Io(error)))?.len();
         if bytes > FILE_BYTES_MAX {
             return Err(failed(ContentError::TooLarge));
@@ -56,7 +56,7 @@ impl Config {
         let mut take = |key: &str| table.remove(key);
         let listen = text(take("listen"), "listen")?.unwrap_or_else(|| LISTEN.to_owned());
         let Ok(listen) = listen.parse::<SocketAddr>() else { return Err(ContentError::Address(listen)) };
-        let memory = size(take("memory"), "memory")?.unwrap_or(MEMORY);
+        let memory = size(take("memory"), "memory")?.unwrap_or(MEMORY_BYTES_DEFAULT);
         if memory < BUDGET_BYTES_MIN {
             return Err(ContentError::Memory(memory));
         }
@@ -84,7 +84,7 @@ impl Config {
 /// Why the file of the jobs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}", path = path.display())]
-pub struct ConfigError {
+pub struct JobsFileError {
     path: PathBuf,
     error: ContentError,
 }

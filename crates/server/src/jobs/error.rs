@@ -1,6 +1,6 @@
 //! [`ServiceError`]: why the service for jobs cannot start.
 
-use super::config::ConfigError;
+use super::config::JobsFileError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use strand_import::jobs::JobError;
 pub enum ServiceError {
     /// The file of the jobs cannot be used.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] JobsFileError),
     /// A job of the file conflicts with another job.
     #[error(transparent)]
     Job(#[from] JobError),

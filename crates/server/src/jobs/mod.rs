@@ -23,7 +23,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use strand_import::jobs::{Action, Board, Report};
+use strand_import::jobs::{Action, Board, RunReport};
 
 /// Maximum sleep of the service.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -141,7 +141,7 @@ impl Service {
                         Ok(process) => drop(state.processes.insert(name, process)),
                         Err(error) => {
                             let why = format!("cannot start the process of the run: {error}");
-                            state.board.report(&name, Report::Error(why, Value::Null));
+                            state.board.report(&name, RunReport::Error(why, Value::Null));
                             state.board.ended(&name, None, now_ms());
                         }
                     }
@@ -155,7 +155,7 @@ impl Service {
     }
 
     /// Handles a report of a job's process.
-    fn report(&self, name: &str, report: Report) {
+    fn report(&self, name: &str, report: RunReport) {
         self.lock().board.report(name, report);
         self.changed.notify_all();
     }

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use strand_import::jobs::Report;
+use strand_import::jobs::RunReport;
 
 /// Maximum length of a line of a run's output, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -78,7 +78,7 @@ fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) 
 
 /// Calls `visit` with each report of the run of job `name` until the output ends. Skips a line that is too long, and says
 /// so on standard error.
-fn each_report(mut output: impl BufRead, name: &str, mut visit: impl FnMut(Report)) {
+fn each_report(mut output: impl BufRead, name: &str, mut visit: impl FnMut(RunReport)) {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -99,30 +99,30 @@ fn each_report(mut output: impl BufRead, name: &str, mut visit: impl FnMut(Repor
     }
 }
 
-fn report(mut line: Map<String, Value>) -> Option<Report> {
+fn report(mut line: Map<String, Value>) -> Option<RunReport> {
     let bytes = || line.get("bytes").and_then(Value::as_u64);
     let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
     match line.get("event")?.as_str()? {
-        "need" => bytes().map(Report::Need),
-        "free" => bytes().map(Report::Free),
-        "containers" => bytes().map(Report::Containers),
-        "waiting" => text("what").map(Report::Waiting),
-        "document" => Some(Report::Failed(text("path")?, text("reason")?)),
+        "need" => bytes().map(RunReport::Need),
+        "free" => bytes().map(RunReport::Free),
+        "containers" => bytes().map(RunReport::Containers),
+        "waiting" => text("what").map(RunReport::Waiting),
+        "document" => Some(RunReport::Failed(text("path")?, text("reason")?)),
         "error" => {
             let requests = line.get("requests").cloned().unwrap_or_default();
-            Some(Report::Error(text("message")?, requests))
+            Some(RunReport::Error(text("message")?, requests))
         }
         "progress" => {
             line.remove("event");
-            Some(Report::Progress(line))
+            Some(RunReport::Progress(line))
         }
         "forecast" => {
             line.remove("event");
-            Some(Report::Forecast(line))
+            Some(RunReport::Forecast(line))
         }
         "summary" => {
             line.remove("event");
-            Some(Report::Summary(line))
+            Some(RunReport::Summary(line))
         }
         _ => None,
     }
@@ -140,7 +140,7 @@ mod tests {
         let output = format!("{}\nno JSON\n{long}{}\n{}\n{}", need(1), need(2), need(3), need(4));
         let mut seen = Vec::new();
         each_report(output.as_bytes(), "mail", |report| match report {
-            Report::Need(bytes) => seen.push(bytes),
+            RunReport::Need(bytes) => seen.push(bytes),
             _ => unreachable!("only needs are sent"),
         });
         assert_eq!(seen, [1, 3, 4]);

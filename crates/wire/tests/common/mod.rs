@@ -7,7 +7,7 @@ use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::pack4;
-use strand_wire::resp::{Decoder, Progress, RequestLimits};
+use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
 /// A decoder that receives large bodies into its own memory.
 trait WantsBody {
@@ -63,9 +63,9 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: RequestLim
             piece = &piece[take(&mut decoder, &mut input, piece)..];
             loop {
                 match decoder.decode(&mut input, &mut argv) {
-                    Ok(Progress::Incomplete) => break,
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Command) => {
+                    Ok(Decoded::NeedsBytes) => break,
+                    Ok(Decoded::LimitReached) => {}
+                    Ok(Decoded::Command) => {
                         assert!(!argv.is_empty(), "empty requests are skipped");
                         outcome.commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());
                         argv.clear();
@@ -79,7 +79,7 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: RequestLim
             }
             // Only an inline request may wait in the chain for the end of its line.
             assert!(input.is_empty() || input.examined() == input.len(), "nothing is left unexamined");
-            outcome.in_frame = decoder.in_frame();
+            outcome.in_frame = decoder.in_request();
         }
     }
     outcome
@@ -117,10 +117,10 @@ pub fn decode_frames<'a>(
             piece = &piece[take(&mut decoder, &mut input, piece)..];
             loop {
                 match decoder.decode(&mut input, &mut argv) {
-                    Ok(Progress::Incomplete) => break,
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Command) if argv.is_empty() => {}
-                    Ok(Progress::Command) => {
+                    Ok(Decoded::NeedsBytes) => break,
+                    Ok(Decoded::LimitReached) => {}
+                    Ok(Decoded::Command) if argv.is_empty() => {}
+                    Ok(Decoded::Command) => {
                         found.push(Ok(argv.args().iter().map(<[u8]>::to_vec).collect()));
                         argv.clear();
                     }

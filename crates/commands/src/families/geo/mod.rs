@@ -139,7 +139,7 @@ fn each(call: &mut Call<'_, '_>, answer: impl Fn(&mut Reply<'_>, Option<Point>))
     read(call, |zset: Option<&ZSetValue>, reply| {
         reply.array(members.len());
         for member in members.iter() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 break;
             }
             answer(reply, zset.and_then(|zset| zset.score(member)).map(Point::of_score));

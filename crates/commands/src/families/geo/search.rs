@@ -254,7 +254,7 @@ fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[GeoMatch<'_>]) {
     let with = [search.with_distance, search.with_score, search.with_point];
     let parts = with.iter().filter(|with| **with).count();
     for found in found {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         if parts > 0 {

@@ -143,7 +143,7 @@ pub(crate) fn hmget(call: &mut Call<'_, '_>) {
     read(call, |hash: Option<&HashValue>, reply| {
         reply.array(fields.len());
         for field in fields.iter() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 break;
             }
             send_or_null(reply, hash.and_then(|h| h.get(field)));
@@ -214,7 +214,7 @@ pub(super) fn each(
     mut write: impl FnMut(&mut Reply<'_>, Bytes<'_>, Bytes<'_>),
 ) {
     for (field, value) in hash.iter().flat_map(|h| h.iter()) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         write(reply, field, value);

@@ -40,7 +40,7 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         (FieldChoice::Drawn { count, values }, Some(hash)) => {
             announce(call.reply, count as usize, values);
             for _ in 0..count {
-                if call.reply.is_over() {
+                if call.reply.exceeds_limit() {
                     break;
                 }
                 let pair = hash.random(call.rng).expect("a hash in the keyspace has a field");
@@ -83,7 +83,7 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
     announce(reply, wanted, values);
     if wanted <= hash.len() / SPARSE {
         let mut seen: HashSet<Vec<u8>> = HashSet::default();
-        while seen.len() < wanted && !reply.is_over() {
+        while seen.len() < wanted && !reply.exceeds_limit() {
             let pair = hash.random(rng).expect("a hash in the keyspace has a field");
             if seen.insert(pair.0.to_vec()) {
                 send_pair(reply, pair, values);
@@ -95,7 +95,7 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
     // still left.
     let (mut wanted, mut left) = (wanted, hash.len());
     for pair in hash.iter() {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             break;
         }
         if rng.usize(0..left) < wanted {

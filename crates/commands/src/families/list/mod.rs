@@ -173,7 +173,7 @@ fn send_range(reply: &mut Reply<'_>, list: &ListValue, range: Range<usize>, from
         End::Back => list.iter_back(range.end),
     };
     for element in elements.take(range.len()) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         send(reply, element);

@@ -143,7 +143,7 @@ impl PositionOptions {
         let looked_at_max = if self.len_max == 0 { len } else { self.len_max };
         let mut matches = 0;
         for (i, bytes) in elements.take(looked_at_max).enumerate() {
-            if i % LOOKED_AT == 0 && found.reply.is_over() {
+            if i % LOOKED_AT == 0 && found.reply.exceeds_limit() {
                 return;
             }
             if *bytes != *element {

@@ -78,7 +78,7 @@ pub(crate) fn smismember(call: &mut Call<'_, '_>) {
     read(call, |set: Option<&SetValue>, reply| {
         reply.array(members.len());
         for member in members.iter() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 break;
             }
             reply.int(set.is_some_and(|set| set.contains(member)).into());
@@ -100,7 +100,7 @@ pub(crate) fn smembers(call: &mut Call<'_, '_>) {
 fn send_all(reply: &mut Reply<'_>, set: Option<&SetValue>) {
     reply.set(set.map_or(0, SetValue::len));
     for member in set.iter().flat_map(|set| set.iter()) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         send(reply, member);

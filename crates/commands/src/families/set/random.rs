@@ -46,14 +46,14 @@ pub(crate) fn srandmember(call: &mut Call<'_, '_>) {
             let reply = &mut *call.reply;
             distinct(set, wanted, call.rng, &mut |member| {
                 send(reply, member);
-                !reply.is_over()
+                !reply.exceeds_limit()
             });
         }
         (Some(count), Some(_)) if count.unsigned_abs() > DRAWN_MAX => call.reply.error(errors::OUT_OF_RANGE),
         (Some(count), Some(set)) => {
             call.reply.array(count.unsigned_abs() as usize);
             for _ in 0..count.unsigned_abs() {
-                if call.reply.is_over() {
+                if call.reply.exceeds_limit() {
                     break;
                 }
                 send(call.reply, set.random(call.rng).expect("a set in the keyspace has a member"));
@@ -246,7 +246,7 @@ fn answer(reply: &mut Reply<'_>, popped: Result<PopOutcome, Text>) {
     }
     reply.set(popped.members.len());
     for member in &popped.members {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         reply.bulk(member);

@@ -62,7 +62,7 @@ pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'
         return elements;
     }
     let hashes = options.hashes(&source, keyspace);
-    if txn.try_hold_also(&hashes) { elements } else { usize::MAX }
+    if txn.try_lock_more(&hashes) { elements } else { usize::MAX }
 }
 
 fn at_once(call: &mut Call<'_, '_>, stores: bool) {
@@ -126,7 +126,7 @@ fn reply(
             LookedUp::Bytes(bytes) => collection::send(reply, bytes),
             LookedUp::Str(s) => string::write(reply, s),
         }
-        !reply.is_over()
+        !reply.exceeds_limit()
     });
     Ok(())
 }

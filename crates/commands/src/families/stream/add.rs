@@ -12,7 +12,7 @@ use crate::parse::{self, Text, wrong_type};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
-use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
+use strand_keyspace::{AsValue, Changed, Collection, Db, Key, Settings};
 use strand_wire::args::Args;
 
 /// Number of full blocks. Without LIMIT, approximate trimming removes at most as many entries as these blocks have.

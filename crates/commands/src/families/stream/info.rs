@@ -86,7 +86,7 @@ fn full(stream: &StreamValue, count: u64, reply: &mut Reply<'_>) {
     reply.bulk(b"groups");
     reply.array(stream.groups());
     for (name, group) in stream.each_group() {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         reply.map(7);
@@ -99,7 +99,7 @@ fn full(stream: &StreamValue, count: u64, reply: &mut Reply<'_>) {
         let shown = shown(group.pending(), count);
         reply.array(shown);
         for (id, pending) in group.pending_from(Id::MIN).take(shown) {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 return;
             }
             reply.array(4);
@@ -115,7 +115,7 @@ fn full(stream: &StreamValue, count: u64, reply: &mut Reply<'_>) {
 }
 
 fn full_consumer(group: &Group, consumer: &Consumer, count: u64, reply: &mut Reply<'_>) {
-    if reply.is_over() {
+    if reply.exceeds_limit() {
         return;
     }
     reply.map(4);
@@ -130,7 +130,7 @@ fn full_consumer(group: &Group, consumer: &Consumer, count: u64, reply: &mut Rep
     reply.array(shown);
     let all = consumer.pending_from(Id::MIN).filter_map(|id| Some((id, group.pending_at(id)?)));
     for (id, pending) in all.take(shown) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         reply.array(3);
@@ -165,7 +165,7 @@ pub(crate) fn xinfo_groups(call: &mut Call<'_, '_>) {
         let Some(stream) = stream else { return reply.error(errors::NO_SUCH_KEY) };
         reply.array(stream.groups());
         for (name, group) in stream.each_group() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 return;
             }
             reply.map(6);
@@ -190,7 +190,7 @@ pub(crate) fn xinfo_consumers(call: &mut Call<'_, '_>) {
         };
         reply.array(group.consumers());
         for consumer in group.each_consumer() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 return;
             }
             reply.map(3);

@@ -65,7 +65,7 @@ fn send_item(reply: &mut Reply<'_>, item: Item<'_>) {
 fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = StreamEntry<'s>>) {
     reply.array(count as usize);
     for entry in entries.take(count as usize) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         send_entry(reply, &entry);

@@ -137,7 +137,7 @@ fn list(group: &Group, span: &PendingRange<'_>, now_ms: i64, reply: &mut Reply<'
     };
     reply.array(found().count());
     for (id, pending) in found() {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         reply.array(4);

@@ -72,7 +72,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     reply.bulk(b"matches");
     reply.array(shown.len());
     for m in shown {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             break;
         }
         reply.array(if options.with_match_len { 3 } else { 2 });

@@ -53,7 +53,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
     let mut db = call.txn.db(call.db);
     for key in call.keys {
-        if call.reply.is_over() {
+        if call.reply.exceeds_limit() {
             break;
         }
         match string_of(db.get(key)) {

@@ -222,7 +222,7 @@ fn try_run(
     let result = combine(operation, &mut sources, &options, settings, &mut || reply.pause());
     announce(reply, result.len(), options.with_scores);
     for (member, score) in result.iter(0) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             break;
         }
         send_member(reply, member, options.with_scores.then_some(score));

@@ -209,7 +209,7 @@ pub(crate) fn zmscore(call: &mut Call<'_, '_>) {
     read(call, |zset: Option<&ZSetValue>, reply| {
         reply.array(members.len());
         for member in members.iter() {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 return;
             }
             score_or_null(reply, zset.and_then(|zset| zset.score(member)));

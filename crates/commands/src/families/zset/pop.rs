@@ -126,7 +126,7 @@ fn pop_range(zset: &ZSetValue, from: End, count: usize) -> Range<usize> {
 fn send_taken(reply: &mut Reply<'_>, zset: &ZSetValue, pop_range: &Range<usize>, from: End, nested: bool) {
     let members = if from == End::Front { zset.iter(pop_range.start) } else { zset.iter_back(pop_range.end) };
     for (member, score) in members.take(pop_range.len()) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         if nested {

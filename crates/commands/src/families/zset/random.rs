@@ -39,7 +39,7 @@ pub(crate) fn zrandmember(call: &mut Call<'_, '_>) {
             let count = count.unsigned_abs() as usize;
             announce(reply, count, scores);
             for (member, score) in (0..count).map_while(|_| zset.random(rng)) {
-                if reply.is_over() {
+                if reply.exceeds_limit() {
                     return;
                 }
                 send_member(reply, member, scores.then_some(score));
@@ -72,7 +72,7 @@ fn distinct(zset: &ZSetValue, count: u64, scores: bool, reply: &mut Reply<'_>, r
     announce(reply, wanted, scores);
     if wanted <= zset.len() / SPARSE {
         let mut seen: HashSet<usize> = HashSet::default();
-        while seen.len() < wanted && !reply.is_over() {
+        while seen.len() < wanted && !reply.exceeds_limit() {
             let rank = rng.usize(..zset.len());
             if seen.insert(rank)
                 && let Some((member, score)) = zset.get(rank)
@@ -86,7 +86,7 @@ fn distinct(zset: &ZSetValue, count: u64, scores: bool, reply: &mut Reply<'_>, r
     // still left.
     let (mut wanted, mut left) = (wanted, zset.len());
     for (member, score) in zset.iter(0) {
-        if reply.is_over() {
+        if reply.exceeds_limit() {
             return;
         }
         if rng.usize(0..left) < wanted {

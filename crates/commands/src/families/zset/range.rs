@@ -147,7 +147,7 @@ fn answer(call: &mut Call<'_, '_>, form: CommandForm) {
         let ranks = query.ranks(zset);
         announce(reply, ranks.len(), query.with_scores);
         for (member, score) in members(zset, &ranks, query.reverse) {
-            if reply.is_over() {
+            if reply.exceeds_limit() {
                 return;
             }
             send_member(reply, member, query.with_scores.then_some(score));

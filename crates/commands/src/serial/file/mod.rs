@@ -165,13 +165,13 @@ pub struct NotLoaded {
     /// Number of bytes read until the problem was found.
     pub offset: u64,
     /// What is wrong with the file.
-    pub problem: Problem,
+    pub problem: RdbProblem,
 }
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum RdbProblem {
     /// The bytes are not an RDB file, or are damaged.
     #[error(transparent)]
     File(#[from] Error),
@@ -290,13 +290,13 @@ pub fn load<R: Read>(
 /// Why the reader stopped.
 enum Stopped {
     /// There is this problem with the file at the current offset.
-    Here(Problem),
+    Here(RdbProblem),
     /// `put` returned this error.
     ByPut(NotLoaded),
 }
 
-impl From<Problem> for Stopped {
-    fn from(problem: Problem) -> Stopped {
+impl From<RdbProblem> for Stopped {
+    fn from(problem: RdbProblem) -> Stopped {
         Stopped::Here(problem)
     }
 }
@@ -325,10 +325,10 @@ fn load_all<R: Read>(
         match event {
             Event::SelectDb(number) => {
                 let known = usize::try_from(number).ok().filter(|n| *n < databases);
-                db = known.ok_or(Problem::Database { number, databases })?;
+                db = known.ok_or(RdbProblem::Database { number, databases })?;
             }
             Event::Key { key: of, kind: ValueKind::Module(module), .. } => {
-                return Err(Problem::Module { key: shown(&of), module }.into());
+                return Err(RdbProblem::Module { key: shown(&of), module }.into());
             }
             // The most frequent case: no value is built, the batch gets the bytes of the string.
             Event::Key { key: of, kind: ValueKind::String, expires_at_ms, idle_s, freq } => {
@@ -348,7 +348,8 @@ fn load_all<R: Read>(
                 }
             }
             Event::Key { key: of, kind, expires_at_ms, idle_s, freq } => {
-                let new = ValueBuilder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
+                let new =
+                    ValueBuilder::new(kind).map_err(|what| RdbProblem::Value { key: shown(&of), what })?;
                 key.clear();
                 key.extend_from_slice(&of);
                 builder = Some(new);
@@ -357,7 +358,7 @@ fn load_all<R: Read>(
             Event::Part(part) => {
                 if let Some(building) = &mut builder {
                     let added = building.add(part, keyspace.settings());
-                    added.map_err(|what| Problem::Value { key: shown(&key), what })?;
+                    added.map_err(|what| RdbProblem::Value { key: shown(&key), what })?;
                 }
             }
             Event::KeyEnd => match builder.take().map(|value| value.finish(keyspace.settings())) {
@@ -375,7 +376,7 @@ fn load_all<R: Read>(
                     }
                 }
                 Some(Err(build::EMPTY)) => loaded.empty += 1,
-                Some(Err(what)) => return Err(Problem::Value { key: shown(&key), what }.into()),
+                Some(Err(what)) => return Err(RdbProblem::Value { key: shown(&key), what }.into()),
                 None => {}
             },
             Event::Function(code) => loaded.functions.push(code.into_vec()),
@@ -397,11 +398,11 @@ fn load_all<R: Read>(
 }
 
 /// Stores a record of a system companion in the keyspace.
-fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(), Problem> {
-    let (db, key, value) = system::decode(field, keyspace.settings(), &|| {}).ok_or(Problem::System)?;
+fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(), RdbProblem> {
+    let (db, key, value) = system::decode(field, keyspace.settings(), &|| {}).ok_or(RdbProblem::System)?;
     let databases = keyspace.databases();
     if db >= databases {
-        return Err(Problem::Database { number: db as u64, databases });
+        return Err(RdbProblem::Database { number: db as u64, databases });
     }
     let key = keyspace.key(key);
     keyspace.lock(&[key.hash], loading.now_ms).db(keyspace.system_db(db)).insert(&key, value, None);

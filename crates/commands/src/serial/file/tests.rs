@@ -1,7 +1,7 @@
 //! Strand's files are loaded by Strand and by redis-server, and redis-server's files by Strand, with equal digests.
 //! Damaged files are refused.
 
-use super::{Loaded, Loading, NotLoaded, Problem, Saving, load, save};
+use super::{Loaded, Loading, NotLoaded, RdbProblem, Saving, load, save};
 use crate::fixture::{Fixture, START_MS};
 use crate::serial::dataset_digest;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ fn a_save_is_loaded_again() {
         assert_eq!((had.functions, had.checksum_verified), (functions.clone(), checksum));
         assert_eq!(dataset_digest(&again, START_MS), digest);
         let twice = loaded(&file, &again, LOADING).unwrap_err();
-        assert!(matches!(twice.problem, Problem::Duplicate(_)), "{twice}");
+        assert!(matches!(twice.problem, RdbProblem::Duplicate(_)), "{twice}");
         let few = Keyspace::new(2, 5, [5, 6, 7, 8]);
         let text = loaded(&file, &few, LOADING).unwrap_err().to_string();
         assert!(
@@ -115,7 +115,7 @@ fn error_for_a_damaged_file_names_the_offset() {
     let file = saved(&f.keyspace, &SAVING);
     for cut in 0..file.len() {
         let error = loaded(&file[..cut], &Keyspace::new(1, 16, [1; 4]), LOADING).unwrap_err();
-        assert!(error.offset <= cut as u64 && matches!(error.problem, Problem::File(_)), "{error}");
+        assert!(error.offset <= cut as u64 && matches!(error.problem, RdbProblem::File(_)), "{error}");
     }
     for at in 9..file.len() {
         let mut bad = file.clone();
@@ -218,7 +218,8 @@ fn duplicate_key_is_refused_as_by_redis_server() {
         let keyspace = || Keyspace::new(16, 16, [1, 2, 3, 4]);
         let refused = loaded(&file, &keyspace(), LOADING).unwrap_err();
         assert!(
-            matches!(&refused.problem, Problem::Duplicate(key) if key == "key") && refused.offset == offset,
+            matches!(&refused.problem, RdbProblem::Duplicate(key) if key == "key")
+                && refused.offset == offset,
             "{refused}"
         );
         let replaced = keyspace();

@@ -1,6 +1,6 @@
 //! `INFO persistence`: redis-server's fields of the append-only file.
 
-use super::Mode;
+use super::AofMode;
 use crate::{Engine, Now};
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use std::fmt::Display;
 pub(in crate::persist) fn info(engine: &Engine, now: Now, line: &mut dyn FnMut(&str, &dyn Display)) {
     let aof = &engine.persist.aof;
     let status = aof.status.lock();
-    let is_on = aof.mode() != Mode::Off;
+    let is_on = aof.mode() != AofMode::Off;
     let word = |ok| if ok { "ok" } else { "err" };
     line("aof_enabled", &u8::from(is_on));
     line("aof_rewrite_in_progress", &u8::from(status.rewriting.is_some()));

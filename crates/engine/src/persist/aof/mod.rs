@@ -36,7 +36,7 @@ use writer::Writer;
 
 /// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum AofMode {
     /// The append-only file is switched off.
     Off,
     /// The append-only file is switched on, and its first base is being written. The files are not complete yet.
@@ -94,7 +94,7 @@ struct Status {
 impl Aof {
     pub(super) fn new(host: &dyn Host) -> Aof {
         Aof {
-            mode: AtomicU8::new(Mode::Off as u8),
+            mode: AtomicU8::new(AofMode::Off as u8),
             writer: Mutex::default(),
             syncs: Syncs::new(host),
             starts: AtomicU64::new(0),
@@ -121,23 +121,23 @@ impl Aof {
             switching: Mutex::default(),
         }
     }
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> AofMode {
         match self.mode.load(Acquire) {
-            0 => Mode::Off,
-            1 => Mode::Starting,
-            _ => Mode::On,
+            0 => AofMode::Off,
+            1 => AofMode::Starting,
+            _ => AofMode::On,
         }
     }
-    fn set_mode(&self, mode: Mode) {
+    fn set_mode(&self, mode: AofMode) {
         self.mode.store(mode as u8, Release);
     }
     /// False when the append-only file was switched off after this start of its threads.
     fn is_current_start(&self, start_number: u64) -> bool {
-        self.mode() != Mode::Off && self.starts.load(Acquire) == start_number
+        self.mode() != AofMode::Off && self.starts.load(Acquire) == start_number
     }
     /// Bytes of a journal with this tail that wait to be written to the file.
     pub(crate) fn pending_bytes(&self, tail: u64) -> u64 {
-        if self.mode() == Mode::Off { 0 } else { tail.saturating_sub(self.status.lock().written) }
+        if self.mode() == AofMode::Off { 0 } else { tail.saturating_sub(self.status.lock().written) }
     }
     /// True while a base is written.
     pub(crate) fn is_rewriting(&self) -> bool {

@@ -1,6 +1,6 @@
 //! DEBUG LOADAOF: replaces the data with the content of the append-only file.
 
-use super::Mode;
+use super::AofMode;
 use crate::{Engine, Now};
 
 const FAILED: &str = "ERR Error trying to load the AOF files, check server logs.";
@@ -19,7 +19,7 @@ impl Engine {
         self.await_rewrite();
         // Lock in the order in which a rewrite locks.
         let mut guard = self.persist.aof.writer.lock();
-        let writer = guard.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
+        let writer = guard.as_mut().filter(|_| self.persist.aof.mode() == AofMode::On);
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
         let _long_lock = self.long_locks.announce(None);
         let tail = self.keyspace.switch_journal(false);

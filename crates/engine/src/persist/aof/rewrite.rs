@@ -7,7 +7,7 @@
 
 use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
-use super::{Mode, Names};
+use super::{AofMode, Names};
 use crate::config::Opt;
 use crate::persist::DataError;
 use crate::persist::{AOF_FAILED, LOADING};
@@ -73,7 +73,7 @@ impl Engine {
             self.keyspace.switch_journal(true);
             self.adopt_writer(writer);
         }
-        self.persist.aof.set_mode(Mode::On);
+        self.persist.aof.set_mode(AofMode::On);
         self.update_gates();
         self.spawn_aof_threads()?;
         self.persist.set(LOADING, false);
@@ -136,7 +136,7 @@ impl Engine {
     /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn update_gates(&self) {
         let aof = &self.persist.aof;
-        aof.gates.switch(aof.mode() == Mode::On && self.always_syncs());
+        aof.gates.switch(aof.mode() == AofMode::On && self.always_syncs());
     }
     /// BGREWRITEAOF.
     ///
@@ -178,14 +178,14 @@ impl Engine {
     }
     fn rewrite_in_background(&self, now: Now) {
         let prior = match self.persist.aof.mode() {
-            Mode::On => PriorChanges::Files,
-            Mode::Starting => PriorChanges::NoFile,
-            Mode::Off => return self.rewrite_without_aof(now),
+            AofMode::On => PriorChanges::Files,
+            AofMode::Starting => PriorChanges::NoFile,
+            AofMode::Off => return self.rewrite_without_aof(now),
         };
         let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(prior, now)));
         let done = done.unwrap_or_else(|_| Err(io::Error::other("the rewrite panicked, see the log")));
         if done.is_ok() && prior == PriorChanges::NoFile {
-            self.persist.aof.set_mode(Mode::On);
+            self.persist.aof.set_mode(AofMode::On);
             self.update_gates();
         }
         self.finish_rewrite(now, done);
@@ -338,7 +338,7 @@ impl Engine {
     /// Starts a rewrite when one is scheduled or the files have grown. Called with every tick.
     pub(crate) fn check_aof_growth(self: &Arc<Self>, now: Now) {
         let aof = &self.persist.aof;
-        if aof.mode() == Mode::Off && !aof.status.lock().scheduled
+        if aof.mode() == AofMode::Off && !aof.status.lock().scheduled
             || self.is_saving()
             || self.persist.is_loading()
         {
@@ -359,8 +359,8 @@ impl Engine {
         let base = status.rewritten_bytes.max(1);
         let growth = (status.bytes * 100 / base).saturating_sub(100);
         let has_grown =
-            aof.mode() == Mode::On && percentage > 0 && status.bytes > min_bytes && growth >= percentage;
-        if !status.scheduled && !has_grown && aof.mode() != Mode::Starting {
+            aof.mode() == AofMode::On && percentage > 0 && status.bytes > min_bytes && growth >= percentage;
+        if !status.scheduled && !has_grown && aof.mode() != AofMode::Starting {
             return;
         }
         let base_bytes = status.rewritten_bytes;
@@ -389,21 +389,21 @@ impl Engine {
         let aof = &self.persist.aof;
         let _switching = aof.switching.lock();
         match (aof.mode(), on) {
-            (Mode::Off, true) => {
+            (AofMode::Off, true) => {
                 self.await_rewrite();
                 let found = self.open_aof_folder()?;
                 let names = Names::of(&self.config);
                 let writer = self.begin_writer(found, names).map_err(DataError::System)?;
                 self.adopt_writer(writer);
-                aof.set_mode(Mode::Starting);
+                aof.set_mode(AofMode::Starting);
                 self.spawn_aof_threads()?;
                 aof.status.lock().scheduled = true;
                 self.check_aof_growth(now);
                 Ok(())
             }
-            (Mode::Starting | Mode::On, false) => {
+            (AofMode::Starting | AofMode::On, false) => {
                 self.write_aof(true);
-                aof.set_mode(Mode::Off);
+                aof.set_mode(AofMode::Off);
                 self.update_gates();
                 aof.cancel.store(true, Relaxed);
                 {
@@ -434,7 +434,7 @@ impl Engine {
     pub fn end_aof(&self) {
         let aof = &self.persist.aof;
         aof.cancel.store(true, Relaxed);
-        if aof.mode() != Mode::Off {
+        if aof.mode() != AofMode::Off {
             self.host.log("Calling fsync() on the AOF file.");
             self.write_aof(true);
         }

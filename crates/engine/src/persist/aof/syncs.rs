@@ -5,7 +5,7 @@
 //! time, and its failure is recorded before the next one begins: the system reports a failure once, and the next sync
 //! may succeed.
 
-use super::Mode;
+use super::AofMode;
 use crate::folder::SyncFile;
 use crate::{Engine, Host, Now, Signal};
 use parking_lot::Mutex;
@@ -173,7 +173,7 @@ impl Engine {
         let aof = &self.persist.aof;
         let synced = aof.syncs.synced();
         // Before the first base is complete, no bytes count as safe.
-        if aof.gates.synced() < synced && aof.mode() == Mode::On && !aof.status.lock().has_failed_sync {
+        if aof.gates.synced() < synced && aof.mode() == AofMode::On && !aof.status.lock().has_failed_sync {
             aof.gates.set_synced(synced);
         }
     }

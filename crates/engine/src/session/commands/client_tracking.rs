@@ -1,7 +1,7 @@
 //! CLIENT TRACKING, CACHING, GETREDIR, TRACKINGINFO.
 
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::tracking::{Mode, PREFIX_BYTES_MAX, PREFIXES_MAX};
+use crate::tracking::{PREFIX_BYTES_MAX, PREFIXES_MAX, TrackingFlags};
 use std::collections::BTreeSet;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
@@ -16,7 +16,7 @@ const CACHING_NO: &str = "ERR CLIENT CACHING NO is only valid when tracking is e
 /// The options of CLIENT TRACKING.
 #[derive(Default)]
 struct TrackingOptions<'a> {
-    mode: Mode,
+    mode: TrackingFlags,
     redirect: Option<u64>,
     prefixes: Vec<&'a [u8]>,
 }
@@ -54,10 +54,10 @@ impl Session {
                     asked.prefixes.push(value);
                     at += 1;
                 }
-                _ if args.is(at, "BCAST") => asked.mode = asked.mode.and(Mode::BCAST),
-                _ if args.is(at, "OPTIN") => asked.mode = asked.mode.and(Mode::OPTIN),
-                _ if args.is(at, "OPTOUT") => asked.mode = asked.mode.and(Mode::OPTOUT),
-                _ if args.is(at, "NOLOOP") => asked.mode = asked.mode.and(Mode::NOLOOP),
+                _ if args.is(at, "BCAST") => asked.mode = asked.mode.with(TrackingFlags::BCAST),
+                _ if args.is(at, "OPTIN") => asked.mode = asked.mode.with(TrackingFlags::OPTIN),
+                _ if args.is(at, "OPTOUT") => asked.mode = asked.mode.with(TrackingFlags::OPTOUT),
+                _ if args.is(at, "NOLOOP") => asked.mode = asked.mode.with(TrackingFlags::NOLOOP),
                 _ => return Err(SYNTAX.into()),
             }
             at += 1;
@@ -66,24 +66,25 @@ impl Session {
     }
     fn begin_tracking(&mut self, asked: &TrackingOptions<'_>) -> Result<(), ErrorText> {
         let (new, old) = (asked.mode, self.client.tracked.mode());
-        let bcast = new.has(Mode::BCAST);
+        let bcast = new.has(TrackingFlags::BCAST);
         if !bcast && !asked.prefixes.is_empty() {
             return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
         }
-        if old.has(Mode::ON) && old.has(Mode::BCAST) != bcast {
+        if old.has(TrackingFlags::ON) && old.has(TrackingFlags::BCAST) != bcast {
             return Err(
                 "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
                         re-enabling it with a different mode."
                     .into(),
             );
         }
-        if bcast && (new.has(Mode::OPTIN) || new.has(Mode::OPTOUT)) {
+        if bcast && (new.has(TrackingFlags::OPTIN) || new.has(TrackingFlags::OPTOUT)) {
             return Err("ERR OPTIN and OPTOUT are not compatible with BCAST".into());
         }
-        if new.has(Mode::OPTIN) && new.has(Mode::OPTOUT) {
+        if new.has(TrackingFlags::OPTIN) && new.has(TrackingFlags::OPTOUT) {
             return Err("ERR You can't specify both OPTIN mode and OPTOUT mode".into());
         }
-        if (new.has(Mode::OPTIN) && old.has(Mode::OPTOUT)) || (new.has(Mode::OPTOUT) && old.has(Mode::OPTIN))
+        if (new.has(TrackingFlags::OPTIN) && old.has(TrackingFlags::OPTOUT))
+            || (new.has(TrackingFlags::OPTOUT) && old.has(TrackingFlags::OPTIN))
         {
             return Err(
                 "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
@@ -107,7 +108,7 @@ impl Session {
     }
     /// Turns tracking off for this client.
     pub(in crate::session) fn end_tracking(&mut self) {
-        if self.client.tracked.mode().has(Mode::ON) {
+        if self.client.tracked.mode().has(TrackingFlags::ON) {
             let prefixes = std::mem::take(&mut self.prefixes);
             self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
             self.flags.caching = false;
@@ -118,13 +119,13 @@ impl Session {
     /// `CLIENT CACHING YES|NO`, for the next command. Reply: OK.
     pub(super) fn client_caching(&mut self, args: Args<'_>) -> Outcome {
         let mode = self.client.tracked.mode();
-        if !mode.has(Mode::ON) {
+        if !mode.has(TrackingFlags::ON) {
             return Err(CACHING_UNTRACKED.into());
         }
         let (wants, error) = if args.is(2, "YES") {
-            (Mode::OPTIN, CACHING_YES)
+            (TrackingFlags::OPTIN, CACHING_YES)
         } else if args.is(2, "NO") {
-            (Mode::OPTOUT, CACHING_NO)
+            (TrackingFlags::OPTOUT, CACHING_NO)
         } else {
             return Err(SYNTAX.into());
         };
@@ -146,13 +147,13 @@ impl Session {
     /// `CLIENT TRACKINGINFO`. Reply: a map of flags, redirection and prefixes.
     pub(super) fn client_tracking_info(&mut self) -> Outcome {
         let (mode, caching) = (self.client.tracked.mode(), self.flags.caching);
-        let mut flags = vec![if mode.has(Mode::ON) { "on" } else { "off" }];
+        let mut flags = vec![if mode.has(TrackingFlags::ON) { "on" } else { "off" }];
         for (flag, name, with_caching) in [
-            (Mode::BCAST, "bcast", None),
-            (Mode::OPTIN, "optin", Some("caching-yes")),
-            (Mode::OPTOUT, "optout", Some("caching-no")),
-            (Mode::NOLOOP, "noloop", None),
-            (Mode::BROKEN, "broken_redirect", None),
+            (TrackingFlags::BCAST, "bcast", None),
+            (TrackingFlags::OPTIN, "optin", Some("caching-yes")),
+            (TrackingFlags::OPTOUT, "optout", Some("caching-no")),
+            (TrackingFlags::NOLOOP, "noloop", None),
+            (TrackingFlags::BROKEN, "broken_redirect", None),
         ] {
             if mode.has(flag) {
                 flags.push(name);

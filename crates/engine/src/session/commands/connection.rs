@@ -61,7 +61,7 @@ impl Session {
         };
         match self.log_in(user, password, args.at(0), now)? {
             Login::Done => self.ok(),
-            Login::Later(at_us) => Ok(NextStep::Postpone(ParkReason::Logins, at_us)),
+            Login::Later(at_us) => Ok(NextStep::Park(ParkReason::Logins, at_us)),
         }
     }
     pub(super) fn hello(&mut self, args: Args<'_>, now: Now) -> Outcome {
@@ -91,7 +91,7 @@ impl Session {
         if let Some((user, password)) = login
             && let Login::Later(at_us) = self.log_in(user, password, args.at(0), now)?
         {
-            return Ok(NextStep::Postpone(ParkReason::Logins, at_us));
+            return Ok(NextStep::Park(ParkReason::Logins, at_us));
         }
         if !self.identity.authenticated {
             return Err(HELLO_NEEDS_AUTH.into());

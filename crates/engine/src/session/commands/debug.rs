@@ -5,7 +5,7 @@ use crate::config::value::memory;
 use crate::persist::Reload;
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
-use strand_commands::serial::digest::{Digest, ValueDigest};
+use strand_commands::serial::digest::{DebugDigest, ValueDigest};
 use strand_commands::{errors, introspect, serial};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -231,7 +231,7 @@ pub(super) fn run(
             let mut txn = engine.keyspace.lock(&[key.hash], now.unix_ms());
             let found = txn.db(db).peek(&key).map(|r| (r.value().to_value(), r.expire_at_ms().is_some()));
             drop(txn);
-            let digest = found.map_or(Digest::default(), |(value, expires)| {
+            let digest = found.map_or(DebugDigest::default(), |(value, expires)| {
                 let digest = serial::digest_of(value.view(), expires, ValueDigest::new);
                 engine.keyspace.dispose(value);
                 digest

@@ -22,7 +22,7 @@ impl Session {
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
             // Drop the reservation, because the data of an import counts when it arrives.
             WorkAdmission::Now(_) => {}
-            WorkAdmission::Later { at_us } => return Ok(NextStep::Postpone(ParkReason::Memory, at_us)),
+            WorkAdmission::Later { at_us } => return Ok(NextStep::Park(ParkReason::Memory, at_us)),
             WorkAdmission::Refused { missing_bytes } => {
                 return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
             }

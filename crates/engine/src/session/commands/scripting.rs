@@ -80,17 +80,17 @@ const FUNCTION_HELP: &[&str] = &[
 ];
 
 /// The function that does a command's work. An error is the whole text of the reply.
-pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
+pub(super) type ScriptSubcommand = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 
 impl Session {
     /// Runs a command about scripts that is quick enough for the worker.
-    pub(super) fn scripting(&mut self, run: Run, args: Args<'_>) -> Outcome {
+    pub(super) fn scripting(&mut self, run: ScriptSubcommand, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         run(&engine, args, &mut self.reply())?;
         DONE
     }
     /// Runs a quick command that changes the libraries.
-    pub(super) fn recorded(&mut self, run: Run, args: Args<'_>) -> Outcome {
+    pub(super) fn recorded(&mut self, run: ScriptSubcommand, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         recorded(run, &engine, args, &mut self.reply())?;
         DONE
@@ -99,7 +99,7 @@ impl Session {
 
 /// Runs a command that changes the libraries. The libraries are a part of the data, so the journal has the command.
 pub(super) fn recorded(
-    run: Run,
+    run: ScriptSubcommand,
     engine: &Engine,
     args: Args<'_>,
     reply: &mut Reply<'_>,

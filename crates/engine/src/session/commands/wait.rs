@@ -1,7 +1,7 @@
 //! WAIT and WAITAOF: whether a connection's writes have reached replicas and the disk. There are no replicas yet.
 
 use super::{DONE, Outcome, Session};
-use crate::persist::Mode;
+use crate::persist::AofMode;
 use crate::session::blocked::{KeylessWait, WriteEmptyReply};
 use crate::session::run::NextStep;
 use strand_commands::errors;
@@ -37,8 +37,8 @@ impl Session {
         let timeout_ms = milliseconds(args.at(3))?;
         let aof = &self.engine.persist.aof;
         let offset = self.engine.keyspace.journal().tail();
-        let is_synced = aof.mode() == Mode::On && aof.gates.synced() >= offset;
-        if local > 0 && aof.mode() == Mode::Off {
+        let is_synced = aof.mode() == AofMode::On && aof.gates.synced() >= offset;
+        if local > 0 && aof.mode() == AofMode::Off {
             let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
             return Err(text.into());
         }

@@ -3,7 +3,7 @@
 use super::{ScriptCommand, ScriptSource};
 use crate::Engine;
 use crate::scripts::functions::Function;
-use crate::scripts::run::Run;
+use crate::scripts::run::ScriptRun;
 use crate::scripts::{CachedScript, Interpreter, Routes};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl ScriptCall {
         vm: &mut Interpreter,
         args: Args<'_>,
         limits: VmLimits,
-        run: &mut Run<'_, '_>,
+        run: &mut ScriptRun<'_, '_>,
         reply: &mut Reply<'_>,
     ) -> RunEnd {
         if let Some(text) = self.refusal(run.out_of_memory) {

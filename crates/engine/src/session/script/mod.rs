@@ -1,7 +1,7 @@
 //! EVAL, EVALSHA, FCALL and their read-only variants: the script, its keys, and where it runs.
 //!
 //! A script starts on the worker and holds the shards of its declared keys, unless its last runs were long. It stays
-//! there for at most half a millisecond (see [`Run`]). A longer script is undone and runs on the lane: on a view of its
+//! there for at most half a millisecond (see [`ScriptRun`]). A longer script is undone and runs on the lane: on a view of its
 //! shards while it only reads, with a long lock on them when it writes. A script that uses an undeclared key, or all
 //! keys, is undone and runs with every shard viewed or held, then and in all later runs.
 
@@ -15,10 +15,10 @@ use super::session_command::{CommandKind, kind_of};
 use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::run::{
-    DeferredAction, HeldShards, LaneChecks, Mode, Run, StopReason, ViewReader, is_out_of_memory,
+    DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
 use crate::scripts::{Routes, Running, Undo, busy_text};
-use crate::stats::PerCommand;
+use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
 use std::cell::Cell;
@@ -101,7 +101,7 @@ pub(super) struct CallContext<'c> {
 /// Where an attempt runs: its shards and its mode.
 struct Placement<'p> {
     held: HeldShards<'p>,
-    mode: Mode,
+    mode: ScriptAccess,
     lane: Option<LaneChecks<'p>>,
     view_reader: Option<ViewReader<'p>>,
 }
@@ -124,7 +124,7 @@ fn attempt(
             return Attempt::Done(Some(b"ERR".to_vec()));
         }
     };
-    let mut run = Run {
+    let mut run = ScriptRun {
         engine,
         client: context.client,
         user: context.user,
@@ -150,12 +150,16 @@ fn attempt(
         deferred: Vec::new(),
     };
     let mark = run.txn.effects_mark();
-    if mode != Mode::Final {
+    if mode != ScriptAccess::Final {
         run.txn.keep_events();
     }
-    let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
+    let limits = if matches!(mode, ScriptAccess::Worker | ScriptAccess::Bounded) {
+        WORKER_LIMITS
+    } else {
+        LANE_LIMITS
+    };
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
-    let Run { undo, stop, txn, deferred, .. } = run;
+    let ScriptRun { undo, stop, txn, deferred, .. } = run;
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
         DeferredAction::run_all(&deferred, engine, context.client, txn);
@@ -168,7 +172,7 @@ fn attempt(
             format!("ERR Script killed by user with {word} KILL.")
         }
         (StopReason::ClientGone, _) => "ERR the client is gone".into(),
-        (_, Mode::Bounded) => {
+        (_, ScriptAccess::Bounded) => {
             undo.roll_back(txn);
             txn.forget_effects_since(mark);
             txn.forget_events();
@@ -176,7 +180,7 @@ fn attempt(
              without them it may run longer"
                 .into()
         }
-        (_, Mode::Final) => format!(
+        (_, ScriptAccess::Final) => format!(
             "ERR the script needs more than {} bytes of memory, or nests tables more than {} deep",
             limits.soft_bytes, limits.depth_max
         ),
@@ -188,7 +192,7 @@ fn attempt(
         }
     };
     // The commands that have run stay in effect.
-    if mode != Mode::Bounded {
+    if mode != ScriptAccess::Bounded {
         DeferredAction::run_all(&deferred, engine, context.client, txn);
     }
     let position = position
@@ -223,8 +227,12 @@ pub(super) fn in_transaction(
     };
     let outcome = match lane_run {
         None => {
-            let placement =
-                Placement { held: HeldShards::All, mode: Mode::Bounded, lane: None, view_reader: None };
+            let placement = Placement {
+                held: HeldShards::All,
+                mode: ScriptAccess::Bounded,
+                lane: None,
+                view_reader: None,
+            };
             attempt(&script_call, args, &mut context, txn, placement, reply)
         }
         Some(LaneRun { call, began_us }) => {
@@ -232,8 +240,12 @@ pub(super) fn in_transaction(
             let running = engine.scripts.begin_run(running(&script_call, args, began_us));
             let lane =
                 LaneChecks { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
-            let placement =
-                Placement { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), view_reader: None };
+            let placement = Placement {
+                held: HeldShards::All,
+                mode: ScriptAccess::Final,
+                lane: Some(lane),
+                view_reader: None,
+            };
             let outcome = attempt(&script_call, args, &mut context, txn, placement, reply);
             engine.scripts.end_run(&running);
             outcome
@@ -279,7 +291,7 @@ pub(crate) fn replay(
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
     let lane = LaneChecks { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
     let placement =
-        Placement { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), view_reader: None };
+        Placement { held: HeldShards::All, mode: ScriptAccess::Final, lane: Some(lane), view_reader: None };
     // A run in this mode does not restart.
     let _ = attempt(&script_call, args, &mut context, &mut txn, placement, reply);
     engine.scripts.end_run(&running);
@@ -315,13 +327,13 @@ pub(super) fn run_on_lane(
     // A client that keeps copies of keys would miss what is written after the moment of a view.
     let may_view =
         !job.client.tracked.keeps_copies(job.caching) && !script_call.routes().starts_with_shards();
-    let mut mode = if may_view { Mode::View } else { Mode::Lane };
+    let mut mode = if may_view { ScriptAccess::View } else { ScriptAccess::Lane };
     loop {
         let needs_all = script_call.routes().needs_all_shards();
-        if mode == Mode::Lane && needs_all {
-            mode = Mode::Final;
+        if mode == ScriptAccess::Lane && needs_all {
+            mode = ScriptAccess::Final;
         }
-        let (held, shards) = match mode == Mode::Final || needs_all {
+        let (held, shards) = match mode == ScriptAccess::Final || needs_all {
             true => (HeldShards::All, &all[..]),
             false => (HeldShards::Some(&declared), &declared[..]),
         };
@@ -347,7 +359,9 @@ pub(super) fn run_on_lane(
         };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
         let (outcome, lookups) = match mode {
-            Mode::View => attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply),
+            ScriptAccess::View => {
+                attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply)
+            }
             _ => {
                 let mut txn = call.hold_shards(shards);
                 txn.set_no_touch(call.no_touch);
@@ -371,19 +385,19 @@ pub(super) fn run_on_lane(
 }
 
 /// How a run on the lane restarts.
-fn mode_after(mode: Mode, stop: StopReason, routes: &Routes) -> Mode {
+fn mode_after(mode: ScriptAccess, stop: StopReason, routes: &Routes) -> ScriptAccess {
     if stop == StopReason::NeedsAllShards {
         routes.record_all_shards_need();
     }
     match (mode, stop) {
-        (Mode::View, StopReason::NeedsAllShards) => Mode::View,
-        (Mode::View, _) => {
+        (ScriptAccess::View, StopReason::NeedsAllShards) => ScriptAccess::View,
+        (ScriptAccess::View, _) => {
             if stop == StopReason::NeedsShards {
                 routes.record_shard_need();
             }
-            Mode::Lane
+            ScriptAccess::Lane
         }
-        _ => Mode::Final,
+        _ => ScriptAccess::Final,
     }
 }
 
@@ -466,7 +480,7 @@ impl Session {
                 rng: &mut self.rng,
                 caching: self.flags.caching,
             };
-            let placement = Placement { held, mode: Mode::Worker, lane: None, view_reader: None };
+            let placement = Placement { held, mode: ScriptAccess::Worker, lane: None, view_reader: None };
             let outcome = attempt(&script_call, args, &mut context, &mut txn, placement, &mut reply);
             match outcome {
                 Attempt::Done(code) => {
@@ -478,7 +492,7 @@ impl Session {
                     self.reply().raw_of(&mut out);
                     SPARE.set(out);
                     if let Some(code) = code {
-                        self.count_error(PerCommand::Failed, &code);
+                        self.count_error(CommandCounter::Failed, &code);
                     }
                     return Ok(NextStep::Continue);
                 }

@@ -59,7 +59,7 @@ pub enum Action {
 
 /// A message of a running job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
+pub enum RunReport {
     /// The run waits for this number of bytes of memory.
     Need(u64),
     /// The run gives this number of bytes of memory back.
@@ -329,27 +329,27 @@ impl Board {
     }
 
     /// Handles a message of a running job.
-    pub fn report(&mut self, name: &str, report: Report) {
+    pub fn report(&mut self, name: &str, report: RunReport) {
         let (most, ticket) = (self.ledger.request_bytes_max(), self.next_ticket());
         let Some(job) = self.jobs.get_mut(name) else { return };
         let Some(running) = &mut job.running else { return };
         match report {
-            Report::Need(bytes) => running.memory_request = Some((bytes.min(most), ticket)),
-            Report::Free(bytes) => self.ledger.give_back(name, bytes.min(most)),
-            Report::Containers(bytes) => {
+            RunReport::Need(bytes) => running.memory_request = Some((bytes.min(most), ticket)),
+            RunReport::Free(bytes) => self.ledger.give_back(name, bytes.min(most)),
+            RunReport::Containers(bytes) => {
                 self.ledger.give_back(name, running.containers);
                 self.ledger.force(name, bytes);
                 running.containers = bytes;
             }
-            Report::Progress(progress) => {
+            RunReport::Progress(progress) => {
                 running.waiting = None;
                 running.progress = progress;
             }
-            Report::Forecast(forecast) => running.forecast = Some(forecast),
-            Report::Waiting(what) => running.waiting = Some(what),
-            Report::Summary(summary) => running.summary = Some(summary),
-            Report::Error(why, requests) => running.error = Some((why, requests)),
-            Report::Failed(path, reason) => {
+            RunReport::Forecast(forecast) => running.forecast = Some(forecast),
+            RunReport::Waiting(what) => running.waiting = Some(what),
+            RunReport::Summary(summary) => running.summary = Some(summary),
+            RunReport::Error(why, requests) => running.error = Some((why, requests)),
+            RunReport::Failed(path, reason) => {
                 if job.errors.len() < ERRORS_MAX {
                     job.errors.push_back((path, reason));
                 }

@@ -51,14 +51,14 @@ fn memory_is_lent_in_order_and_a_deadlock_of_waiting_jobs_is_broken() {
     let mut board = board(16 + 24 * 2 + 50, 9, &[("a", ""), ("b", ""), ("c", "")]);
     ["a", "b"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
     board.tick(1);
-    board.report("a", Report::Need(30 * MB));
+    board.report("a", RunReport::Need(30 * MB));
     assert_eq!(board.tick(2), [Action::Grant("a".into())]);
-    board.report("b", Report::Need(34 * MB));
+    board.report("b", RunReport::Need(34 * MB));
     board.run("c", Work::Import).unwrap();
     assert!(board.tick(3).is_empty(), "nobody overtakes who waits");
     assert_eq!(board.show("b").unwrap()["waits"], "would need 34.0 MiB, waiting for 14.0 MiB");
     // Now both wait.
-    board.report("a", Report::Need(35 * MB));
+    board.report("a", RunReport::Need(35 * MB));
     assert_eq!(board.tick(4), [Action::Kill("a".into())]);
     assert!(board.tick(5).is_empty(), "once");
     board.ended("a", None, 6);
@@ -68,10 +68,10 @@ fn memory_is_lent_in_order_and_a_deadlock_of_waiting_jobs_is_broken() {
     let mut board = self::board(70, 9, &[("a", "")]);
     board.run("a", Work::Import).unwrap();
     board.tick(1);
-    board.report("a", Report::Containers(10 * MB));
-    board.report("a", Report::Need(1 << 40));
+    board.report("a", RunReport::Containers(10 * MB));
+    board.report("a", RunReport::Need(1 << 40));
     assert_eq!(board.tick(2), [Action::Grant("a".into())]);
-    board.report("a", Report::Free(1 << 40));
+    board.report("a", RunReport::Free(1 << 40));
     assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + JOB_BYTES + 10 * MB);
 }
 
@@ -97,7 +97,7 @@ fn jobs_are_triggered_paused_and_ended() {
     // Too many deletions: the board reports that, and does not try again before the job is due.
     board.run("d", Work::Import).unwrap();
     board.tick(12_100);
-    board.report("d", Report::Error("90 of 100 documents would be removed".into(), Value::Null));
+    board.report("d", RunReport::Error("90 of 100 documents would be removed".into(), Value::Null));
     board.ended("d", Some(4), 12_200);
     assert_eq!(started(&board.tick(19_000)), Vec::<&str>::new());
     let shown = board.show("d").unwrap();
@@ -153,9 +153,9 @@ fn a_forecast_is_shown_beside_the_progress() {
     board.run("a", Work::Import).unwrap();
     board.tick(1);
     let map = |text: &str| serde_json::from_str(text).unwrap();
-    board.report("a", Report::Forecast(map(r#"{"documents":3}"#)));
+    board.report("a", RunReport::Forecast(map(r#"{"documents":3}"#)));
     assert_eq!(board.show("a").unwrap()["forecast"]["documents"], 3);
-    board.report("a", Report::Summary(map(r#"{"opened":2}"#)));
+    board.report("a", RunReport::Summary(map(r#"{"opened":2}"#)));
     board.ended("a", Some(0), 2);
     let shown = board.show("a").unwrap();
     assert_eq!(
@@ -204,7 +204,7 @@ fn saved_jobs_continue_after_a_restart() {
 #[test]
 fn figures_add_up_over_runs_and_outlive_the_service() {
     let mut first = board(256, 9, &[("a", ""), ("b", "")]);
-    let summary = |text: &str| Report::Summary(serde_json::from_str(text).unwrap());
+    let summary = |text: &str| RunReport::Summary(serde_json::from_str(text).unwrap());
     for (i, counts) in [
         r#"{"added":5,"failed":1,"bytes_read":100,"cache":{"hits":2,"misses":3}}"#,
         r#"{"added":2,"failed":"odd","bytes_read":18446744073709551615}"#,
@@ -215,7 +215,7 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
         first.run("a", Work::Import).unwrap();
         first.tick(i as u64 * 10 + 1);
         first.report("a", summary(counts));
-        first.report("a", Report::Failed("x".into(), "bad".into()));
+        first.report("a", RunReport::Failed("x".into(), "bad".into()));
         first.ended("a", Some(0), i as u64 * 10 + 2);
     }
     // A stopped run reports its requests, too. Each job has its own rows.
@@ -226,12 +226,12 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
     for (name, report) in [
         ("a", summary(&json!({"requests": requests(200)}).to_string())),
         ("a", summary(&json!({"requests": requests(206)}).to_string())),
-        ("b", Report::Error("no source".into(), requests(503))),
+        ("b", RunReport::Error("no source".into(), requests(503))),
     ] {
         first.run(name, Work::Retry).unwrap();
         first.tick(50);
         first.report(name, report);
-        first.report(name, Report::Failed("x".into(), "bad".into()));
+        first.report(name, RunReport::Failed("x".into(), "bad".into()));
         first.ended(name, Some(0), 51);
     }
     let mut second = board(256, 9, &[("a", ""), ("b", "")]);

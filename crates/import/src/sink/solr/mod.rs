@@ -12,7 +12,7 @@ mod request;
 use super::lines::sink_error;
 use super::outlet::Feed;
 use super::update::{self, ChangeKind, Envelope};
-use super::{Names, Notices, Rejected, SolrTarget};
+use super::{FieldNames, Notices, Rejected, SolrTarget};
 use crate::ImportError;
 use crate::fields::Fields;
 use request::{Client, Pending};
@@ -174,9 +174,9 @@ impl Solr {
     /// The name of a field in Solr. `None` when the field is not wanted.
     fn name<'a>(&'a self, name: &'a str) -> Option<std::borrow::Cow<'a, str>> {
         match &self.target.names {
-            Names::Plain => Some(name.into()),
-            Names::Dynamic => Some(format!("{name}{}", dynamic_ending(name)).into()),
-            Names::Listed(pairs) => {
+            FieldNames::Plain => Some(name.into()),
+            FieldNames::Dynamic => Some(format!("{name}{}", dynamic_ending(name)).into()),
+            FieldNames::Listed(pairs) => {
                 pairs.iter().find(|(ours, _)| ours == name).map(|(_, theirs)| theirs.as_str().into())
             }
         }

@@ -9,7 +9,7 @@ mod copying;
 use super::transaction::Transaction;
 use super::{Place, Records, Rejected, Sink};
 use crate::connection::{Connection, Target, refused};
-use crate::container::Digest;
+use crate::container::ContainerDigest;
 use crate::fields::{FIELDS, Fields};
 use crate::versions::{self, COMMAND, unexpected};
 use crate::{ImportError, ImportOptions, index};
@@ -248,7 +248,7 @@ impl Sink for Strand {
         Ok(std::mem::take(&mut self.rejected))
     }
 
-    fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError> {
+    fn finish(&mut self, version: Option<&ContainerDigest>) -> Result<Option<String>, ImportError> {
         if let Some(transaction) = self.transaction.take() {
             transaction.publish().or_else(|(error, invalid)| {
                 // EXEC has recorded containers although some of their changes failed. The next run must not trust them.

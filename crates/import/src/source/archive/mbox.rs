@@ -6,7 +6,7 @@
 
 use super::budget::ArchiveBudget;
 use super::bytes::Window;
-use crate::container::{Digest, digest, digest_of};
+use crate::container::{ContainerDigest, digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 
 /// Number of bytes at the beginning of a line that decide whether the line is a separator.
@@ -26,9 +26,9 @@ pub(super) struct Message {
     pub(super) offset: u64,
     pub(super) len: u64,
     /// The digest of the bytes.
-    pub(super) digest: Digest,
+    pub(super) digest: ContainerDigest,
     /// The digest of the Message-ID. `None` when the message has no Message-ID.
-    pub(super) id: Option<Digest>,
+    pub(super) id: Option<ContainerDigest>,
 }
 
 /// The state of a mailbox at an earlier time: its length, and a digest of samples of its bytes.
@@ -39,12 +39,12 @@ pub(super) struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) len: u64,
-    samples: Digest,
+    samples: ContainerDigest,
 }
 
 impl Prefix {
     /// Length of [`Prefix::to_bytes`].
-    pub(crate) const BYTES: usize = 8 + size_of::<Digest>();
+    pub(crate) const BYTES: usize = 8 + size_of::<ContainerDigest>();
     /// Minimum length of a mailbox with a prefix. Reading a shorter mailbox takes about as long as reading the samples
     /// from a remote source.
     const LEN_MIN: u64 = 16 << 20;
@@ -151,7 +151,7 @@ pub(super) fn messages(mailbox: &Window, from: u64, budget: &ArchiveBudget) -> i
 /// Finds the Message-ID among the lines of a message.
 #[derive(Default)]
 struct IdReader {
-    found: Option<Digest>,
+    found: Option<ContainerDigest>,
     /// True when the last line was only the field's name: the value is in the next line.
     is_folded: bool,
     /// True after the end of the message's header, and after the Message-ID.

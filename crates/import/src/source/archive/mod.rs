@@ -23,7 +23,8 @@ pub(crate) use parts::{Parts, unzipped};
 
 use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
 use crate::container::{
-    Container, ContainerBuilder, ContainerError, Digest, Entry, EntryKind, NAME_BYTES_MAX, digest, digest_of,
+    Container, ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind, NAME_BYTES_MAX, digest,
+    digest_of,
 };
 use crate::memory::MEMORY_FACTOR;
 use bytes::Unpacking;
@@ -39,7 +40,7 @@ const SUFFIXES: [&str; 13] =
     ["zip", "jar", "tar", "tgz", "gz", "txz", "xz", "tzst", "zst", "mbox", "mbx", "ova", "apk"];
 
 /// Bytes of a token that is a digest.
-const DIGEST_BYTES: usize = size_of::<Digest>();
+const DIGEST_BYTES: usize = size_of::<ContainerDigest>();
 
 /// The kind of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +267,7 @@ impl Archive {
     /// changes. A message without a Message-ID, or with the Message-ID of an earlier message, gets a name from its
     /// bytes. No name depends on other messages' positions, so names stay when a message is removed.
     fn name_messages(&self, messages: Vec<mbox::Message>) -> Vec<(Vec<u8>, Member)> {
-        let name_of = |digest: &Digest| {
+        let name_of = |digest: &ContainerDigest| {
             let name: String = digest[..10].iter().map(|b| format!("{b:02x}")).collect();
             format!("{name}.eml").into_bytes()
         };
@@ -290,7 +291,7 @@ impl Archive {
     /// exist any more is removed from the archive, so the mailbox is read only once for this.
     fn locate(&mut self) -> io::Result<()> {
         let messages = mbox::messages(&self.window, 0, &self.budget.renewed())?;
-        let places: BTreeMap<Digest, (u64, u64)> =
+        let places: BTreeMap<ContainerDigest, (u64, u64)> =
             messages.into_iter().map(|message| (message.digest, (message.offset, message.len))).collect();
         for files in self.folders.values_mut() {
             files.retain(|_, member| {

@@ -12,7 +12,7 @@ use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
-use crate::container::{ContainerBuilder, ContainerError, Digest, Entry, EntryKind, digest};
+use crate::container::{ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind, digest};
 use crate::source::parts::{self, Parted, Spill};
 use crate::source::{
     Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens,
@@ -477,7 +477,7 @@ fn unexpected_key(key: &str, prefix: &str) -> io::Error {
 }
 
 /// Number of bytes at the beginning of a token that are the digest of entity tag and size.
-const TAG_DIGEST_BYTES: usize = size_of::<Digest>();
+const TAG_DIGEST_BYTES: usize = size_of::<ContainerDigest>();
 
 /// The token: entity tag, size and time of change. The time is in whole seconds, because an HTTP header has no
 /// fractions.

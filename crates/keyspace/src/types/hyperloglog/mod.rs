@@ -16,7 +16,7 @@
 
 mod sparse;
 
-pub use sparse::Run;
+pub use sparse::RegisterRun;
 
 /// Number of registers of a HyperLogLog.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
@@ -259,7 +259,7 @@ fn unpack([a, b, c]: &[u8; 3]) -> [u8; 4] {
 ///
 /// # Panics
 /// Panics if the string is shorter than a header.
-pub fn runs(value: &[u8]) -> impl Iterator<Item = Run> + '_ {
+pub fn runs(value: &[u8]) -> impl Iterator<Item = RegisterRun> + '_ {
     sparse::any_runs(&value[HEADER_BYTES..])
 }
 

@@ -22,7 +22,7 @@ const JOINED_RUNS: usize = 5;
 
 /// A run of equal registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct RegisterRun {
     /// Value of each register in the run.
     pub register: u8,
     /// Number of registers in the run.
@@ -42,20 +42,20 @@ pub(super) enum Raised {
 }
 
 /// The run at the start of `bytes`.
-fn first(bytes: &[u8]) -> Option<Run> {
+fn first(bytes: &[u8]) -> Option<RegisterRun> {
     let byte = *bytes.first()?;
     match byte >> 6 {
-        0 => Some(Run { register: 0, len: usize::from(byte & 0x3f) + 1, bytes: 1 }),
+        0 => Some(RegisterRun { register: 0, len: usize::from(byte & 0x3f) + 1, bytes: 1 }),
         1 => {
             let len = usize::from(byte & 0x3f) << 8 | usize::from(*bytes.get(1)?);
-            Some(Run { register: 0, len: len + 1, bytes: 2 })
+            Some(RegisterRun { register: 0, len: len + 1, bytes: 2 })
         }
-        _ => Some(Run { register: (byte >> 2 & 0x1f) + 1, len: usize::from(byte & 3) + 1, bytes: 1 }),
+        _ => Some(RegisterRun { register: (byte >> 2 & 0x1f) + 1, len: usize::from(byte & 3) + 1, bytes: 1 }),
     }
 }
 
 /// The runs in `bytes`. There may be more or fewer than 16,384 registers.
-pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
+pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = RegisterRun> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         // If the last run is truncated, read a zero byte after it, as redis-server does, whose strings end with
@@ -67,7 +67,7 @@ pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
 }
 
 /// The runs in `bytes`. If they do not have exactly 16,384 registers, the last item is an error.
-pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
+pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<RegisterRun, Corrupted>> + '_ {
     let (mut rest, mut left) = (bytes, Some(REGISTERS));
     std::iter::from_fn(move || {
         let to_come = left?;
