@@ -77,7 +77,7 @@ pub enum ConnectError {
         /// The system's error.
         error: io::Error,
     },
-    /// The TLS options cannot be used. The text has the cause in it, so the cause is no `source`.
+    /// The TLS options cannot be used. No `source`, because the text includes the cause.
     #[error("Could not negotiate a TLS connection: {0}")]
     Tls(TlsError),
     /// The server does not complete the TLS handshake.
@@ -181,8 +181,8 @@ impl Connection {
             Stream::Tls(stream) => stream.sock.set_read_timeout(time),
         }
     }
-    /// A second handle to the connection for writing, so that one thread can write while another reads; `None` for
-    /// TLS.
+    /// A second handle to the connection for writing, so that one thread can write while another reads. `None` for TLS,
+    /// or when the system cannot clone the socket.
     pub fn writer(&self) -> Option<Box<dyn Write + Send>> {
         match &self.stream {
             Stream::Tcp(stream) => Some(Box::new(stream.try_clone().ok()?)),

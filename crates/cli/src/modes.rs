@@ -190,7 +190,7 @@ impl ReplyCounter {
 }
 
 /// Counts replies until the last one has arrived, or until none arrives for `timeout_s` seconds after everything was
-/// sent (0: wait for ever).
+/// sent (0: wait forever).
 fn count_all(
     connection: &mut Connection,
     counter: &mut ReplyCounter,

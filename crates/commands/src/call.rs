@@ -51,6 +51,7 @@ impl Call<'_, '_> {
 
 /// Number of attempts in which a lane call waits for its shards. After the last one it announces a long lock.
 const TRIES: usize = 16;
+/// Longest wait for a busy shard in one attempt.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Number of attempts after a long lock was announced. After the last one the call waits for one shard after the
 /// other, and keeps those that it has locked.

@@ -168,7 +168,7 @@ impl Headroom {
 /// The error text for refused work.
 pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
     let mb = |bytes: u64| bytes.div_ceil(1 << 20);
-    format!("OOM {what} would need {} MB, {} MB more than is free", mb(bytes), mb(missing_bytes))
+    format!("OOM {what} would need {} MiB, {} MiB more than is free", mb(bytes), mb(missing_bytes))
 }
 
 impl Engine {
@@ -309,7 +309,7 @@ mod tests {
         assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), WorkAdmission::Now(Some(_))));
         assert_eq!(
             refusal("hgetall", 70 * MB, 20 * MB - 5),
-            "OOM hgetall would need 70 MB, 20 MB more than is free"
+            "OOM hgetall would need 70 MiB, 20 MiB more than is free"
         );
     }
 

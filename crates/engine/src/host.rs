@@ -162,7 +162,7 @@ pub trait HostFiles {
     /// The system's error.
     fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Replaces the ACL file with the text of `text`, atomically. Runs on a helper thread. Concurrent calls run one
-    /// after another, and each calls `text` when its turn comes. So the last writer writes the newest text.
+    /// after another, and each calls `text` when its turn comes. Therefore the last writer writes the newest text.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -220,7 +220,7 @@ pub trait HostLog {
     }
 }
 
-/// Threads, and waiting. Only a host waits: the engine waits at its [`Signal`].
+/// Threads, and waiting. The engine never blocks a thread itself: it waits through these methods and [`Signal`].
 pub trait HostThreads {
     /// Where a worker's thread is now, in the kernel and in the program. For a log line. Empty when the system does not
     /// report it.
@@ -401,7 +401,7 @@ pub trait Wake: Send + Sync {
 }
 
 /// A condition that threads wait for and other threads signal. A waiting thread reads [`Signal::changes`], checks its
-/// condition, and only then calls [`Signal::wait`]. So it misses no change in between.
+/// condition, and only then calls [`Signal::wait`], so that it misses no change in between.
 pub trait Signal: Send + Sync {
     /// The number of changes so far.
     fn changes(&self) -> u64;

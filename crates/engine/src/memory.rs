@@ -1,9 +1,9 @@
 //! Memory accounting: the memory of each [`Purpose`], and the limit `maxmemory`.
 //!
 //! As in Redis, the limit applies to the bytes that the allocator has given out. Reading that number costs about 25 us
-//! with the arenas of two cores, and more with more cores. So only [`Memory::record_sample`] reads it, on a background
+//! with the arenas of two cores, and more with more cores. Only [`Memory::record_sample`] reads it, on a background
 //! thread, every few milliseconds when the limit is near. Between two samples the sum of the data tells the growth:
-//! `used = allocated then + (data now - data then)`. So a write compares two numbers. Memory outside that sum (buffers,
+//! `used = allocated then + (data now - data then)`. A write compares two numbers. Memory outside that sum (buffers,
 //! indexes) counts at the next sample.
 
 use crate::MemoryFacts;

@@ -13,25 +13,38 @@ use strand_diag::{Counters, Rate};
 /// Number of copies of the counters. The workers share the copies.
 const SLOTS: usize = 16;
 
-/// Maximum number of error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
+/// Maximum number of error codes that are counted separately. Clients can make up codes with scripts, DEBUG ERROR and
+/// the names in errors of searches.
 const ERROR_CODES_MAX: usize = 128;
 
 /// Counters of the server, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stat {
+    /// Number of accepted connections.
     Connections,
+    /// Number of refused connections (`maxclients`, protected mode).
     Rejected,
+    /// Number of calls of commands, without the refused ones.
     Commands,
+    /// Number of bytes received from clients.
     InputBytes,
+    /// Number of bytes of output for clients.
     OutputBytes,
+    /// Number of reads from sockets that returned bytes.
     Reads,
+    /// Number of error replies.
     Errors,
+    /// Number of clients closed because their unfinished or queued requests were too large.
     QueryLimitCloses,
+    /// Number of clients closed because their waiting output exceeded a limit.
     OutputLimitCloses,
     /// Number of clients closed by `maxmemory-clients`.
     ClientEvictions,
+    /// Number of clients closed because they were idle for too long, or did not log in in time.
     IdleCloses,
+    /// Number of lookups of keys that found a record.
     KeyspaceHits,
+    /// Number of lookups of keys that found no record.
     KeyspaceMisses,
     /// Time that active expiry took, in microseconds.
     ExpireCycleUs,
@@ -45,8 +58,11 @@ const STATS: usize = Stat::ExpireCapReached as usize + 1;
 /// The counters that each command has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CommandCounter {
+    /// Number of calls, without the refused ones.
     Calls,
+    /// Number of calls that were refused before they ran.
     Rejected,
+    /// Number of calls that ran and replied with an error.
     Failed,
     /// Total execution time of the command, in nanoseconds.
     Ns,
@@ -64,6 +80,7 @@ pub(crate) struct CommandIds {
 }
 
 impl CommandIds {
+    /// Numbers all rows of the command table.
     pub(crate) fn new() -> CommandIds {
         let mut names: Vec<String> = TABLE.rows().iter().map(|c| c.name.to_string()).collect();
         let mut fast: Vec<bool> = TABLE.rows().iter().map(|c| c.flags.has(Flags::FAST)).collect();
@@ -110,19 +127,25 @@ fn address(spec: &'static CommandSpec) -> usize {
 /// Counters of all workers.
 pub(crate) struct Stats {
     pub(crate) ids: CommandIds,
+    /// One counter for each [`Stat`].
     counters: Counters,
+    /// For each command, one counter for each [`CommandCounter`].
     commands: Counters,
+    /// Number of error replies by error code.
     errors: Mutex<BTreeMap<Vec<u8>, u64>>,
     /// The option `latency-tracking`.
     tracks: AtomicBool,
+    /// Execution times of commands.
     pub(crate) histograms: Histograms,
-    /// Waiting times of commands for a helper thread, and for other reasons. Only commands that waited are counted.
+    /// Waiting times of commands for a helper thread. Only commands that waited are counted.
     pub(crate) queued: Histograms,
+    /// Waiting times of commands for other reasons. Only commands that waited are counted.
     pub(crate) parked: Histograms,
     /// For each cause: the number of parked commands, and their microseconds.
     park_reasons: Counters,
     /// Times until a full socket accepted the rest of the output.
     pub(crate) flushing: Histogram,
+    /// Slow events, for LATENCY.
     pub(crate) events: Events,
     pub(crate) rates: Mutex<Rates>,
 }
@@ -154,12 +177,15 @@ impl Stats {
             rates: Mutex::default(),
         }
     }
+    /// Adds `n` to a counter. `slot` is the worker's number, so that workers rarely share a counter's copy.
     pub(crate) fn add(&self, slot: usize, stat: Stat, n: u64) {
         self.counters.add(slot, stat as usize, n);
     }
+    /// The sum of a counter over all its copies.
     pub(crate) fn get(&self, stat: Stat) -> u64 {
         self.counters.get(stat as usize)
     }
+    /// Adds `n` to a counter of command `id`.
     pub(crate) fn count(&self, slot: usize, id: u32, counter: CommandCounter, n: u64) {
         self.commands.add(slot, id as usize * PER_COMMAND + counter as usize, n);
     }
@@ -188,6 +214,7 @@ impl Stats {
     pub(crate) fn set_tracking(&self, tracks: bool) {
         self.tracks.store(tracks, Relaxed);
     }
+    /// The option `latency-tracking`.
     pub(crate) fn is_tracking(&self) -> bool {
         self.tracks.load(Relaxed)
     }

@@ -27,6 +27,11 @@ pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
     let mut args: Vec<&[u8]> = vec![b"DIAG", b"HISTORY"];
     for (name, word) in PARAMETERS {
         if let Some(value) = request.query.get(name) {
+            if name != "series" && value.parse::<i64>().is_err() {
+                return Err(Problem::bad_request(format!(
+                    "the query parameter `{name}` is {value:?}: expected a whole number"
+                )));
+            }
             args.extend([word.as_bytes(), value.as_bytes()]);
         }
     }

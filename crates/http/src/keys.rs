@@ -210,9 +210,9 @@ impl Expiry {
             .ok()
             .filter(|ms| (1..=TTL_MS_MAX).contains(ms) && text.bytes().all(|b| b.is_ascii_digit()));
         ms.map(Expiry::AfterMs).ok_or_else(|| {
-            Problem::bad_request(
-                "Strand-TTL-Ms has another value: expected a number of milliseconds above 0, or `keep`",
-            )
+            Problem::bad_request(format!(
+                "Strand-TTL-Ms is {text:?}: expected a number of milliseconds above 0, or `keep`"
+            ))
         })
     }
 }
@@ -226,9 +226,10 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
         Some(name) => match CollectionType::from_name(name) {
             Some(CollectionType::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
             Some(kind) => put_collection(&context, &mut request, &key, kind, &expiry, &conditions).await,
-            None => Err(Problem::bad_request(
-                "Strand-Type has another value: expected string, hash, list, set, zset or stream",
-            )),
+            None => Err(Problem::bad_request(format!(
+                "Strand-Type is \"{}\": expected string, hash, list, set, zset or stream",
+                name.escape_ascii()
+            ))),
         },
     }
 }

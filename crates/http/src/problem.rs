@@ -67,10 +67,13 @@ impl Problem {
         Problem::new(StatusCode::UNAUTHORIZED, detail)
             .header(WWW_AUTHENTICATE, "Basic realm=\"strand\", charset=\"UTF-8\", Bearer realm=\"strand\"")
     }
-    /// The problem for an error reply of the session. The text stays; the error code becomes the member `code`.
+    /// The problem for an error reply of the session. The text stays; the error code becomes the member `code`. A text
+    /// that begins with no code (as in RediSearch, `Unknown index name`) has the code `ERR`.
     pub fn of_reply(text: &[u8]) -> Problem {
         let text = String::from_utf8_lossy(text).into_owned();
-        let code = text.split(' ').next().unwrap_or_default().to_string();
+        let word = text.split(' ').next().unwrap_or_default();
+        let is_code = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        let code = if is_code { word } else { "ERR" }.to_string();
         let status = match code.as_str() {
             "NOAUTH" | "WRONGPASS" => return Problem::unauthorized(text).member("code", code),
             "NOPERM" | "DENIED" => StatusCode::FORBIDDEN,

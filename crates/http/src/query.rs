@@ -54,7 +54,7 @@ impl Query {
         let number = text.parse().ok().filter(|n| plain && (least..=most).contains(n));
         number.ok_or_else(|| {
             Problem::bad_request(format!(
-                "the query parameter `{name}` has another value: expected a number from {least} to {most}"
+                "the query parameter `{name}` is {text:?}: expected a number from {least} to {most}"
             ))
         })
     }
@@ -66,8 +66,8 @@ impl Query {
         match self.get(name) {
             Some("" | "true" | "yes" | "1") => Ok(true),
             None | Some("false" | "no" | "0") => Ok(false),
-            Some(_) => Err(Problem::bad_request(format!(
-                "the query parameter `{name}` has another value: expected true or false"
+            Some(other) => Err(Problem::bad_request(format!(
+                "the query parameter `{name}` is {other:?}: expected true or false"
             ))),
         }
     }

@@ -105,10 +105,10 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     let place = match query.get("in") {
         None | Some("values") => "VALUES",
         Some("keys") => "KEYS",
-        Some(_) => {
-            return Err(Problem::bad_request(
-                "the query parameter `in` has another value: expected keys or values",
-            ));
+        Some(other) => {
+            return Err(Problem::bad_request(format!(
+                "the query parameter `in` is {other:?}: expected keys or values"
+            )));
         }
     };
     let lines = query.flag("lines")?;

@@ -35,6 +35,7 @@ pub fn compare(
     progress: &mut dyn Progress,
 ) -> Result<Summary, ImportError> {
     let started = Instant::now();
+    source::check_options(&[before, after], remote)?;
     let open = |path: &Path| {
         let filter = Filter::new(filter_options).map_err(OptionError::Filter)?;
         let opened = source::open(path, remote);

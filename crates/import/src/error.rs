@@ -1,7 +1,6 @@
 //! [`ImportError`]: why a run stops before its end.
 //!
-//! The text of an error includes its cause, down to the error of the system or of a library. So `Error::source` returns
-//! `None`: a printer that follows `source` would print a cause twice.
+//! `Error::source` returns `None`, because the text of an error already includes its cause.
 
 use crate::connection::REPLY_TIMEOUT;
 use crate::container::ContainerError;
@@ -19,12 +18,12 @@ pub enum ImportError {
     /// An option is wrong, contradicts another option, or does not fit the dataset.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// The source does not exist, is not a folder, or cannot be read.
-    #[error("cannot import {path}: {error}", path = path.display())]
+    /// The source does not exist or cannot be opened.
+    #[error("cannot open the source {path}: {error}", path = path.display())]
     Source {
-        /// The path as the user gave it.
+        /// The source's name as the user gave it.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of the operating system, of the repository or of the server.
         error: io::Error,
     },
     /// The root could not be listed (a folder below it is a dead letter instead).
@@ -55,7 +54,7 @@ pub enum ImportError {
         reason: SinkError,
     },
     /// The file of the records cannot be read or written.
-    #[error("the records in {path}: {error}", path = path.display())]
+    #[error("cannot read or write the records in {path}: {error}", path = path.display())]
     State {
         /// The file.
         path: PathBuf,
@@ -99,8 +98,8 @@ pub enum ImportError {
     },
     /// The source that a dataset came from is needed to know what the server holds of it.
     #[error(
-        "dataset {dataset:?} was imported from a git repository or a restic snapshot, and {path:?} was the tree {tree} \
-         there, which SOURCE does not have: import from a repository that has it, or into another dataset"
+        "{path:?} in dataset {dataset:?} was imported as the tree {tree} of a git or restic repository, and SOURCE \
+         does not have this tree: import from a repository that has it, or into another dataset"
     )]
     Unrecallable {
         /// The dataset.
@@ -162,8 +161,8 @@ pub enum OptionError {
     #[error("--verify compares with what a Strand server has: leave out --to, or --verify")]
     VerifyElsewhere,
     /// A text index follows only one database.
-    #[error("an index follows database 0 only: import into another one without an index (--no-index)")]
-    IndexElsewhere,
+    #[error("--db {0}: a text index follows only database 0: add --no-index")]
+    IndexElsewhere(u32),
     /// There are too many changes for one transaction.
     #[error("--atomic: more than {commands_max} commands; import in several runs, or without it")]
     AtomicTooLarge {
@@ -175,12 +174,20 @@ pub enum OptionError {
     Filter(#[from] FilterError),
     /// No run of this version of the program is complete, so no record says which documents have failed.
     #[error(
-        "there is no complete import of {dataset:?} by this version of strand to retry failures of: import it whole \
-         first"
+        "no complete import of {dataset:?} by this version of strand exists, so there are no failed documents to \
+         retry: run the import without --retry-failed"
     )]
     NothingToRetry {
         /// The dataset.
         dataset: String,
+    },
+    /// The source does not use this option.
+    #[error("{option}: {expected}")]
+    OtherSource {
+        /// The option.
+        option: &'static str,
+        /// Which sources use the option.
+        expected: &'static str,
     },
     /// The server has no dataset of this name.
     #[error("the server has no dataset {0:?}")]

@@ -2,9 +2,9 @@
 //!
 //! A dataset's version has up to two containers for each folder. The *recorded* container says which documents the
 //! server certainly holds. Its name is the folder's path, or `.` for the root. The *intent* is the listing of a run
-//! that has begun to change the folder and has not ended. Its name is the path and a slash. [`load`] merges both. So a
+//! that has begun to change the folder and has not ended. Its name is the path and a slash. [`load`] merges both, so a
 //! run knows every document that may be at the server, even a document that an interrupted run added and the source has
-//! lost since. [`load`] also asks the server which recorded documents exist. So a run restores documents that were
+//! lost since. [`load`] also asks the server which recorded documents exist, so that a run restores documents that were
 //! evicted or deleted.
 
 use crate::ImportError;

@@ -303,7 +303,7 @@ impl Keyspace {
             _ => txn.try_lock(self.shards_of(hashes).into_iter()),
         }
     }
-    /// Locks the shards of these keys without ever waiting while it holds a shard. So nobody else waits behind this
+    /// Locks the shards of these keys without ever waiting while it holds a shard, so nobody else waits behind this
     /// call. It waits for a busy shard for at most `patience`, and gives up (`None`) after `tries` attempts.
     pub fn lock_together(
         &self,
@@ -324,7 +324,7 @@ impl Keyspace {
     }
     fn prefetch_few(&self, slot: usize, keys: &[Key<'_>]) {
         // Take all locks before the first load. A processor starts no load before an earlier atomic operation is
-        // done. So if a lock were taken between two keys, their cache misses would not overlap.
+        // done: if a lock were taken between two keys, their cache misses would not overlap.
         let mut guards: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
         let mut places: SmallVec<[(u8, u64); PREFETCH_KEYS]> = SmallVec::new();
         for key in keys {

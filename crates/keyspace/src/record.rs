@@ -13,8 +13,8 @@ use crate::usage::Usage;
 use crate::{Db, Key, Settings};
 use strand_chain::Blob;
 
-/// A value with more allocations than this is *big*: a helper thread frees it. So is a value of at least
-/// [`BIG_BYTES_MIN`] bytes.
+/// A value with more allocations than this, or of at least [`BIG_BYTES_MIN`] bytes, is *big*: a helper thread frees
+/// it.
 const BIG_PARTS_MIN: usize = 64;
 /// Bytes of memory whose release costs a system call and page faults.
 const BIG_BYTES_MIN: usize = 1 << 20;
@@ -189,7 +189,7 @@ macro_rules! types {
             }
         })*
 
-        // A `Value` lies in a segment, and a collection lies in the `Value` itself. So a read goes from the segment
+        // A `Value` lies in a segment, and a collection lies in the `Value` itself, so a read goes from the segment
         // directly to the parts of the collection.
         const _: () = assert!(size_of::<Value>() == 24 $(&& size_of::<$collection>() <= 16)*);
     };

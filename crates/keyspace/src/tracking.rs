@@ -1,6 +1,6 @@
 //! Notes which tracked keys were touched, for followers of the data (the text index).
 //!
-//! [`PrefixSet`] decides whether a key is tracked. Every write asks the set while it holds the key's shard. So the
+//! [`PrefixSet`] decides whether a key is tracked. Every write asks the set while it holds the key's shard, so the
 //! set answers by a binary search instead of a comparison with every prefix.
 
 use hashbrown::HashTable;
@@ -12,7 +12,7 @@ pub const TRACKED_PREFIXES_MAX: usize = 4096;
 /// Maximum length of a tracked prefix, in bytes. Code that takes prefixes from clients must check this limit.
 pub const TRACKED_PREFIX_BYTES_MAX: usize = 4096;
 
-/// A sorted list of key prefixes. A prefix that begins with another prefix is left out. So at most one prefix
+/// A sorted list of key prefixes. A prefix that begins with another prefix is left out, so at most one prefix
 /// matches a key: the last prefix that does not sort after the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixSet(Arc<[Box<[u8]>]>);

@@ -28,17 +28,17 @@ pub enum Error {
         found: u32,
     },
     /// A string is longer than [`crate::STRING_BYTES_MAX`].
-    #[error("a string of {bytes} bytes, at most {} are read", crate::STRING_BYTES_MAX)]
+    #[error("a string of {bytes} bytes: expected at most {}", crate::STRING_BYTES_MAX)]
     StringTooLong {
         /// The length that the input announces.
         bytes: u64,
     },
     /// The input does not begin with `REDIS` or `VALKEY` and a version, as an RDB file does.
-    #[error("no RDB file: it does not begin with REDIS or VALKEY and a version")]
+    #[error("this is no RDB file: expected REDIS or VALKEY and a version at the beginning")]
     NotRdb,
     /// The file has an RDB version that is not supported.
     #[error(
-        "RDB version {version} is not read: 1 to {} (Redis) and {} (Valkey 9) are",
+        "RDB version {version} is not supported: expected 1 to {} (Redis) or {} (Valkey 9)",
         crate::VERSION_REDIS_MAX,
         crate::VERSION_VALKEY
     )]
@@ -75,7 +75,7 @@ impl Error {
     }
 }
 
-// `#[from]` would make the cause a source too, and the text has the cause in it already.
+// No `#[from]`: it would make the cause a `source`, and the text already includes the cause.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         Error::Io(error)

@@ -1,7 +1,7 @@
 //! LZF, the compression of strings in RDB: short back references over a window of 8 KiB, no entropy coding.
 //!
 //! A control byte n below 32 announces n + 1 literal bytes. Any other control byte holds a length in its top three
-//! bits (7: the next byte is added) and, with the following byte, the distance to copy from. Written anew here,
+//! bits (7: the next byte is added) and, with the following byte, the distance to copy from. Implemented here,
 //! because the crate of that name is deprecated.
 
 use crate::{Error, Result, STRING_BYTES_MAX};

@@ -197,7 +197,7 @@ pub(crate) fn write_plain(reply: &mut Reply<'_>, value: Plain<'_>, resp3: bool) 
     Ok(())
 }
 
-/// Counts a step, because a table that contains itself twice would otherwise be written for ever. Returns false when
+/// Counts a step, because a table that contains itself twice would otherwise be written forever. Returns false when
 /// the reply is no longer needed.
 fn may_write(reply: &Reply<'_>, depth: usize) -> Result<bool> {
     state::charge(1)?;

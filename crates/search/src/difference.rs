@@ -1,7 +1,7 @@
 //! FT.CHANGES: finds the documents that were added to a query's answer, updated in it or removed from it between two
 //! versions.
 //!
-//! A segment that both versions have is skipped unless documents in it were deleted between the versions. So the cost
+//! A segment that both versions have is skipped unless documents in it were deleted between the versions, so the cost
 //! grows with the segments that changed, not with the index.
 
 use crate::error::{SearchError, lossy};
@@ -118,7 +118,7 @@ fn matches_only_in(
             .segment_readers()
             .iter()
             .find(|other_segment| other_segment.segment_id() == reader.segment_id());
-        // A deleted document stays deleted in its segment. So if `other` has at most as many deleted documents in
+        // A deleted document stays deleted in its segment. If `other` has at most as many deleted documents in
         // this segment, it has every document that is live here.
         if other_segment
             .is_some_and(|other_segment| other_segment.num_deleted_docs() <= reader.num_deleted_docs())

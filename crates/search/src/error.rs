@@ -49,7 +49,7 @@ pub enum SearchError {
         /// Byte offset in the query at which the limit is exceeded.
         offset: usize,
     },
-    /// A `@field` that the schema lacks or declares with another type.
+    /// A `@field` that the schema lacks.
     #[error("Unknown field at offset {offset} near {field}")]
     UnknownField {
         /// Byte offset of the field in the query.

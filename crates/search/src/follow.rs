@@ -2,7 +2,7 @@
 //! acknowledged before it.
 //!
 //! A write notes its key in the shard while it holds the shard's lock, before its reply is sent. A search takes the
-//! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that haystack the follow lock earlier has
+//! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that held the follow lock earlier has
 //! already passed its notes to the index writers. The search then commits the index that it reads, so no acknowledged
 //! write is missing.
 //!

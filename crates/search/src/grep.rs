@@ -50,14 +50,21 @@ const SLICE_FIELDS: usize = 64;
 /// Counters of all greps, for INFO.
 #[derive(Debug, Default)]
 pub(crate) struct GrepCounters {
+    /// Number of greps that have run, also those that ended with an error.
     pub(crate) greps: AtomicU64,
     /// Number of greps that an index served.
     pub(crate) indexed: AtomicU64,
+    /// Number of texts searched.
     pub(crate) searches: AtomicU64,
+    /// Number of bytes of these texts.
     pub(crate) bytes: AtomicU64,
+    /// Number of times that a lazy DFA's full cache was cleared.
     pub(crate) clears: AtomicU64,
+    /// Number of texts on which a lazy DFA gave up, because the states that it built did not pay off.
     pub(crate) give_ups: AtomicU64,
+    /// Number of texts on which a lazy DFA met a byte that it cannot handle (Unicode word boundaries).
     pub(crate) quits: AtomicU64,
+    /// Number of times that a lazy DFA's nearly full cache was emptied after it gave up.
     pub(crate) resets: AtomicU64,
     /// Number of bytes in the caches of greps that are running.
     pub(crate) cache_bytes: AtomicU64,

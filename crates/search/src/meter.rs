@@ -52,7 +52,7 @@ pub(crate) struct Meter {
     steps: AtomicU64,
     /// Step count at which the next check is due.
     next_check_at: AtomicU64,
-    /// Why the request must stop, as an [`StopReason`], or 0.
+    /// Why the request must stop, as a [`StopReason`], or 0.
     over: AtomicU8,
 }
 

@@ -63,13 +63,13 @@ impl RequestLimits {
 /// The result of a call of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// `argv` holds a whole command; clear it before the next call. An empty `argv` is not a command: the call
-    /// skipped its limit of empty requests, and other clients may be waiting.
+    /// `argv` holds a whole command; clear it before the next call. If `argv` is empty, the call has skipped as many
+    /// empty requests as it may (`EMPTY_REQUESTS_MAX`), and returns so that other clients are served.
     Command,
     /// More bytes are needed. Everything recognised is kept.
     NeedsBytes,
-    /// The call took its limit of arguments, and other clients may be waiting. More bytes are ready for the next
-    /// call.
+    /// The call has taken as many arguments as it may ([`ARGS_PER_CALL_MAX`]), and returns so that other clients are
+    /// served. More bytes are ready for the next call.
     LimitReached,
 }
 
@@ -98,15 +98,15 @@ impl ProtocolError {
 enum State {
     /// At the start of a request, or inside an inline request, which stays in the chain until its line is complete.
     Start,
-    /// The decoder is inside the line of a `*` header.
+    /// Inside the line of a `*` header.
     Count(Header),
-    /// The decoder is at the start of an argument's header.
+    /// At the start of an argument's header.
     Argument,
-    /// The decoder is inside the line of an argument's header.
+    /// Inside the line of an argument's header.
     Length(Header),
     /// Inside a small argument, with the number of missing bytes.
     Small(usize),
-    /// The decoder is inside a large argument.
+    /// Inside a large argument.
     Large(Body),
     /// After an argument, with the number of CRLF bytes to skip.
     End(usize),

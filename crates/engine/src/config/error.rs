@@ -4,17 +4,28 @@ use super::load::{FILES_MAX, INCLUDE_DEPTH_MAX};
 use super::special::SAVE_POINTS_MAX;
 
 /// Why CONFIG SET failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// There is no such option.
+    #[error("there is no option {}", .0.escape_ascii())]
     Unknown(Vec<u8>),
     /// The option cannot have this value.
+    #[error("{}: {reason}", name.escape_ascii())]
     Refused {
         /// The option as the client named it.
         name: Vec<u8>,
         /// Why the option keeps its value.
         reason: SetRefusal,
     },
+}
+
+/// The error, and what the option takes. A full stop at the end of redis-server's texts is dropped before the rest.
+fn expecting(error: &ValueError, takes: Option<&str>) -> String {
+    let error = error.to_string();
+    match takes {
+        Some(takes) => format!("{}; it takes {takes}", error.trim_end_matches('.')),
+        None => error,
+    }
 }
 
 /// Why CONFIG SET does not set an option.
@@ -115,7 +126,7 @@ pub enum ConfigLineError {
     #[error("{0}")]
     Include(String),
     /// The words are no value of their option.
-    #[error("{line}: {error}{}", takes.as_ref().map(|takes| format!("; it takes {takes}")).unwrap_or_default())]
+    #[error("{line}: {}", expecting(error, takes.as_deref()))]
     Value {
         /// The line; for a secret option only its name.
         line: String,

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Deepest nesting of included files.
 pub const INCLUDE_DEPTH_MAX: usize = 16;
 /// Maximum number of files in total, includes counted. Without a bound, two files that include each other twice would
-/// be read for ever.
+/// be read forever.
 pub const FILES_MAX: usize = 1000;
 /// Maximum number of characters of a line or a word in a message.
 const SHOWN_CHARS_MAX: usize = 100;

@@ -89,7 +89,7 @@ const FULL_SHARE: f32 = 0.95;
 /// use.
 const CEILING_SHARE: f32 = 0.97;
 const CEILING_END_SHARE: f32 = 0.90;
-/// Low disk space: a free share below this, or fewer free bytes.
+/// The disk has low space when its free share is below this number, or when fewer than [`DISK_FREE_BYTES`] are free.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
 /// The share of a core taken by other machines that makes a finding.

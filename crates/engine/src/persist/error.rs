@@ -170,7 +170,7 @@ pub enum DataError {
         why: io::Error,
     },
     /// The system refuses a thread or a file.
-    #[error("{}", system_text(.0))]
+    #[error("the system refuses a thread or a file: {}", system_text(.0))]
     System(io::Error),
     /// The thread that loads the data panicked.
     #[error("loading the data failed inside the server, see its log")]

@@ -14,11 +14,12 @@ const PARTS: usize = 16;
 /// Minimum number of elements that matching a pattern counts as.
 const PATTERN_STEPS: usize = 8;
 
-/// Numbers of subscribers, each with its dispatcher.
+/// Numbers of subscribers of one channel or pattern. Each entry has a dispatcher's number and its subscribers.
 #[derive(Debug, Default)]
 pub(super) struct Counts(SmallVec<[(u32, u32); 2]>);
 
 impl Counts {
+    /// Adds a subscriber at `dispatcher`.
     pub(super) fn add(&mut self, dispatcher: usize) {
         match self.0.iter_mut().find(|(at, _)| *at == dispatcher as u32) {
             Some((_, n)) => *n += 1,
@@ -35,6 +36,7 @@ impl Counts {
         }
         self.0.is_empty()
     }
+    /// Number of subscribers at all dispatchers.
     pub(super) fn total(&self) -> usize {
         self.0.iter().map(|(_, n)| *n as usize).sum()
     }
@@ -50,6 +52,7 @@ pub(super) struct Recipients {
 }
 
 impl Recipients {
+    /// Adds the subscribers of a channel or pattern.
     pub(super) fn add(&mut self, counts: &Counts) {
         self.receivers += counts.total();
         for (dispatcher, _) in &counts.0 {
@@ -77,9 +80,11 @@ impl Topics {
     pub(super) fn part(&self, channel: &[u8]) -> &RwLock<ChannelPart> {
         &self.parts[self.hasher.hash_one(channel) as usize % PARTS]
     }
+    /// Number of channels with subscribers.
     pub(super) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.read().len()).sum()
     }
+    /// Visits the channels with subscribers. The lock of a part is held for reading during its visits.
     pub(super) fn each(&self, visit: &mut dyn FnMut(&[u8])) {
         for part in &self.parts {
             part.read().keys().for_each(|channel| visit(channel));
@@ -91,15 +96,18 @@ impl Topics {
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,
+    /// The subscribers of all patterns.
     all: Counts,
     /// Elements to match all patterns: see [`Patterns::match_cost`].
     match_cost: (usize, usize),
 }
 
 impl Patterns {
+    /// Number of different patterns.
     pub(super) fn len(&self) -> usize {
         self.by_pattern.len()
     }
+    /// Adds a subscriber of `pattern` at `dispatcher`.
     pub(super) fn add(&mut self, pattern: &Arc<[u8]>, dispatcher: usize) {
         if !self.by_pattern.contains_key(pattern) {
             let (whole, each) = glob::effort(pattern);
@@ -108,6 +116,7 @@ impl Patterns {
         self.by_pattern.entry(pattern.clone()).or_default().add(dispatcher);
         self.all.add(dispatcher);
     }
+    /// Removes a subscriber of `pattern` at `dispatcher`.
     pub(super) fn remove(&mut self, pattern: &[u8], dispatcher: usize) {
         self.all.remove(dispatcher);
         if self.by_pattern.get_mut(pattern).is_some_and(|counts| counts.remove(dispatcher)) {

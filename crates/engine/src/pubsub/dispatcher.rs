@@ -26,6 +26,7 @@ const RELIEF_PART: usize = 2;
 pub(super) struct Dispatcher {
     queue: Mutex<Queue>,
     subscribers: Mutex<Subscribers>,
+    /// Wakes the worker when the queue gets its first message.
     wake: OnceLock<Arc<dyn Wake>>,
 }
 
@@ -35,11 +36,13 @@ struct Queue {
     messages: VecDeque<Arc<Message>>,
     /// The number of the last message in the queue.
     last: u64,
+    /// Number of bytes of all messages in the queue.
     bytes: usize,
     /// The progress of the first message and of those delivered together with it.
     at: DeliveryProgress,
     /// The number of messages that are delivered together.
     batch_len: usize,
+    /// True from the time the queue exceeds a limit until it is down to one part in [`RELIEF_PART`].
     is_full: bool,
 }
 
@@ -59,6 +62,7 @@ impl Queue {
         }
         Some(self.messages.iter().take(self.batch_len).cloned().collect())
     }
+    /// True when the queue exceeds one part in `part` of one of its limits.
     fn exceeds(&self, part: usize) -> bool {
         self.messages.len() > QUEUE_MESSAGES_MAX / part || self.bytes > QUEUE_BYTES_MAX / part
     }
@@ -67,6 +71,7 @@ impl Queue {
 /// How far a message was delivered: first to the subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
 struct DeliveryProgress {
+    /// The pattern to which the message is being delivered. `None`: the message's channel.
     pattern: Option<Arc<[u8]>>,
     /// Clients with smaller ids have the message.
     client: u64,
@@ -103,10 +108,12 @@ struct Subscribers {
 }
 
 impl Dispatcher {
+    /// Registers the handle that wakes the worker. Later calls do nothing.
     pub(super) fn set_wake(&self, wake: Arc<dyn Wake>) {
         // One worker attends a dispatcher, and calls this once.
         let _ = self.wake.set(wake);
     }
+    /// Bytes of the messages in the queue.
     pub(super) fn queued_bytes(&self) -> usize {
         self.queue.lock().bytes
     }
@@ -127,6 +134,7 @@ impl Dispatcher {
             wake.wake();
         }
     }
+    /// Adds a subscription of `client`, if the client does not have it yet.
     pub(super) fn add(&self, topic: Topic, name: &Arc<[u8]>, client: &Arc<Client>) {
         let mut subscribers = self.subscribers.lock();
         let clients = match topic {
@@ -138,6 +146,7 @@ impl Dispatcher {
             clients.insert(at, client.clone());
         }
     }
+    /// Removes the subscription of the client with the id `client`.
     pub(super) fn remove(&self, topic: Topic, name: &[u8], client: u64) {
         let subscribers = &mut *self.subscribers.lock();
         let is_left = |clients: Option<&mut Clients>| {

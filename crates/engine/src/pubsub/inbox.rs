@@ -14,6 +14,7 @@ pub(crate) struct Inbox {
     /// True when the inbox has frames. Checked once per turn.
     filled: AtomicBool,
     contents: Mutex<InboxContents>,
+    /// [`InboxContents::bytes`] as of the last [`Inbox::put`] or [`Inbox::take`], readable without the lock.
     bytes: AtomicU64,
     /// The hard limit of `client-output-buffer-limit pubsub`.
     bytes_max: AtomicU64,
@@ -25,12 +26,15 @@ pub(crate) struct Inbox {
     subscriptions_bytes: AtomicU64,
 }
 
+/// The part of an inbox under its lock.
 #[derive(Debug, Default)]
 struct InboxContents {
     frames: Vec<Frame>,
     /// The number of frames taken out so far.
     taken: u64,
+    /// Number of bytes that the frames take.
     bytes: u64,
+    /// True when the frames exceeded the limit. They were dropped, and no more frames are taken in.
     is_over_limit: bool,
 }
 
@@ -116,9 +120,11 @@ impl Inbox {
         let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max as u64 };
         self.bytes_max.store(bytes_max, Relaxed);
     }
+    /// The number of the last message that [`super::PubSub::catch_up`] has delivered.
     pub(super) fn caught_up(&self) -> u64 {
         self.caught_up.load(Relaxed)
     }
+    /// Sets the number that [`Inbox::caught_up`] returns.
     pub(super) fn set_caught_up(&self, number: u64) {
         self.caught_up.store(number, Relaxed);
     }

@@ -39,6 +39,7 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// Encodes a message.
     pub(super) fn new(kind: Namespace, channel: &[u8], payload: &Payload<'_>) -> Message {
         let word: &[u8] = match kind {
             Namespace::Channel => b"3\r\n$7\r\nmessage\r\n",
@@ -74,9 +75,11 @@ impl Message {
             channel: channel_at..channel_at + channel.len(),
         }
     }
+    /// The namespace of the message's channel.
     pub(super) fn kind(&self) -> Namespace {
         self.kind
     }
+    /// The channel's name.
     pub(super) fn channel(&self) -> &[u8] {
         &self.frame.head[self.channel.clone()]
     }
@@ -115,6 +118,7 @@ fn header(out: &mut Blob, len: usize) {
 /// A push without its first byte, which is `*` in RESP2 and `>` in RESP3. All its receivers share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
+    /// The bytes before `body`. Without a `body`, all bytes.
     head: Blob,
     /// A long payload at the end of the message, without its line end.
     body: Option<Blob>,

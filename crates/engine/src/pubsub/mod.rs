@@ -72,6 +72,7 @@ pub(crate) struct PubSub {
     patterns: RwLock<Patterns>,
     /// Cost of matching all patterns: elements per channel, and per byte of its name.
     steps: [AtomicUsize; 2],
+    /// The dispatchers, by the number of their worker.
     dispatchers: Box<[Dispatcher]>,
     congestion: Congestion,
 }
@@ -96,6 +97,7 @@ impl PubSub {
     pub(crate) fn receivers(&self, kind: Namespace, channel: &[u8]) -> usize {
         self.recipients(kind, channel, None)
     }
+    /// Finds the receiving subscriptions. With a payload, also sends the message to them.
     fn recipients(&self, kind: Namespace, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
         let mut recipients = Recipients::default();
         let mut from = None;
@@ -234,6 +236,7 @@ impl PubSub {
         let at = client.peer.worker % self.dispatchers.len();
         (at, &self.dispatchers[at])
     }
+    /// Copies the cost of matching to where [`PubSub::is_long`] reads it without a lock.
     fn store_match_cost(&self, patterns: &Patterns) {
         let (whole, each) = patterns.match_cost();
         self.steps[0].store(whole, Relaxed);

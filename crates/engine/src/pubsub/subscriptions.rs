@@ -34,10 +34,12 @@ const SUBSCRIPTION_BYTES: usize = 160;
 pub(crate) struct Subscriptions {
     /// The subscribed names, indexed by [`Topic`].
     sets: [BTreeSet<Arc<[u8]>>; 3],
+    /// Memory of the subscriptions.
     bytes: usize,
 }
 
 impl Subscriptions {
+    /// The subscribed names of one kind, in order.
     pub(crate) fn set(&self, topic: Topic) -> &BTreeSet<Arc<[u8]>> {
         &self.sets[topic as usize]
     }
@@ -45,6 +47,7 @@ impl Subscriptions {
     pub(crate) fn lens(&self) -> [usize; 3] {
         [0, 1, 2].map(|i| self.sets[i].len())
     }
+    /// Number of subscriptions of all kinds.
     pub(crate) fn len(&self) -> usize {
         self.lens().iter().sum()
     }
@@ -55,13 +58,16 @@ impl Subscriptions {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+    /// True when the client subscribes to `name`.
     pub(crate) fn has(&self, topic: Topic, name: &[u8]) -> bool {
         self.set(topic).contains(name)
     }
+    /// Adds a subscription that is not in the set yet.
     pub(crate) fn add(&mut self, topic: Topic, name: Arc<[u8]>) {
         self.bytes += name.len() + SUBSCRIPTION_BYTES;
         self.sets[topic as usize].insert(name);
     }
+    /// Removes a subscription, if the client has it.
     pub(crate) fn remove(&mut self, topic: Topic, name: &[u8]) {
         if self.sets[topic as usize].remove(name) {
             self.bytes -= name.len() + SUBSCRIPTION_BYTES;

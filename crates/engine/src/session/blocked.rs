@@ -1,10 +1,10 @@
 //! Blocking commands: BLPOP and related commands, XREAD and XREADGROUP with BLOCK, WAIT.
 //!
 //! [`Session::blocking`] makes one attempt. An attempt without a result leaves a [`Ticket`] at the keys while their
-//! shards are locked, and the session is parked. A writer that puts something at one of the keys serves the ticket
-//! before it unlocks the shard ([`Waiter`]). The writer makes the attempt for the session and wakes it, and the
-//! session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first
-//! one decides.
+//! shards are locked, and the session is parked. The *pusher* is the thread that puts something at one of the keys. It
+//! serves the ticket before it unlocks the shard ([`Waiter`]): it makes the attempt for the session and wakes it, and
+//! the session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first one
+//! decides.
 //!
 //! Some attempts are too much for the pusher: a shard under a long lock, thousands of elements, changed rights. The
 //! pusher then notifies the session, which makes the attempt itself. The session keeps its place in the queue
@@ -44,7 +44,7 @@ const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
 const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// The waiting command of a blocked client. It is registered at the command's keys until somebody serves it.
+/// The waiting command of a blocked client. It is registered at the command's keys until the wait ends.
 pub(crate) struct Ticket {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -72,8 +72,8 @@ pub(super) enum Phase {
 
 /// How a wait ended.
 pub(super) enum WaitEnd {
-    /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of frames to
-    /// the client that come before the reply.
+    /// Served. `out`: the reply. `error`: its error code. `is_over`: the reply was cut. `tag`: the tag of the served
+    /// key. `frame_number`: the number of frames, since the client connected, that come before the reply.
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, frame_number: u64 },
     /// The wait ended with this error.
     Error(&'static str),
@@ -256,7 +256,7 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     let positions = dispatch::keys_to_lock(spec, args);
     let each = positions.iter().zip(keys).map(|(at, key)| {
         // Each key is estimated by itself, because each stream of a call has its own ID. An attempt without a result
-        // must not count as long: it would go to a helper thread and back for ever.
+        // must not count as long: it would go to a helper thread and back forever.
         let one = narrowed(spec, args, *at);
         cost::elements_at(spec.cost(), one.args(), txn, db, std::slice::from_ref(key))
     });
@@ -346,7 +346,7 @@ impl Session {
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
             let number =
                 own_attempt.as_ref().map_or_else(|| keyspace.next_place_number(), |own| own.place_number);
-            // A wait for a version by name may go on with another number. The place of the old number would stay for ever.
+            // A wait for a version by name may go on with another number. The old number's place would stay forever.
             for (_, key, registration) in own_attempt.iter().flat_map(|own| &own.registrations) {
                 if !wait.wanted.iter().any(|(_, wanted)| *wanted == registration.wanted) {
                     let keys_db = own_attempt.as_ref().map_or(self.db, |own| own.ticket.keys_db);

@@ -244,7 +244,7 @@ impl LaneJob {
         let is_cut = call.reply.exceeds_limit();
         let call_bytes = argv.heap_bytes();
         let mut must_block = call.waits && error.is_none();
-        // Refuse to wait: a later try on the worker would go back to the lane for ever, or block the worker.
+        // Refuse to wait: a later try on the worker would go back to the lane forever, or block the worker.
         if must_block && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);

@@ -93,8 +93,8 @@ pub enum Turn {
     /// Run this job on a helper thread, hand its result to [`Session::lane_done`], then run again. Meanwhile only
     /// read (while [`Session::wants_read`]) and write. Dropping the session cancels the job.
     Lane(Box<LaneJob>),
-    /// A lane job is out, or the next command needs shards under a long lock. Wait for the wake-up. Read and write as
-    /// for [`Turn::Lane`].
+    /// A lane job is out, the reply waits for the disk, or the next command waits for a long lock or for subscribers.
+    /// Wait for the wake-up. Read and write as for [`Turn::Lane`].
     AwaitWake,
     /// The current command waits for data. Run again after a wake-up or at this time. Read on while
     /// [`Session::wants_read`]. Drop the session when the client disconnects.

@@ -20,8 +20,8 @@ use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{Key, Parts};
 use strand_wire::resp::{Decoded, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
-/// Maximum number of elements (see [`strand_commands::cost::Cost`]) in a turn. It bounds every turn to one or two
-/// milliseconds.
+/// Work budget of a turn, in elements (see [`strand_commands::cost::Cost`]). Other work is converted to elements. The
+/// budget bounds every turn to one or two milliseconds.
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
 /// Number of elements that every command counts as, at least.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;

@@ -101,7 +101,7 @@ pub(super) enum State {
     Ready,
     /// The session waits until its output has drained.
     Draining,
-    /// The session waits for the end of a CLIENT PAUSE or of a long lock. The current command then runs.
+    /// The current command is parked ([`ParkReason`](super::waits::ParkReason) says why), or runs on in the next turn.
     Parked,
     /// The session waits for data, or for a timeout.
     Blocked(Box<Blocked>),

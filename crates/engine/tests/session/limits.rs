@@ -78,7 +78,7 @@ fn the_login_timeout_spares_logged_in_clients_and_long_requests() {
     server.advance_ms(60_000);
     assert_eq!((known.run(&server, "PING"), late.run(&server, "PING")), ("+PONG|".into(), "+PONG|".into()));
 
-    // Without a password: a client may be idle for ever before its first request, but may not leave that request
+    // Without a password: a client may be idle forever before its first request, but may not leave that request
     // unfinished.
     let mut server = Server::with("login-timeout 30");
     let (mut idle, mut part, mut long) = (server.connect(), server.connect(), server.connect());

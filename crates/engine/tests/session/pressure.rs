@@ -49,19 +49,19 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     free(&mut server, 14.0, 320.0);
     let reply = peer.run(&server, "HGETALL h");
     assert!(
-        reply.starts_with("-OOM hgetall would need 1") && reply.contains(" MB more than is free"),
+        reply.starts_with("-OOM hgetall would need 1") && reply.contains(" MiB more than is free"),
         "{reply}"
     );
     let reply = peer.run(&server, "FT.CREATE i ON HASH SCHEMA t TEXT");
     assert!(reply.starts_with("-OOM ft.create would need "), "{reply}");
     let reply = peer.run(&server, "IMPORT.VERSION HOLD mail");
-    assert_eq!(reply, "-OOM an import would need 32 MB, 28 MB more than is free|");
+    assert_eq!(reply, "-OOM an import would need 32 MiB, 28 MiB more than is free|");
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
     assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
     // With this many keys the server does not read the values. Only the names count.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let reply = peer.run(&server, &many);
-    assert!(reply.starts_with("-OOM mget would need 20 MB, "), "{}", &reply[..reply.len().min(80)]);
+    assert!(reply.starts_with("-OOM mget would need 20 MiB, "), "{}", &reply[..reply.len().min(80)]);
     // Small commands, and commands that free memory, are accepted.
     peer.script(
         &server,
@@ -85,7 +85,7 @@ fn a_transaction_needs_what_its_commands_need() {
     let refused = "-EXECABORT Transaction discarded because of: OOM exec would need ";
     begin(&mut peer, &server, &["HGETALL h", "SET k v"]);
     let reply = peer.run(&server, "EXEC");
-    assert!(reply.starts_with(refused) && reply.contains(" MB more than is free"), "{reply}");
+    assert!(reply.starts_with(refused) && reply.contains(" MiB more than is free"), "{reply}");
     assert_eq!(peer.run(&server, "EXISTS k"), ":0|", "nothing of it has run");
     // Two replies together need twice as much.
     begin(&mut peer, &server, &["HGETALL h", "HVALS h"]);
@@ -151,7 +151,7 @@ fn every_command_that_leaves_its_session_asks_for_its_memory() {
     assert_eq!(peer.run(&server, &script), ":500000500000|");
     free(&mut server, 14.0, 320.0);
     // Run a script that has moved from its worker to the lane.
-    assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MB, 4 MB more than is free|");
+    assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MiB, 4 MiB more than is free|");
     // A blocking command that would read much is refused.
     let reply = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
     assert!(reply.starts_with("-OOM xread would need "), "{}", &reply[..reply.len().min(80)]);
@@ -159,7 +159,7 @@ fn every_command_that_leaves_its_session_asks_for_its_memory() {
     // The rights to many keys are checked on a helper thread, so the need is estimated from the request alone.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let reply = limited.run(&server, &many);
-    assert!(reply.starts_with("-OOM mget would need 20 MB, "), "{}", &reply[..reply.len().min(80)]);
+    assert!(reply.starts_with("-OOM mget would need 20 MiB, "), "{}", &reply[..reply.len().min(80)]);
     assert_eq!(limited.run(&server, "GET doc:1").split(' ').next(), Some("-NOPERM"));
     // A search asks for many documents. Without LIMIT it would ask for few.
     let reply = peer.run(&server, "FT.SEARCH i word LIMIT 0 100000");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     /// The cache cannot be opened.
-    #[error("{folder}: {error}", folder = folder.display())]
+    #[error("cannot open the cache {folder}: {error}", folder = folder.display())]
     Open {
         /// The folder of the cache.
         folder: PathBuf,
@@ -15,10 +15,10 @@ pub(crate) enum CacheError {
         error: OpenError,
     },
     /// The index cannot be read or written.
-    #[error("the cache's index: {0}")]
+    #[error("cannot read or write the cache's index: {0}")]
     Index(redb::Error),
     /// A file of the cache cannot be written or removed.
-    #[error("{path}: {error}", path = path.display())]
+    #[error("cannot write to the cache at {path}: {error}", path = path.display())]
     File {
         /// The file, or the folder of the cache.
         path: PathBuf,
@@ -35,9 +35,9 @@ pub(crate) enum OpenError {
     InUse,
     /// The index cannot be read, and no new one can be made in its place.
     #[error(
-        "the cache's index cannot be made; the folder holds only what can be fetched again, so it may be deleted"
+        "the cache's index cannot be made: {0}; the folder holds only what can be fetched again, so it may be deleted"
     )]
-    Damaged,
+    Damaged(String),
     /// The operating system refused a call.
     #[error("{0}")]
     Io(io::Error),
@@ -52,7 +52,7 @@ impl From<redb::DatabaseError> for OpenError {
             {
                 OpenError::Io(error)
             }
-            _ => OpenError::Damaged,
+            error => OpenError::Damaged(error.to_string()),
         }
     }
 }

@@ -48,20 +48,25 @@ fn index_error(error: impl Into<redb::Error>) -> CacheError {
     CacheError::Index(error.into())
 }
 
+/// Converts an error of redb that makes a new index necessary.
+fn damaged(error: impl Into<redb::Error>) -> OpenError {
+    OpenError::Damaged(error.into().to_string())
+}
+
 impl Index {
     /// Opens the index in `folder`. If the index cannot be read, deletes it and all files of the cache.
     pub(super) fn open(folder: &Path) -> Result<Index, OpenError> {
         let file = folder.join(INDEX);
         let is_dirty = folder.join(OPEN_MARK).exists() || !file.exists();
         let (index, is_dirty) = match Index::load(folder, &file) {
-            Err(OpenError::Damaged) => {
+            Err(OpenError::Damaged(_)) => {
                 let _ = std::fs::remove_file(&file);
                 (Index::load(folder, &file)?, true)
             }
             opened => (opened?, is_dirty),
         };
         if is_dirty {
-            index.sweep().map_err(|_| OpenError::Damaged)?;
+            index.sweep().map_err(damaged)?;
         }
         std::fs::write(folder.join(OPEN_MARK), b"").map_err(OpenError::Io)?;
         Ok(index)
@@ -69,17 +74,15 @@ impl Index {
 
     fn load(folder: &Path, file: &Path) -> Result<Index, OpenError> {
         let database = Database::builder().set_cache_size(MEMORY_BYTES).create(file)?;
-        let write = database.begin_write().map_err(|_| OpenError::Damaged)?;
+        let write = database.begin_write().map_err(damaged)?;
         let next_use = {
-            let tables = write.open_table(OBJECTS).is_ok() && write.open_table(PARTS).is_ok();
-            let uses = write.open_table(USES).map_err(|_| OpenError::Damaged)?;
-            let last = uses.last().map_err(|_| OpenError::Damaged)?.map(|(number, _)| number.value());
-            if !tables {
-                return Err(OpenError::Damaged);
-            }
+            write.open_table(OBJECTS).map_err(damaged)?;
+            write.open_table(PARTS).map_err(damaged)?;
+            let uses = write.open_table(USES).map_err(damaged)?;
+            let last = uses.last().map_err(damaged)?.map(|(number, _)| number.value());
             last.map_or(0, |last| last.saturating_add(1))
         };
-        write.commit().map_err(|_| OpenError::Damaged)?;
+        write.commit().map_err(damaged)?;
         Ok(Index { folder: folder.to_path_buf(), database, next_use, used: BTreeSet::new(), changes: 0 })
     }
 
@@ -197,9 +200,9 @@ impl Index {
     }
 
     /// Removes the files that are not in the index.
-    fn sweep(&self) -> Result<(), CacheError> {
-        let read = self.database.begin_read().map_err(index_error)?;
-        let objects = read.open_table(OBJECTS).map_err(index_error)?;
+    fn sweep(&self) -> Result<(), redb::Error> {
+        let read = self.database.begin_read()?;
+        let objects = read.open_table(OBJECTS)?;
         let Ok(folders) = std::fs::read_dir(self.folder.join("objects")) else { return Ok(()) };
         for folder in folders.flatten() {
             for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {

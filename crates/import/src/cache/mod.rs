@@ -2,13 +2,13 @@
 //!
 //! [`DiskCache`] keeps each version of an object as one sparse file. An index ([`index`]) says which parts of the file
 //! are stored. A part is found by the object, its version token and its offset. The cache returns a part only if its
-//! length and digest equal those in the index. So a damaged part, an older version or a missing file counts as not
+//! length and digest equal those in the index: a damaged part, an older version or a missing file counts as not
 //! cached. [`limits`] says how much of the disk is filled, and `culling` removes objects. [`texts`] stores the text of
 //! a document. A failure of the cache never makes a run fail: after `FAILURES_MAX` failures in a row the run works
 //! without the cache.
 //!
-//! Each source has a cache of its own in the user's folder, because a process locks the index of an open cache. So runs
-//! that read different sources at the same time all have a cache.
+//! Each source has a cache of its own in the user's folder, because a process locks the index of an open cache. Runs
+//! that read different sources at the same time therefore all have a cache.
 
 mod culling;
 mod error;

@@ -55,11 +55,18 @@ pub(crate) enum ExtractError {
         error: io::Error,
     },
     /// The program that reads PDF gave no answer, for this reason.
-    #[error("pdftotext gave no answer: {0}")]
-    Pdf(String),
+    #[error("{program} gave no answer: {reason}")]
+    Pdf {
+        /// The program.
+        program: String,
+        /// Why there is no answer.
+        reason: String,
+    },
     /// The program that reads PDF refused the document.
-    #[error("pdftotext cannot read it: {complaint}")]
+    #[error("{program} cannot read the document: {complaint}")]
     PdfRefused {
+        /// The program.
+        program: String,
         /// The program's error output, or how the program ended where there is none.
         complaint: String,
     },

@@ -33,18 +33,22 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = spawned.map_err(|error| {
-        let program = program.to_string_lossy().into_owned();
-        match error.kind() {
-            std::io::ErrorKind::NotFound => ExtractError::NoPdfReader { program },
-            _ => ExtractError::PdfStart { program, error },
+    let program = program.to_string_lossy().into_owned();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(ExtractError::NoPdfReader { program });
         }
-    })?;
+        Err(error) => return Err(ExtractError::PdfStart { program, error }),
+    };
     let read = converse(&mut child, bytes);
     // The child has ended, or is not needed any more.
     let _ = child.kill();
     let status = child.wait();
-    let (answer, complaint) = read.map_err(ExtractError::Pdf)?;
+    let (answer, complaint) = match read {
+        Ok(read) => read,
+        Err(reason) => return Err(ExtractError::Pdf { program, reason }),
+    };
     text.push(&String::from_utf8_lossy(&answer));
     let cut = answer.len() > TEXT_BYTES_MAX;
     let ended = match status {
@@ -53,7 +57,8 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
         Err(error) => error.to_string(),
     };
     let complaint = complaint.trim().replace('\n', "; ");
-    Err(ExtractError::PdfRefused { complaint: if complaint.is_empty() { ended } else { complaint } })
+    let complaint = if complaint.is_empty() { ended } else { complaint };
+    Err(ExtractError::PdfRefused { program, complaint })
 }
 
 /// Sends the document and receives the child's output and error output. Waits at most [`TIME_MAX`].

@@ -59,7 +59,17 @@ pub enum FilterError {
         /// The number of globs, types and lines.
         found: usize,
     },
-    /// The globs and lines of these options cannot be compiled together, or a type is unknown.
+    /// There is no file type of this name.
+    #[error(
+        "{option} {name}: unknown type; expected mail, archive, office, text, or a type that `rg --type-list` shows"
+    )]
+    UnknownType {
+        /// The option.
+        option: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The globs and lines of these options cannot be compiled together.
     #[error("{options}: {error}")]
     Build {
         /// The options.

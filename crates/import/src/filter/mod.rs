@@ -134,10 +134,17 @@ impl Filter {
         }
         rules.push(format!("{least}-{most}"));
         let build = |options| move |error| FilterError::Build { options, error };
+        let wrong_type = |error: ignore::Error| match error {
+            ignore::Error::UnrecognizedFileType(name) => {
+                let option = if options.types.contains(&name) { "--type" } else { "--type-not" };
+                FilterError::UnknownType { option, name }
+            }
+            error => FilterError::Build { options: "--type, --type-not", error },
+        };
         Ok(Some(Filter {
             globs: globs.build().map_err(build("--include, --exclude"))?,
             ignored: ignored.build().map_err(build("--exclude-from"))?,
-            types: types.build().map_err(build("--type, --type-not"))?,
+            types: types.build().map_err(wrong_type)?,
             sizes: least..=most,
             digest: digest(rules.join("\0").as_bytes()),
         }))

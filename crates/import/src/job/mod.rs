@@ -1,15 +1,15 @@
 //! The run of an import. The run imports folder by folder, child folders first.
 //!
 //! [`run`] is the entry. For each folder the run compares the recorded container at the server ([`crate::versions`])
-//! with the source's listing. If anything differs, the run first stores the listing as the *intent*. So after a run
+//! with the source's listing. If anything differs, the run first stores the listing as the *intent*: after a run
 //! that is cut short, the next run knows every document that may be at the server. Child folders are imported next,
 //! then the folder's own documents. At most [`BYTES_UNDER_WAY_MAX`] bytes and [`COMMANDS_UNDER_WAY_MAX`] commands wait
 //! for replies. When all replies have arrived, the run records the new container. One HSET sets all fields of a
-//! document, and one HDEL deletes the fields that the document lacks. So no reader ever finds the document missing.
+//! document, and one HDEL deletes the fields that the document lacks, so no reader ever finds the document missing.
 //! [`crate::sink`] sends the commands.
 //!
 //! Some sources make their tokens of content ([`Tokens::Content`]). The run does not open a child container with an
-//! unchanged token of such a source. The source can list the child again by its token. So the child's record is dropped
+//! unchanged token of such a source. The source can list the child again by its token, so the child's record is dropped
 //! when the parent's record has the token. The root keeps its record. A container in which a document failed keeps its
 //! record too.
 
@@ -76,6 +76,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     }
     let options = &options;
     check(options)?;
+    source::check_options(&[options.source.as_path()], &options.remote)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
     let filter = Filter::new(&options.filter).map_err(OptionError::Filter)?;
     let mut source = source::open(&options.source, &options.remote).map_err(source_error)?;
@@ -137,7 +138,7 @@ fn check(options: &ImportOptions) -> Result<(), OptionError> {
         return Err(OptionError::VerifyElsewhere);
     }
     if options.index && options.db != 0 && options.to == Destination::Strand {
-        return Err(OptionError::IndexElsewhere);
+        return Err(OptionError::IndexElsewhere(options.db));
     }
     Ok(())
 }

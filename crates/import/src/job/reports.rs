@@ -1,7 +1,7 @@
 //! Reports the progress of a run to its [`Progress`](crate::Progress) and to the server. Clients read the server's
 //! report with `IMPORT.STATUS` and `/v1/import`.
 //!
-//! The plan of a run ([`super::budget`]) compares the listings with the records before documents are read. So each run
+//! The plan of a run ([`super::budget`]) compares the listings with the records before documents are read, so each run
 //! except the first run of a dataset knows how many documents it will read. A new folder has no record: its documents
 //! are added when the run lists the folder. With a forecast, the plan lists new folders and adds their documents.
 

@@ -2,7 +2,7 @@
 //! message.
 //!
 //! For each multipart header the library searches for the header's boundary in the rest of the message. If the boundary
-//! does not occur, the search reads to the end. So the steps for a message with many multipart headers grow with the
+//! does not occur, the search reads to the end. Thus the steps for a message with many multipart headers grow with the
 //! square of the message's size: 2 MB take most of a minute. [`check`] computes an upper bound of these steps in one
 //! pass, and refuses a message above [`STEPS_MAX`]. It also decodes and counts the messages inside base64 or
 //! quoted-printable content, to the depth to which the library decodes them. It assumes that no boundary occurs, so the
@@ -17,7 +17,7 @@ pub const STEPS_MAX: u64 = 4 << 30;
 /// The library decodes messages within messages up to this depth.
 const DECODED_DEPTH_MAX: usize = 3;
 /// The steps of a message of up to this number of bytes are not counted: they cannot exceed [`STEPS_MAX`]. In a message
-/// of `n` bytes at most half of the bytes are dashes, and half are headers of 9 bytes. So at most `n / 18` headers are
+/// of `n` bytes at most half of the bytes are dashes, and half are headers of 9 bytes: at most `n / 18` headers are
 /// compared at `n / 2` places, in `n / 16` steps each. These are `n * n * n / 576` steps. Encoded content in the
 /// message adds up to 7 times as many steps.
 const UNCOUNTED_BYTES_MAX: usize = 6 << 10;

@@ -33,6 +33,6 @@ pub(crate) enum MailError {
         error: io::Error,
     },
     /// The parser panicked.
-    #[error("the parser failed")]
+    #[error("the mail parser panicked on this message")]
     Panic,
 }

@@ -141,7 +141,13 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     let mut builder = tempfile::Builder::new();
     // The permissions of a new file. The process's umask removes some of them.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    let file = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder)?;
+    let made = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder);
+    let file = made.map_err(|error| {
+        // The library adds the path of the temporary file to the system's text. That path says nothing to the user.
+        let text = error.to_string();
+        let reason = text.split_once(" at path ").map_or(&text[..], |(reason, _)| reason);
+        std::io::Error::new(error.kind(), format!("cannot create a file in {}: {reason}", folder.display()))
+    })?;
     Ok(Out::File(file, path.to_path_buf()))
 }
 

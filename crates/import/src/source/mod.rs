@@ -19,6 +19,7 @@ pub mod remote;
 pub mod restic;
 pub mod stamp;
 
+use crate::OptionError;
 use crate::cache::CacheUse;
 use crate::container::{ContainerError, Entry};
 use rustix::io::Errno;
@@ -86,8 +87,8 @@ pub trait Source {
     /// The facts from which this source makes its version tokens.
     fn tokens(&self) -> Tokens;
 
-    /// Lists the container at `path` (names joined by `/`; empty: the root). `distrust`: a document that changed so
-    /// recently that its token may be wrong gets an empty token, so that the next import reads the document again.
+    /// Lists the container at `path` (names joined by `/`; empty: the root). If `distrust` is true, a document
+    /// that changed so recently that its token may be wrong gets an empty token. The next import then reads it again.
     ///
     /// # Errors
     /// [`ListError`]. A document that vanishes during the listing is not listed. This is no error.
@@ -182,7 +183,6 @@ fn place(name: &Path) -> &[u8] {
 }
 
 fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
-    let text = name.as_os_str().as_encoded_bytes();
     if let Some(text) = name.to_str() {
         if let Some(location) = text.strip_prefix(remote::s3::SCHEME) {
             return Ok(Box::new(remote::s3::S3::open(location, options)?));
@@ -190,16 +190,47 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
         if remote::http::SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return Ok(Box::new(remote::http::Http::open(text, options.cache.is_some())?));
         }
-    }
-    if let Some(location) = text.strip_prefix(git::SCHEME.as_bytes()) {
-        let location =
-            std::str::from_utf8(location).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        return Ok(Box::new(git::Git::open(location)?));
-    }
-    if let Some(location) = name.to_str().and_then(|text| text.strip_prefix(restic::SCHEME)) {
-        return Ok(Box::new(restic::Restic::open(location, options)?));
+        if let Some(location) = text.strip_prefix(git::SCHEME) {
+            return Ok(Box::new(git::Git::open(location)?));
+        }
+        if let Some(location) = text.strip_prefix(restic::SCHEME) {
+            return Ok(Box::new(restic::Restic::open(location, options)?));
+        }
+    } else if is_location(name) {
+        return Err(io::Error::other(format!("the location is not UTF-8: {}", name.to_string_lossy())));
     }
     Ok(Box::new(folder::Folder::open(name, options.list_cutoff)?))
+}
+
+/// Checks that each option that is given is for one of the sources `names`.
+///
+/// # Errors
+/// [`OptionError::OtherSource`].
+pub(crate) fn check_options(names: &[&Path], options: &remote::RemoteOptions) -> Result<(), OptionError> {
+    let is_any = |scheme| names.iter().any(|name| has_scheme(name, scheme));
+    let (is_s3, is_restic) = (is_any(remote::s3::SCHEME), is_any(restic::SCHEME));
+    let wrong = |option, expected| Err(OptionError::OtherSource { option, expected });
+    if options.password_file.is_some() && !is_restic {
+        return wrong("--password-file", "only a restic source (restic:) has a password");
+    }
+    if options.endpoint.is_some() && !is_s3 {
+        return wrong("--endpoint", "only a bucket (s3://) has an endpoint");
+    }
+    if options.as_of.is_some() && !is_s3 {
+        return wrong("--as-of", "only a bucket (s3://) has states of other times");
+    }
+    Ok(())
+}
+
+/// True when `name` begins like the name of a source that is not a folder.
+fn is_location(name: &Path) -> bool {
+    let mut schemes =
+        [git::SCHEME, restic::SCHEME, remote::s3::SCHEME].into_iter().chain(remote::http::SCHEMES);
+    schemes.any(|scheme| has_scheme(name, scheme))
+}
+
+fn has_scheme(name: &Path, scheme: &str) -> bool {
+    name.as_os_str().as_encoded_bytes().starts_with(scheme.as_bytes())
 }
 
 /// Divides `location` at an `@` into a repository's folder and a revision. Both may have an `@` in them: the first `@`
@@ -335,7 +366,7 @@ pub enum ReadError {
     #[error("the file vanished during the import")]
     Vanished,
     /// The document is not a regular file any more, or a folder on its path is not a folder.
-    #[error("the file became something else during the import")]
+    #[error("the file is no longer a regular file, or a folder on its path is no longer a folder")]
     Replaced,
     /// The document changed during every read.
     #[error("the file changed while it was read, {} times", read::READS_MAX)]

@@ -174,7 +174,18 @@ fn names_of_datasets_are_checked() {
         );
     }
     let options = ImportOptions { db: 1, ..fake.options(tree.path()) };
-    fails(strand_import::run(&options, &mut Silent), &["--no-index"]);
+    fails(strand_import::run(&options, &mut Silent), &["--db 1", "--no-index"]);
+}
+
+#[test]
+fn an_option_for_another_source_and_an_unknown_type_are_errors() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let remote = strand_import::RemoteOptions { password_file: Some("p".into()), ..Default::default() };
+    let options = ImportOptions { remote, ..fake.options(tree.path()) };
+    fails(strand_import::run(&options, &mut Silent), &["--password-file", "only a restic source"]);
+    let filter = strand_import::FilterOptions { types_not: vec!["foo".to_owned()], ..Default::default() };
+    let options = ImportOptions { filter, ..fake.options(tree.path()) };
+    fails(strand_import::run(&options, &mut Silent), &["--type-not foo: unknown type; expected mail"]);
 }
 
 #[test]

@@ -358,7 +358,7 @@ fn a_dataset_moves_between_a_folder_and_its_repository() {
     assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
     // The run back to the revision needs the trees. A repository without the trees is an error.
     let text = fake.try_import(tree.path()).expect_err("the trees are not there").to_string();
-    assert!(text.contains("imported from a git repository") && text.contains("\"c\""), "{text}");
+    assert!(text.contains("of a git or restic repository") && text.contains("\"c\""), "{text}");
     let other = Tree::new(&[("x/y.eml", &mail("y", "9"))]);
     init(&other);
     commit(&other);

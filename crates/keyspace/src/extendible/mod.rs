@@ -2,14 +2,14 @@
 //! is split in two.
 //!
 //! A key's *position* is the top [`POSITION_BITS`] of its hash. The first `base_bits` of the position are equal for
-//! all items of one table, because they choose the shard. The next bits choose the segment. So the segments lie in
+//! all items of one table, because they choose the shard. The next bits choose the segment, so the segments lie in
 //! the order of hashes, and a position stays valid as a cursor when segments are split or merged. Growth moves at
 //! most the items of one segment. Shrinking merges two small neighbours (buddies) into one segment, and moves at
 //! most their items.
 //!
 //! A clone shares the segments of its table, by reference counts. A shared segment is copied before it is written.
-//! So a clone of a table with millions of items costs one pointer per few hundred items, and shows the items as of
-//! its moment.
+//! Therefore a clone of a table with millions of items costs one pointer per few hundred items, and shows the items
+//! as of its moment.
 //!
 //! This module: find, insert, replace, remove. `entry`: the layout of an item in memory. `item`: an item.
 //! `segment`: one segment. `reshape`: split and merge. `walk`: scans, expiry, random items.
@@ -137,7 +137,7 @@ const NEAR_BYTES: usize = 128 << 10;
 const PREFETCHED_TOGETHER: usize = 16;
 
 /// The hash of a position for a segment's table, which takes the bucket from its low bits and a 7-bit tag from its
-/// top bits. All positions of a segment have equal top bits. So the tag is made of the position's bits just above
+/// top bits. All positions of a segment have equal top bits, so the tag is made of the position's bits just above
 /// those of the bucket.
 #[inline]
 fn spread(position: u64) -> u64 {

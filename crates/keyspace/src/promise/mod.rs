@@ -10,7 +10,7 @@
 //! its keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that
 //! they would remove. [`crate::draft`] turns the changes of a whole transaction into promises.
 //!
-//! Left out: SCAN, RANDOMKEY and counts of keys show the state before the promises.
+//! SCAN, RANDOMKEY and counts of keys are an exception: they show the state before the promises.
 
 use crate::draft::DraftedKey;
 use crate::event::EventSource;

@@ -5,12 +5,12 @@
 //! exist, each with its own moment. The reader of a snapshot walks over the shards in order, in slices. Before a
 //! writer changes a record that the walk has not reached, the snapshot *keeps* the record: it copies the entry, and
 //! shares a value that lies outside the table. A record that was added after the moment is only marked, so that the
-//! walk skips it. So memory grows only with the records that are written before the walk reaches them.
+//! walk skips it. Therefore memory grows only with the records that are written before the walk reaches them.
 //!
 //! [`SnapshotLoad`] counts the bytes of kept records, and sets a flag while they exceed the budget. The code that
 //! admits writes checks this flag, and delays writers until the reader has taken some of the kept records.
 //!
-//! Left out: where the records are written to.
+//! This module does not know where the records are written to.
 
 use crate::extendible::{Entries, Item, position_of};
 use crate::keepers::FrozenTable;

@@ -138,7 +138,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
     }
 }
 
-/// Each of these would run for hours or for ever.
+/// Each of these would run for hours or forever.
 #[test]
 fn a_run_that_is_stopped_ends_whatever_it_does() {
     let thread = std::thread::Builder::new()

@@ -39,7 +39,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     let opened = match File::open(&file) {
         Ok(opened) => opened,
         Err(e) => {
-            eprintln!("strand: {}: {e}", file.display());
+            eprintln!("strand: cannot read {}: {e}", file.display());
             return ExitCode::FAILURE;
         }
     };

@@ -27,7 +27,7 @@ pub struct AofArgs {
     /// that was written with aof-timestamp-enabled
     #[arg(long, value_name = "SECONDS", conflicts_with = "fix")]
     truncate_to_timestamp: Option<i64>,
-    /// The manifest (appendonlydir/appendonly.aof.manifest), or a file
+    /// The folder (appendonlydir), its manifest (appendonly.aof.manifest), or a file
     file: PathBuf,
 }
 
@@ -45,8 +45,10 @@ pub fn run(args: &AofArgs) -> ExitCode {
 /// Why an append-only file is not valid, or not repaired.
 #[derive(Debug, thiserror::Error)]
 enum AofError {
-    #[error("{path}: {error}", path = path.display())]
+    #[error("cannot read {path}: {error}", path = path.display())]
     Read { path: PathBuf, error: io::Error },
+    #[error("the folder {path} has {manifests} manifests: expected one file appendonly.aof.manifest", path = path.display())]
+    Folder { path: PathBuf, manifests: usize },
     #[error("{path}: {error}", path = path.display())]
     Manifest { path: PathBuf, error: InvalidManifest },
     #[error(
@@ -65,21 +67,22 @@ enum AofError {
 }
 
 fn check_all(args: &AofArgs) -> Result<(), AofError> {
-    let failed = |error| AofError::Read { path: args.file.clone(), error };
+    let path = &file_to_check(&args.file)?;
+    let failed = |error| AofError::Read { path: path.clone(), error };
     let mut head = Vec::new();
-    File::open(&args.file).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(failed)?;
+    File::open(path).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(failed)?;
     if !MANIFEST_STARTS.iter().any(|start| head.starts_with(start)) {
-        check_one(args, &args.file, true)?;
-        say(format_args!("{}: valid", args.file.display()));
+        check_one(args, path, true)?;
+        say(format_args!("{}: valid", path.display()));
         return Ok(());
     }
     let mut text = Vec::new();
-    File::open(&args.file)
+    File::open(path)
         .and_then(|file| file.take(manifest::BYTES_MAX).read_to_end(&mut text))
         .map_err(failed)?;
     let manifest =
-        Manifest::parse(&text).map_err(|error| AofError::Manifest { path: args.file.clone(), error })?;
-    let folder = args.file.parent().unwrap_or(Path::new(""));
+        Manifest::parse(&text).map_err(|error| AofError::Manifest { path: path.clone(), error })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
     let files: Vec<_> = manifest.to_load().collect();
     for (at, file) in files.iter().enumerate() {
         let path = folder.join(&file.name);
@@ -87,8 +90,30 @@ fn check_all(args: &AofArgs) -> Result<(), AofError> {
         let kind = if manifest.base.as_ref() == Some(file) { "base" } else { "increment" };
         say(format_args!("{}: {kind} {}, valid", path.display(), file.seq));
     }
-    say(format_args!("{}: all files of the append-only file are valid", args.file.display()));
+    say(format_args!("{}: all files of the append-only file are valid", path.display()));
     Ok(())
+}
+
+/// The file to check: `path` itself, or the manifest in the folder `path`.
+fn file_to_check(path: &Path) -> Result<PathBuf, AofError> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let failed = |error| AofError::Read { path: path.to_owned(), error };
+    let mut manifests = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|extension| extension == "manifest") {
+            manifests.push(file);
+        }
+    }
+    match manifests.pop() {
+        Some(manifest) if manifests.is_empty() => Ok(manifest),
+        found => {
+            let path = path.to_owned();
+            Err(AofError::Folder { path, manifests: manifests.len() + usize::from(found.is_some()) })
+        }
+    }
 }
 
 /// Checks one file, and truncates it on request.
@@ -118,7 +143,13 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
     let can_truncate = can_truncate(&problem);
     let path = path.to_owned();
     if !args.fix {
-        let hint = if can_truncate && is_last { "; --fix cuts the file there" } else { "" };
+        let hint = if !can_truncate || !is_last {
+            ""
+        } else if report.commands == 0 {
+            "; the file has no whole command: is it an append-only file?"
+        } else {
+            "; --fix cuts the file there"
+        };
         return Err(AofError::Invalid { path, problem, hint });
     }
     if !can_truncate {

@@ -157,7 +157,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     if let Some(path) = &args.log_requests
         && let Err(why) = strand_import::requests::open_log(path)
     {
-        eprintln!("strand import: {}: {why}", safe(&path.display().to_string()));
+        eprintln!("strand import: --log-requests: cannot open {}: {why}", safe(&path.display().to_string()));
         return ExitCode::from(2);
     }
     let options = ImportOptions {
@@ -275,7 +275,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
     if let Some(why) = &cache.disabled_reason {
-        eprintln!("the cache stands aside: {}", safe(why));
+        eprintln!("the cache is not used: {}", safe(why));
     }
     eprintln!(
         "cache: {} parts ({}) and {} texts from it, {} parts from the source, {} stored, {} parts refused, {} objects culled",

@@ -315,7 +315,7 @@ fn cache_text(cache: &Value) -> String {
         "; cache: {hits} parts ({from}) and {texts} texts from it, {misses} parts from the source, {stored} stored"
     );
     if let Some(why) = cache["aside"].as_str() {
-        text += &format!(", stands aside: {}", safe(why));
+        text += &format!(", the cache is not used: {}", safe(why));
     }
     text
 }

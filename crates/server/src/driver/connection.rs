@@ -113,7 +113,7 @@ enum State {
     Running,
     /// The session continues when all its output has been written.
     Draining,
-    /// The session waits for a lane job.
+    /// The session waits for a wake-up: for a lane job, a long lock, subscribers or the disk.
     AwaitsWake,
     /// The command waits for data, until this monotonic time in microseconds, if any.
     Blocked(Option<u64>),
@@ -401,8 +401,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Handles CLIENT KILL, a finished job, a changed setting or the server's stop. The session decides what to
-    /// do.
+    /// Handles a wake-up ([`super::wake`] lists the causes). The session decides what to do.
     fn handle_wake(&mut self) {
         if let Some(done) = self.wake.take_lane() {
             self.session.lane_done(done);

@@ -41,12 +41,11 @@ pub enum ServeError {
     #[error("cannot start: save \"\": {0}")]
     SavePoints(String),
     /// The operating system refused a thread, a socket or a lock.
-    #[error("cannot start: {0}")]
+    #[error("cannot start, because the system refuses a thread, a socket or a lock: {0}")]
     Io(io::Error),
 }
 
-// `#[from]` would make the cause a source. The text already contains the cause, so callers that print the chain of
-// sources would print the cause twice.
+// No `#[from]`: it would make the cause a `source`, and the text already includes the cause.
 impl From<StartError> for ServeError {
     fn from(error: StartError) -> ServeError {
         ServeError::Engine(error)

@@ -42,7 +42,7 @@ impl DiskFolder {
         }
         let (lock, _) = DirLock::acquire(&path, file).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => io::Error::other(format!(
-                "another server (process {e}) writes the append-only file there: give this one another dir or appenddirname"
+                "{e} writes the append-only file there: give this one another dir or appenddirname"
             )),
             _ => e,
         })?;

@@ -178,7 +178,7 @@ impl ServerHost {
         let (new, left) = DirLock::acquire(&folder, name).map_err(|e| {
             let text = match e.kind() {
                 io::ErrorKind::WouldBlock => format!(
-                    "another server (process {e}) saves to {name} in this folder: give this one another dir or \
+                    "{e} saves to {name} in this folder: give this one another dir or \
                      dbfilename"
                 ),
                 _ => format!(

@@ -1,7 +1,7 @@
 //! [`LanePool`]: helper threads that run long commands, so that no worker does.
 //!
 //! A session has at most one job here. A session that ends leaves at most one job that has not started, and counts
-//! as a client until this job starts. So the queue is never longer than `maxclients`.
+//! as a client until this job starts. Therefore the queue is never longer than `maxclients`.
 //!
 //! Jobs that may take seconds (searches, LCS) have a queue of their own and only some of the threads. A long
 //! HGETALL or a flush does not wait behind them, and the many searches of one owner do not delay another's
@@ -14,7 +14,7 @@
 //! kernel with a 4 ms tick only these yields keep a worker on the same core from waiting for the end of a time
 //! slice. Measured on one core with KEYS over 1 M keys in a loop, p99.9 of 30,000 waits of a worker for the core
 //! behind a helper: 0.11 ms at equal priority; 0.04 to 0.07 ms at nice 10 and 19, as SCHED_BATCH and as
-//! SCHED_IDLE; 4.6 ms without yields. So a lower priority gains little. It would also make a helper wait for other
+//! SCHED_IDLE; 4.6 ms without yields. A lower priority gains little, and it would also make a helper wait for other
 //! programs while it holds a shard: one wait of 9.7 ms was seen at nice 19.
 
 use super::clock::Clock;

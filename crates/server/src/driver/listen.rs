@@ -48,7 +48,7 @@ impl BindError {
     }
 }
 
-/// Has no `source`, because the text already contains the cause.
+/// No `source`, because the text includes the cause.
 impl std::error::Error for BindError {}
 
 /// Listens on every address of `bind`: `127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, or a host
@@ -85,7 +85,8 @@ pub fn listen(
         }
     }
     if listeners.is_empty() {
-        let source = io::Error::new(ErrorKind::InvalidInput, "no address of `bind` can be had");
+        let source =
+            io::Error::new(ErrorKind::InvalidInput, "this machine has none of the addresses of `bind`");
         return Err(BindError { address: bind.join(" "), port, option, source });
     }
     Ok(listeners)

@@ -194,7 +194,7 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), ServeError> {
         Err(why) if why.kind() == io::ErrorKind::WouldBlock && config.has_default_save_points() => {
             tracing::warn!("{why}. This server writes no snapshots: its `save` is set to empty");
             let emptied = config.set(&[(b"save", b"")], false);
-            emptied.map(drop).map_err(|e| ServeError::SavePoints(format!("{e:?}")))
+            emptied.map(drop).map_err(|e| ServeError::SavePoints(e.to_string()))
         }
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(why.into()),
         Err(why) => {

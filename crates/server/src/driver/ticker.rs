@@ -17,13 +17,13 @@ const SEARCH_TICK_MS: u64 = 100;
 /// Interval between two samples of the history.
 const SAMPLE_US: u64 = 1_000_000;
 
-/// While many keys have expired, expiry pauses for the duration of its last slice, times this factor. So expiry takes
+/// While many keys have expired, expiry pauses for the duration of its last slice, times this factor, so expiry takes
 /// a quarter of a core, as in redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
 /// Minimum pause of expiry, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
-/// The watch over the memory limit pauses for its own duration, times this factor. So the watch takes half a core while
+/// The watch over the memory limit pauses for its own duration, times this factor, so the watch takes half a core while
 /// it evicts.
 const WATCH_PAUSE_FACTOR: u64 = 1;
 

@@ -164,7 +164,10 @@ pub enum FileError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The file has no section of the expected kind.
-    #[error("the file has no PEM section of this kind: expected -----BEGIN ...")]
+    #[error(
+        "the file has no such PEM section: expected -----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY----- or, for \
+         revoked certificates, -----BEGIN X509 CRL-----"
+    )]
     NoSection,
     /// A section of the file is damaged.
     #[error("{0}")]
@@ -184,9 +187,9 @@ pub enum FileError {
     /// The encrypted key is damaged.
     #[error("{0}")]
     EncryptedKey(pkcs8::Error),
-    /// The key is encrypted with another password.
-    #[error("tls-key-file-pass is not the password of the key")]
-    WrongPassword,
+    /// The key is encrypted with another password, or in a way that is not supported.
+    #[error("the key cannot be decrypted with the password in tls-key-file-pass: {0}")]
+    WrongPassword(pkcs8::Error),
 }
 
 impl From<PemError> for FileError {
@@ -307,7 +310,7 @@ fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, Fi
         SecretDocument::from_pem(text[at..].trim_end()).map_err(|e| FileError::EncryptedKey(e.into()))?;
     let encrypted =
         EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(FileError::EncryptedKey)?;
-    let key = encrypted.decrypt(password).map_err(|_| FileError::WrongPassword)?;
+    let key = encrypted.decrypt(password).map_err(FileError::WrongPassword)?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 

@@ -1,4 +1,7 @@
-//! [`WakeCell`]: wakes a session's task, for CLIENT KILL, a finished lane job, or the server's stop.
+//! [`WakeCell`]: wakes a session's task.
+//!
+//! The causes: CLIENT KILL, CLIENT UNBLOCK, a finished lane job, data for a blocked command, a push message, the end of
+//! a long lock or a pause, subscribers that caught up, the disk, a changed setting, the server's stop.
 
 use parking_lot::Mutex;
 use std::task::{Context, Poll, Waker};

@@ -19,6 +19,7 @@ pub use error::ServiceError;
 use process::Process;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::TryLockError;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -62,7 +63,13 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
     };
     std::fs::create_dir_all(&folder).map_err(failed(&folder))?;
     let lock = std::fs::File::create(folder.join("lock")).map_err(failed(&folder.join("lock")))?;
-    lock.try_lock().map_err(|_| ServiceError::Busy { folder: folder.clone() })?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(ServiceError::Busy { folder }),
+        Err(TryLockError::Error(error)) => {
+            return Err(ServiceError::File { path: folder.join("lock"), error });
+        }
+    }
     let now = now_ms();
     let mut board = Board::new(config.memory, config.running, config.limits, now);
     let mut fixed = BTreeSet::new();

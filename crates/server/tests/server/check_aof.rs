@@ -106,6 +106,19 @@ fn check_aof_names_the_file_the_offset_and_a_remedy() {
 }
 
 #[test]
+fn check_aof_finds_the_manifest_in_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    copy(&data("redis-7.0.15-rdb-base"), folder.path());
+    let dir = folder.path().join("appendonlydir");
+    assert!(ours(&[], &dir).status.success());
+    std::fs::write(dir.join("other.manifest"), "").expect("written");
+    let text = String::from_utf8_lossy(&ours(&[], &dir).stderr).into_owned();
+    assert!(text.contains("has 2 manifests"), "{text}");
+    let text = String::from_utf8_lossy(&ours(&[], folder.path()).stderr).into_owned();
+    assert!(text.contains("has 0 manifests"), "{text}");
+}
+
+#[test]
 fn check_aof_cuts_to_a_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let set = |n: usize| format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n{n}\r\n");

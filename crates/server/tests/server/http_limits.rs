@@ -214,7 +214,7 @@ fn a_head_and_a_login_have_a_deadline() {
     assert_eq!(trickled, "");
     // The client sends nothing at all.
     assert_eq!(until_the_end(&site, |_| Ok(())), "");
-    // Requests that need no authentication are answered, but do not keep a connection open for ever.
+    // Requests that need no authentication are answered, but do not keep a connection open forever.
     let answers = until_the_end(&site, |stream| stream.write_all(&request("GET /healthz", "", b"")));
     assert!(
         answers.starts_with("HTTP/1.1 200 ") && answers.matches("HTTP/1.1 200 ").count() > 1,

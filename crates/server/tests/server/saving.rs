@@ -529,7 +529,7 @@ fn assert_refused(folder: &Path, name: &str) -> String {
     let dir = folder.to_str().expect("a plain path");
     let args =
         ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir, "--save", "60 1"];
-    // Use `timeout`, because a server that accepts the file would run for ever.
+    // Use `timeout`, because a server that accepts the file would run forever.
     let mut command = std::process::Command::new("timeout");
     let refused = command.arg("60").arg(STRAND).args(args).output().expect("the built binary starts");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -557,10 +557,14 @@ fn a_damaged_file_is_refused_and_unchanged() {
         (
             "another program's",
             b"#!/bin/sh\nexit 0\n".to_vec(),
-            "at offset 0: no RDB file: it does not begin with",
+            "at offset 0: this is no RDB file: expected REDIS or VALKEY",
         ),
         ("empty", Vec::new(), "at offset 0: the input ends too early"),
-        ("a newer version's", [b"REDIS0099", &good[9..]].concat(), "RDB version 99 is not read: 1 to "),
+        (
+            "a newer version's",
+            [b"REDIS0099", &good[9..]].concat(),
+            "RDB version 99 is not supported: expected 1 to ",
+        ),
         (
             "checksum",
             [&good[..good.len() - 1], &[good[good.len() - 1] ^ 1]].concat(),
@@ -576,7 +580,7 @@ fn a_damaged_file_is_refused_and_unchanged() {
         (
             "a string that is too long",
             of(b"\0\x81\x7f\xff\xff\xff\xff\xff\xff\xff"),
-            "at most 536870912 are read",
+            "expected at most 536870912",
         ),
     ] {
         std::fs::write(&path, bytes).expect("ours");

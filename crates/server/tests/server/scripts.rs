@@ -21,7 +21,7 @@ fn runs_a_script(server: &Server) -> bool {
     matches!(running.last(), Some(Value::Int(duration_ms)) if *duration_ms > 0)
 }
 
-/// Scripts that would each take a worker for ever, or all memory.
+/// Scripts that would each take a worker forever, or all memory.
 const HOSTILE: &[&str] = &[
     "while true do end",
     "while true do pcall(function() while true do end end) end",

@@ -1,4 +1,4 @@
-//! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, and no client waits for ever.
+//! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, and no client waits forever.
 
 use crate::harness::{Server, command};
 use rustix::process::Signal;

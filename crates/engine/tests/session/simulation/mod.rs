@@ -37,7 +37,7 @@ struct Run {
 /// Why a seed failed.
 #[derive(Debug)]
 enum Failure {
-    /// A client waits for ever.
+    /// A client waits forever.
     Stuck(String),
     /// No order of the calls explains what the clients saw.
     History(String),

@@ -48,7 +48,7 @@ fn ms(rng: &mut Rng) -> u32 {
     rng.u32(1..12)
 }
 
-/// A random timeout of a wait in milliseconds. 0 means for ever.
+/// A random timeout of a wait in milliseconds. 0 means forever.
 fn wait_ms(rng: &mut Rng) -> u32 {
     if rng.u8(0..4) == 0 { 0 } else { ms(rng) }
 }

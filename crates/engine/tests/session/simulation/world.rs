@@ -33,9 +33,9 @@ const STACK_WORDS: usize = 1 << 18;
 const STEPS_MAX: usize = 400_000;
 /// A seed that takes more simulated microseconds than this counts as stuck.
 const TIME_US_MAX: u64 = 20_000_000;
-/// Number of steps between two checks whether clients wait for ever.
+/// Number of steps between two checks whether clients wait forever.
 const STEPS_PER_CHECK: usize = 1000;
-/// Maximum number of times that clients which wait for ever are rescued.
+/// Maximum number of times that clients which wait forever are rescued.
 const RESCUES_MAX: usize = 30;
 
 /// A planted bug, to see that the check finds it.

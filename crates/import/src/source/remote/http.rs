@@ -5,7 +5,7 @@
 //! neither a tag nor a time, the document has no token, and each run reads it.
 
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
-use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, vanished};
+use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, text_with_causes, vanished};
 use crate::container::{ContainerBuilder, Entry, EntryKind, NAME_BYTES_MAX, digest};
 use crate::requests::SentRequest;
 use crate::source::{ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
@@ -285,16 +285,7 @@ fn bad_answer(found: String) -> io::Error {
 
 /// The text of the library's error and of its causes, without the URL, which may have a password in it.
 fn http_error(error: reqwest::Error) -> io::Error {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    // Report at most ten causes.
-    for _ in 0..10 {
-        let Some(inner) = cause else { break };
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    io::Error::other(text)
+    io::Error::other(text_with_causes(&error.without_url()))
 }
 
 #[cfg(test)]

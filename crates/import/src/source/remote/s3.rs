@@ -11,7 +11,7 @@ use super::profile;
 use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
-use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
+use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, text_with_causes, vanished};
 use crate::container::{ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind, digest};
 use crate::source::parts::{self, Parted, Spill};
 use crate::source::{
@@ -557,12 +557,13 @@ impl S3Fetch {
     }
 }
 
-/// Converts an error of the library: to the server's own error text if there is one, else to the library's text.
+/// Converts an error of the library: to the server's own error text if there is one, else to the library's text with
+/// its causes.
 fn server_error(error: &object_store::Error) -> io::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return vanished();
     }
-    let text = error.to_string();
+    let text = text_with_causes(error);
     xml_error(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
 }
 

@@ -30,6 +30,9 @@ const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
 /// The first byte of a file that is compressed.
 const COMPRESSED: u8 = 2;
 
+/// The error of bytes that the repository's key does not open.
+const NOT_AUTHENTIC: &str = "it was changed, or sealed with another key";
+
 /// A repository.
 pub(super) struct Repository {
     folder: PathBuf,
@@ -114,8 +117,9 @@ impl Repository {
             }
         }
         let key = found.ok_or_else(|| other("the password opens none of the repository's keys"))?;
-        let bytes = key.open(&config).ok_or_else(|| other("the file config is damaged"))?;
-        let config: Config = serde_json::from_slice(&bytes).map_err(other)?;
+        let damaged = |why: &dyn std::fmt::Display| other(format!("the file config is damaged: {why}"));
+        let bytes = key.open(&config).ok_or_else(|| damaged(&NOT_AUTHENTIC))?;
+        let config: Config = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         if !FORMATS.contains(&config.version) {
             let known = format!("{} to {}", FORMATS.start(), FORMATS.end());
             return Err(other(format!("the repository has format {}, expected {known}", config.version)));
@@ -181,7 +185,11 @@ impl Repository {
     /// # Errors
     /// When the blob is damaged, or its pack cannot be read.
     pub(super) fn read(&self, blob: Blob) -> io::Result<Vec<u8>> {
-        let damaged = || other(format!("the blob {} is damaged", hex(&blob.id)));
+        let pack = || hex(&self.packs[blob.pack as usize]);
+        let damaged = |why: &dyn std::fmt::Display| {
+            let (id, offset, pack) = (hex(&blob.id), blob.offset, pack());
+            other(format!("the blob {id} at byte {offset} of the pack {pack} is damaged: {why}"))
+        };
         if blob.length > BLOB_BYTES_MAX || blob.raw_length > BLOB_BYTES_MAX {
             return Err(other(format!("the blob {} has more than {BLOB_BYTES_MAX} bytes", hex(&blob.id))));
         }
@@ -192,16 +200,17 @@ impl Repository {
         let (_, file) = open.as_ref().expect("just opened");
         let mut sealed = vec![0; blob.length as usize];
         file.read_exact_at(&mut sealed, u64::from(blob.offset)).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => damaged(),
-            _ => error,
+            io::ErrorKind::UnexpectedEof => damaged(&"the pack ends before the blob does"),
+            kind => io::Error::new(kind, format!("cannot read the pack {}: {error}", pack())),
         })?;
-        let mut bytes = self.key.open(&sealed).ok_or_else(damaged)?;
+        let mut bytes = self.key.open(&sealed).ok_or_else(|| damaged(&NOT_AUTHENTIC))?;
         if blob.raw_length > 0 {
-            bytes = zstd::bulk::decompress(&bytes, blob.raw_length as usize).map_err(|_| damaged())?;
+            let unpacked = zstd::bulk::decompress(&bytes, blob.raw_length as usize);
+            bytes = unpacked.map_err(|error| damaged(&error))?;
         }
         match Sha256::digest(&bytes)[..] == blob.id {
             true => Ok(bytes),
-            false => Err(damaged()),
+            false => Err(damaged(&"its id is not the SHA-256 of its bytes")),
         }
     }
 
@@ -209,23 +218,26 @@ impl Repository {
         let name = hex(&self.packs[number as usize]);
         let folder = self.folder.join("data");
         // In old repositories, packs are not in subfolders named by the first byte of the id.
-        File::open(folder.join(&name[..2]).join(&name))
-            .or_else(|_| File::open(folder.join(&name)))
-            .map_err(|error| io::Error::new(error.kind(), format!("the pack {name}: {error}")))
+        let opened = match File::open(folder.join(&name[..2]).join(&name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => File::open(folder.join(&name)),
+            opened => opened,
+        };
+        opened.map_err(|error| io::Error::new(error.kind(), format!("cannot open the pack {name}: {error}")))
     }
 
     /// Reads a sealed JSON file.
     fn json<T: DeserializeOwned>(&self, folder: &str, name: &str) -> io::Result<T> {
-        let damaged = || other(format!("the file {folder}/{name} is damaged"));
-        let mut bytes =
-            self.key.open(&read_file(&self.folder.join(folder).join(name))?).ok_or_else(damaged)?;
+        let damaged =
+            |why: &dyn std::fmt::Display| other(format!("the file {folder}/{name} is damaged: {why}"));
+        let sealed = read_file(&self.folder.join(folder).join(name))?;
+        let mut bytes = self.key.open(&sealed).ok_or_else(|| damaged(&NOT_AUTHENTIC))?;
         if bytes.first() == Some(&COMPRESSED) {
-            let unpacking = zstd::stream::read::Decoder::new(&bytes[1..]).map_err(|_| damaged())?;
+            let unpacking = zstd::stream::read::Decoder::new(&bytes[1..]).map_err(|error| damaged(&error))?;
             let mut unpacked = Vec::new();
-            unpacking.take(FILE_BYTES_MAX).read_to_end(&mut unpacked).map_err(|_| damaged())?;
+            unpacking.take(FILE_BYTES_MAX).read_to_end(&mut unpacked).map_err(|error| damaged(&error))?;
             bytes = unpacked;
         }
-        serde_json::from_slice(&bytes).map_err(|_| damaged())
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&error))
     }
 }
 

@@ -140,7 +140,7 @@ impl DirLock {
     /// returns their number.
     ///
     /// # Errors
-    /// `WouldBlock` when another server has the lock, with its process id if that can be read. Otherwise errors of
+    /// `WouldBlock` when another server has the lock, with the text `another server (process N)`. Otherwise errors of
     /// the system.
     pub fn acquire(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
         let path = lock_path(folder, name);
@@ -154,7 +154,11 @@ impl DirLock {
                 }
                 let mut pid = String::new();
                 let _ = file.take(32).read_to_string(&mut pid);
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, pid.trim().to_string()));
+                let holder = match pid.trim() {
+                    "" => "another server".to_owned(),
+                    pid => format!("another server (process {pid})"),
+                };
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
             }
             // The former owner may have removed the file between open and lock. Then this lock protects nothing,
             // because another server can lock a new file with this name.
