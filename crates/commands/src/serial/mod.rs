@@ -2,8 +2,8 @@
 //!
 //! [`value_type`] and [`write()`] encode a value. A [`ValueBuilder`] makes a value from the parts that a reader returns.
 //! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Every match on
-//! types is exhaustive. So the compiler asks for an arm in each of the three functions, and for a variant of
-//! [`ValueBuilder`], when a type is added.
+//! types is exhaustive, so the compiler asks for an arm in each of the three functions when a type is added. It asks for
+//! a variant of [`ValueBuilder`] only when `strand_rdb` has a `ValueKind` for the type.
 
 mod batch;
 mod build;
