@@ -18,22 +18,19 @@ const LIVE_STEP: Duration = Duration::from_secs(1);
 /// by itself.
 const LIVE_EVENTS_MAX: usize = 1_800;
 
-/// The parameters of `/v1/history`, each with the matching argument of DIAG HISTORY.
-const PARAMETERS: [(&str, &str); 5] =
-    [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS"), ("series", "SERIES")];
+/// The parameters of `/v1/history` that are numbers, each with the matching argument of DIAG HISTORY.
+const NUMBERS: [(&str, &str); 4] = [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS")];
 
 /// Answers `GET /v1/history`
 pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let mut args: Vec<&[u8]> = vec![b"DIAG", b"HISTORY"];
-    for (name, word) in PARAMETERS {
-        if let Some(value) = request.query.get(name) {
-            if name != "series" && value.parse::<i64>().is_err() {
-                return Err(Problem::bad_request(format!(
-                    "the query parameter `{name}` is {value:?}: expected a whole number"
-                )));
-            }
+    for (name, word) in NUMBERS {
+        if let Some(value) = request.query.integer(name)? {
             args.extend([word.as_bytes(), value.as_bytes()]);
         }
+    }
+    if let Some(series) = request.query.get("series") {
+        args.extend([b"SERIES", series.as_bytes()]);
     }
     json(&context, &args).await
 }

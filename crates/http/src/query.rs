@@ -52,11 +52,17 @@ impl Query {
         let Some(text) = self.get(name) else { return Ok(default) };
         let plain = text.bytes().all(|b| b.is_ascii_digit());
         let number = text.parse().ok().filter(|n| plain && (least..=most).contains(n));
-        number.ok_or_else(|| {
-            Problem::bad_request(format!(
-                "the query parameter `{name}` is {text:?}: expected a number from {least} to {most}"
-            ))
-        })
+        number.ok_or_else(|| bad_parameter(name, text, &format!("a number from {least} to {most}")))
+    }
+    /// The whole number in `name` as text, if `name` is present.
+    ///
+    /// # Errors
+    /// 400 when the value is not a whole number.
+    pub fn integer(&self, name: &str) -> Result<Option<&str>, Problem> {
+        match self.get(name) {
+            Some(text) if text.parse::<i64>().is_err() => Err(bad_parameter(name, text, "a whole number")),
+            value => Ok(value),
+        }
     }
     /// True when `name` is present without a value or as `true`, `yes` or `1`.
     ///
@@ -66,9 +72,7 @@ impl Query {
         match self.get(name) {
             Some("" | "true" | "yes" | "1") => Ok(true),
             None | Some("false" | "no" | "0") => Ok(false),
-            Some(other) => Err(Problem::bad_request(format!(
-                "the query parameter `{name}` is {other:?}: expected true or false"
-            ))),
+            Some(other) => Err(bad_parameter(name, other, "true or false")),
         }
     }
     /// Sets the parameter `name` to `value`. A parameter that exists keeps its place in the query.
@@ -100,6 +104,11 @@ fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
     let decoded = text::percent_decode(&spaced, "query")?;
     String::from_utf8(decoded).map_err(|_| Problem::bad_request("the query is not UTF-8"))
+}
+
+/// The problem of a parameter that has another value than those that are `expected`.
+pub fn bad_parameter(name: &str, value: &str, expected: &str) -> Problem {
+    Problem::bad_request(format!("the query parameter `{name}` is {value:?}: expected {expected}"))
 }
 
 #[cfg(test)]

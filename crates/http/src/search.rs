@@ -4,6 +4,7 @@ use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
 use crate::problem::Problem;
+use crate::query::bad_parameter;
 use crate::session_client::{Gone, SessionClient};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
@@ -105,11 +106,7 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     let place = match query.get("in") {
         None | Some("values") => "VALUES",
         Some("keys") => "KEYS",
-        Some(other) => {
-            return Err(Problem::bad_request(format!(
-                "the query parameter `in` is {other:?}: expected keys or values"
-            )));
-        }
+        Some(other) => return Err(bad_parameter("in", other, "keys or values")),
     };
     let lines = query.flag("lines")?;
     let limit = query.number("limit", GREP_LIMIT_DEFAULT, 1, LIMIT_MAX)?;

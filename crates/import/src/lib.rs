@@ -38,7 +38,7 @@ pub use cache::{CacheCounts, CacheOptions};
 pub use compare::compare;
 pub use error::{Bound, ImportError, Loss, OptionError, SinkError};
 pub use filter::FilterOptions;
-pub use job::{FailureMode, Forecast, MaxDelete, Pace, run};
+pub use job::{Forecast, ImportMode, MaxDelete, Pace, run};
 pub use sink::{Destination, Notices};
 pub use source::archive::limits::ArchiveLimits;
 pub use source::remote::RemoteOptions;
@@ -101,7 +101,7 @@ pub struct ImportOptions {
     /// True: report the cost of the run before it begins. For that the run lists the whole source once more.
     pub forecast: bool,
     /// Import, retry failed documents, or verify.
-    pub mode: FailureMode,
+    pub mode: ImportMode,
     /// How a bucket is reached.
     pub remote: RemoteOptions,
     /// Which documents are wanted. Other documents are removed if an earlier run imported them.
@@ -135,7 +135,7 @@ impl ImportOptions {
             attachments: false,
             max_delete: MaxDelete::default(),
             forecast: false,
-            mode: FailureMode::default(),
+            mode: ImportMode::default(),
             remote: RemoteOptions::default(),
             filter: FilterOptions::default(),
             archives: ArchiveLimits::default(),

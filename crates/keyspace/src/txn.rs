@@ -71,13 +71,13 @@ pub(crate) struct ShardGuard<'k> {
 impl<'k> ShardGuard<'k> {
     #[inline]
     fn lock(keyspace: &'k Keyspace, shard: usize) -> ShardGuard<'k> {
-        let slot = &keyspace.shards[shard];
-        ShardGuard { shard, locked_shard: slot, lock: slot.lock.lock(), changed: false }
+        let locked_shard = &keyspace.shards[shard];
+        ShardGuard { shard, locked_shard, lock: locked_shard.lock.lock(), changed: false }
     }
     #[inline]
     fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<ShardGuard<'k>> {
-        let slot = &keyspace.shards[shard];
-        Some(ShardGuard { shard, locked_shard: slot, lock: slot.lock.try_lock()?, changed: false })
+        let locked_shard = &keyspace.shards[shard];
+        Some(ShardGuard { shard, locked_shard, lock: locked_shard.lock.try_lock()?, changed: false })
     }
 }
 
@@ -158,9 +158,9 @@ impl<'k> Txn<'k> {
         for _ in 0..tries {
             let mut waited = None;
             if let Some(shard) = busy {
-                let slot = &keyspace.shards[shard];
-                let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
-                waited = Some(ShardGuard { shard, locked_shard: slot, lock: guard, changed: false });
+                let locked_shard = &keyspace.shards[shard];
+                let Some(guard) = locked_shard.lock.try_lock_for(patience) else { continue };
+                waited = Some(ShardGuard { shard, locked_shard, lock: guard, changed: false });
             }
             let mut txn = Txn::none(keyspace, now_ms);
             busy = shards.iter().copied().find(|shard| {
@@ -459,9 +459,9 @@ impl<'k> Txn<'k> {
     /// [`ONE_MORE_PATIENCE`].
     pub(crate) fn lock_one_more(&mut self, shard: usize) -> bool {
         let Err(place) = self.guards.binary_search_by_key(&shard, |guard| guard.shard) else { return true };
-        let slot = &self.keyspace.shards[shard];
-        let Some(guard) = slot.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
-        self.guards.insert(place, ShardGuard { shard, locked_shard: slot, lock: guard, changed: false });
+        let locked_shard = &self.keyspace.shards[shard];
+        let Some(guard) = locked_shard.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
+        self.guards.insert(place, ShardGuard { shard, locked_shard, lock: guard, changed: false });
         true
     }
     #[inline]

@@ -1,7 +1,7 @@
 //! Imports the documents of one folder. Each document is left as it is, gets new flags, is read and sent, is copied
 //! from its old place, or is removed. [`Job::documents`] is the entry. It also builds the folder's new container.
 
-use super::failed::{self, FailureMode};
+use super::failed::{self, ImportMode};
 use super::moves::Departure;
 use super::nested::{self, Nested};
 use super::{Child, ERROR_NOTE, Job, join, record_error, view};
@@ -74,7 +74,7 @@ impl Job<'_> {
     ) -> Result<Vec<u8>, ImportError> {
         let mut builder = ContainerBuilder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
-        let retry = self.options.mode == FailureMode::RetryFailed;
+        let retry = self.options.mode == ImportMode::RetryFailed;
         let moved = self.find_moves(old, new, path)?;
         let mut children = children.iter();
         // The source gets to know the next documents that will be read, in the order of reading, so it can fetch them.
@@ -325,7 +325,7 @@ impl Job<'_> {
         // Cache the text only if the bytes still have the token of the listing: the cache key is made of that token.
         let version = version.filter(|_| text.is_none() && token == place.new.token);
         // A retry sends the document even if its bytes are unchanged.
-        let is_retried = self.options.mode == FailureMode::RetryFailed
+        let is_retried = self.options.mode == ImportMode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
         let is_kept = held && !reread && !is_retried && (same_metadata || self.sink.can_set_fields());
@@ -380,7 +380,7 @@ impl Job<'_> {
             }
             return push(builder, place, &record);
         };
-        if self.options.mode == FailureMode::Verify {
+        if self.options.mode == ImportMode::Verify {
             let outcome = self.sink.difference(place.path, &fields)?;
             let outcome = outcome.as_deref().or(error);
             self.count(place.path, outcome.map_or(Outcome::Unchanged, Outcome::Failed));
@@ -436,7 +436,7 @@ impl Job<'_> {
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;
         }
-        if held && self.options.mode == FailureMode::Verify {
+        if held && self.options.mode == ImportMode::Verify {
             self.fail(path, "the server has it, the source does not");
         } else if held {
             self.progress.removed_from(container, old.name, old.token);

@@ -1,5 +1,5 @@
-//! Runs that are not a whole import: a retry of the failed documents ([`FailureMode::RetryFailed`]), and a comparison of the
-//! server with the source, which changes nothing ([`FailureMode::Verify`]).
+//! Runs that are not a whole import: a retry of the failed documents ([`ImportMode::RetryFailed`]), and a comparison of the
+//! server with the source, which changes nothing ([`ImportMode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
 use crate::container::{ContainerBuilder, Entry, EntryKind};
@@ -10,7 +10,7 @@ use crate::{ImportError, OptionError};
 
 /// The purpose of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FailureMode {
+pub enum ImportMode {
     /// Makes the dataset equal to the source.
     #[default]
     Import,

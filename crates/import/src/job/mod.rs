@@ -24,7 +24,7 @@ mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
-pub use failed::FailureMode;
+pub use failed::ImportMode;
 pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
@@ -68,9 +68,9 @@ pub(crate) const ERROR_NOTE: &[u8] = b"~error";
 /// [`ImportError`], when the run had to stop. Documents that failed are not an error: they are in the [`Summary`].
 pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
     let started = Instant::now();
-    let dry_run = options.dry_run || options.mode == FailureMode::Verify;
+    let dry_run = options.dry_run || options.mode == ImportMode::Verify;
     let mut options = ImportOptions { dry_run, ..options.clone() };
-    if options.mode == FailureMode::Verify {
+    if options.mode == ImportMode::Verify {
         // A verification must read the source itself, not the cache.
         options.remote.cache = None;
     }
@@ -134,7 +134,7 @@ fn check(options: &ImportOptions) -> Result<(), OptionError> {
     if options.to != Destination::Strand && options.atomic {
         return Err(OptionError::AtomicElsewhere);
     }
-    if options.to != Destination::Strand && options.mode == FailureMode::Verify {
+    if options.to != Destination::Strand && options.mode == ImportMode::Verify {
         return Err(OptionError::VerifyElsewhere);
     }
     if options.index && options.db != 0 && options.to == Destination::Strand {
@@ -218,7 +218,7 @@ impl Job<'_> {
         }
         let mut known = self.load(path, token)?;
         self.keep_parts(path, &known.blob);
-        let retry = self.options.mode == FailureMode::RetryFailed;
+        let retry = self.options.mode == ImportMode::RetryFailed;
         if retry && self.archive.id().is_none() {
             self.check_retry(&known)?;
         }
@@ -243,7 +243,7 @@ impl Job<'_> {
         self.summary.skipped.add(listing.skipped);
         let is_divided = self.divide(path, &mut known.blob, &listing.blob)?;
         let (old, new) = (view(&known.blob), view(&listing.blob));
-        let verify = self.options.mode == FailureMode::Verify;
+        let verify = self.options.mode == ImportMode::Verify;
         level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
@@ -262,11 +262,11 @@ impl Job<'_> {
         // left in this state. With content tokens, an updated child needs an intent too: until the parent's record has
         // the new token, the next run must not trust the old token.
         let is_planned = known.recorded || self.options.forecast;
-        if level.depth == 0 && is_planned && self.options.mode == FailureMode::Import {
+        if level.depth == 0 && is_planned && self.options.mode == ImportMode::Import {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        if self.archive.id() == Some(path) && known.recorded && self.options.mode == FailureMode::Import {
+        if self.archive.id() == Some(path) && known.recorded && self.options.mode == ImportMode::Import {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;

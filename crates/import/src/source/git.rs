@@ -40,10 +40,7 @@ impl Git {
     pub fn open(location: &str) -> io::Result<Git> {
         let (path, revision) = divide(location, "HEAD");
         if matches!(path.try_exists(), Ok(false)) {
-            // The path of `divide` still has the revision if there is no folder before it.
-            let path = location.rsplit_once('@').filter(|(_, revision)| !revision.is_empty());
-            let path = path.map_or(location, |(path, _)| path);
-            return Err(other(format!("there is no folder {path}")));
+            return Err(other(format!("there is no folder {}", path.display())));
         }
         let mut repository = gix::open_opts(path, gix::open::Options::isolated()).map_err(other)?;
         repository.object_cache_size(OBJECT_CACHE_BYTES);

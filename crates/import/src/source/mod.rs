@@ -234,12 +234,16 @@ fn has_scheme(name: &Path, scheme: &str) -> bool {
 }
 
 /// Divides `location` at an `@` into a repository's folder and a revision. Both may have an `@` in them: the first `@`
-/// with an existing folder before it divides.
+/// with an existing folder before it divides. If nothing exists, the last `@` divides, so that errors name the folder.
 fn divide<'a>(location: &'a str, default_revision: &'a str) -> (&'a Path, &'a str) {
     let divided =
         location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
     let found = divided.into_iter().find(|(path, revision)| path.is_dir() && !revision.is_empty());
-    found.unwrap_or((Path::new(location), default_revision))
+    let last = || location.rsplit_once('@').filter(|(_, revision)| !revision.is_empty());
+    found.unwrap_or_else(|| match last() {
+        Some((path, revision)) if !Path::new(location).exists() => (Path::new(path), revision),
+        _ => (Path::new(location), default_revision),
+    })
 }
 
 /// The facts from which a source makes its version tokens.

@@ -6,14 +6,14 @@ use crate::git::{commit, init, source};
 use std::path::Path;
 use strand_import::connection::Target;
 use strand_import::datasets::{self, Dataset};
-use strand_import::{FailureMode, ImportError, ImportOptions, Outcome, Progress, Silent, Summary};
+use strand_import::{ImportError, ImportMode, ImportOptions, Outcome, Progress, Silent, Summary};
 
-fn run(fake: &Fake, source: &Path, mode: FailureMode) -> Result<Summary, ImportError> {
+fn run(fake: &Fake, source: &Path, mode: ImportMode) -> Result<Summary, ImportError> {
     strand_import::run(&ImportOptions { mode, ..fake.options(source) }, &mut Silent)
 }
 
 fn retry(fake: &Fake, source: &Path) -> Summary {
-    run(fake, source, FailureMode::RetryFailed).expect("nothing goes wrong")
+    run(fake, source, ImportMode::RetryFailed).expect("nothing goes wrong")
 }
 
 fn errors(fake: &Fake) -> (Vec<String>, Dataset) {
@@ -115,11 +115,11 @@ fn failed_documents_of_a_revision_are_read_again() {
 #[test]
 fn a_retry_needs_a_whole_import_before_it() {
     let (fake, tree) = (Fake::start(), tree());
-    assert!(matches!(run(&fake, tree.path(), FailureMode::RetryFailed), Err(ImportError::Options(_))));
+    assert!(matches!(run(&fake, tree.path(), ImportMode::RetryFailed), Err(ImportError::Options(_))));
     let cut = Fake::with(State { cut_at: Some(12), ..State::default() });
     assert!(cut.try_import(tree.path()).is_err());
     cut.state().cut_at = None;
-    assert!(matches!(run(&cut, tree.path(), FailureMode::RetryFailed), Err(ImportError::Options(_))));
+    assert!(matches!(run(&cut, tree.path(), ImportMode::RetryFailed), Err(ImportError::Options(_))));
     assert_eq!(fake.ids(), Vec::<String>::new());
 }
 
@@ -142,7 +142,7 @@ fn verification_compares_the_server_with_the_source() {
     fake.import(tree.path());
     let verify = |fake: &Fake| {
         let mut failures = Failures::default();
-        let options = ImportOptions { mode: FailureMode::Verify, ..fake.options(tree.path()) };
+        let options = ImportOptions { mode: ImportMode::Verify, ..fake.options(tree.path()) };
         let summary = strand_import::run(&options, &mut failures).expect("nothing goes wrong");
         (summary, failures.0)
     };

@@ -107,12 +107,9 @@ fn file_to_check(path: &Path) -> Result<PathBuf, AofError> {
             manifests.push(file);
         }
     }
-    match manifests.pop() {
-        Some(manifest) if manifests.is_empty() => Ok(manifest),
-        found => {
-            let path = path.to_owned();
-            Err(AofError::Folder { path, manifests: manifests.len() + usize::from(found.is_some()) })
-        }
+    match &manifests[..] {
+        [manifest] => Ok(manifest.clone()),
+        others => Err(AofError::Folder { path: path.to_owned(), manifests: others.len() }),
     }
 }
 

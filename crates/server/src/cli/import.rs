@@ -17,7 +17,7 @@ use std::sync::Arc;
 use strand_import::filter::ByteSize;
 use strand_import::memory::Memory;
 use strand_import::{
-    ArchiveLimits, Destination, FailureMode, ImportError, ImportOptions, MaxDelete, Notices, Summary,
+    ArchiveLimits, Destination, ImportError, ImportMode, ImportOptions, MaxDelete, Notices, Summary,
 };
 use tikv_jemalloc_ctl::{Access, AsName};
 
@@ -149,9 +149,9 @@ pub struct ImportArgs {
 pub fn run(args: ImportArgs) -> ExitCode {
     let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
     let mode = match (args.retry_failed, args.verify) {
-        (true, _) => FailureMode::RetryFailed,
-        (_, true) => FailureMode::Verify,
-        _ => FailureMode::Import,
+        (true, _) => ImportMode::RetryFailed,
+        (_, true) => ImportMode::Verify,
+        _ => ImportMode::Import,
     };
     let is_json = args.json || args.supervised;
     if let Some(path) = &args.log_requests

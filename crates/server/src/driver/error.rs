@@ -41,7 +41,7 @@ pub enum ServeError {
     #[error("cannot start: save \"\": {0}")]
     SavePoints(String),
     /// The operating system refused a thread, a socket or a lock.
-    #[error("cannot start, because the system refuses a thread, a socket or a lock: {0}")]
+    #[error("cannot start: {0}")]
     Io(io::Error),
 }
 
