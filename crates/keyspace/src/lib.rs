@@ -42,7 +42,7 @@ pub use sweep::Expired;
 pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
 pub use txn::{Lookups, Txn};
 pub use types::{
-    AsValue, Bytes, Changed, Collection, Parts, Piece,
+    AsValue, Bytes, Changed, Collection, OnGone, PUBLISHED_FIELD, Parts, Piece, Wanted,
     hash::HashValue,
     list::ListValue,
     set::{Member, SetValue},
@@ -50,5 +50,5 @@ pub use types::{
     zset::ZSetValue,
 };
 pub use view::{View, ViewKeys, Viewed};
-pub use wait::{PUBLISHED_FIELD, READERS_SERVED_MAX, Registration, WaitEvent, Waiter, WaiterOutcome, Wanted};
+pub use wait::{READERS_SERVED_MAX, Registration, WaitEvent, Waiter, WaiterOutcome};
 pub use watch::{WatchFlag, Watched};

@@ -2,15 +2,11 @@
 
 use crate::db::OtherType;
 use crate::extendible::{Content, Item, OutsideValue};
-use crate::types::hash::HashValue;
-use crate::types::list::ListValue;
-use crate::types::set::SetValue;
-use crate::types::stream::StreamValue;
 use crate::types::string::{Str, StrRef};
-use crate::types::zset::ZSetValue;
-use crate::types::{AsValue, Bytes, Changed, Collection, Parts, Piece};
+use crate::types::{AsValue, Bytes, Changed, Collection, OnGone, Parts, Piece, Wanted};
 use crate::usage::Usage;
 use crate::{Db, Key, Settings};
+use std::ops::Range;
 use strand_chain::Blob;
 
 /// A value with more allocations than this, or of at least [`BIG_BYTES_MIN`] bytes, is *big*: a helper thread frees
@@ -21,6 +17,25 @@ const BIG_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes of a blob that are prefetched. If the blob is longer, the processor's own prefetcher loads the rest.
 const PREFETCH_BYTES: usize = 4 * strand_chain::CACHE_LINE_BYTES;
+
+/// The list of collection types: calls the macro `$then` with it. A new type adds one line here.
+#[macro_export]
+macro_rules! collections {
+    ($then:ident) => {
+        $then! {
+            /// The value is a hash.
+            Hash($crate::types::hash::HashValue),
+            /// The value is a set.
+            Set($crate::types::set::SetValue),
+            /// The value is a list.
+            List($crate::types::list::ListValue),
+            /// The value is a sorted set.
+            ZSet($crate::types::zset::ZSetValue),
+            /// The value is a stream.
+            Stream($crate::types::stream::StreamValue),
+        }
+    };
+}
 
 /// Generates [`Value`] and [`ValueRef`] from the list of collection types.
 macro_rules! types {
@@ -82,6 +97,36 @@ macro_rules! types {
                         });
                         replaced.map(|value| Some(Value::$variant(value)))
                     })*
+                }
+            }
+            /// See [`Collection::field_expiry_ms`].
+            #[inline]
+            pub(crate) fn field_expiry_ms(&self) -> i64 {
+                match self {
+                    Value::Str(_) => i64::MAX,
+                    $(Value::$variant(collection) => collection.field_expiry_ms(),)*
+                }
+            }
+            /// See [`Collection::key_expiry_ms`]. Only valid while a field expires.
+            #[inline]
+            fn kept_key_expiry_ms(&self) -> i64 {
+                match self {
+                    Value::Str(_) => i64::MAX,
+                    $(Value::$variant(collection) => collection.key_expiry_ms(),)*
+                }
+            }
+            /// See [`Collection::set_key_expiry_ms`].
+            fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
+                match self {
+                    Value::Str(_) => {}
+                    $(Value::$variant(collection) => collection.set_key_expiry_ms(expiry_ms),)*
+                }
+            }
+            /// See [`Collection::expire_fields`].
+            pub(crate) fn expire_fields(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
+                match self {
+                    Value::Str(_) => 0,
+                    $(Value::$variant(collection) => collection.expire_fields(now_ms, gone),)*
                 }
             }
             /// Splits the memory of the value into pieces, each of which is freed quickly, and passes them to
@@ -166,6 +211,13 @@ macro_rules! types {
         }
 
         impl ValueRef<'_> {
+            /// See [`Collection::serves`].
+            pub(crate) fn serves(&self) -> Option<Range<Wanted>> {
+                match self {
+                    ValueRef::Str(_) => None,
+                    $(ValueRef::$variant(collection) => collection.serves(),)*
+                }
+            }
             /// Prefetches the parts of the value: see [`Collection::prefetch_parts`].
             pub(crate) fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
                 match self {
@@ -195,40 +247,32 @@ macro_rules! types {
     };
 }
 
-// The list of types. A new type adds one line here.
-types! {
-    /// The value is a hash.
-    Hash(HashValue),
-    /// The value is a set.
-    Set(SetValue),
-    /// The value is a list.
-    List(ListValue),
-    /// The value is a sorted set.
-    ZSet(ZSetValue),
-    /// The value is a stream.
-    Stream(StreamValue),
-}
+collections!(types);
 
 impl Value {
-    /// Earliest expiry of a hash field in the value; `i64::MAX` when no field expires.
-    #[inline]
-    pub(crate) fn field_expiry_ms(&self) -> i64 {
-        match self {
-            Value::Hash(hash) => hash.next_expiry_ms(),
-            Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => i64::MAX,
-        }
-    }
     /// Stores the key's expiry inside the value if fields of it expire. Returns the earlier expiry of the key and
     /// the fields, which the caller stores in the record's expiry.
     #[inline]
     pub(crate) fn joined_expiry_ms(&mut self, key_expiry_ms: i64) -> i64 {
-        match self {
-            Value::Hash(hash) if hash.next_expiry_ms() != i64::MAX => {
-                hash.set_key_expiry_ms(key_expiry_ms);
-                hash.next_expiry_ms().min(key_expiry_ms)
+        match self.field_expiry_ms() {
+            i64::MAX => key_expiry_ms,
+            field_expiry_ms => {
+                self.set_key_expiry_ms(key_expiry_ms);
+                field_expiry_ms.min(key_expiry_ms)
             }
-            _ => key_expiry_ms,
         }
+    }
+    /// Like [`Value::joined_expiry_ms`], after fields were changed in place. `before_ms` is the record's expiry before
+    /// the change, and `was_mortal` says whether a field had an expiry then. Also returns whether a field has one
+    /// now. `None`: no field has an expiry, before and after.
+    pub(crate) fn rejoined_expiry_ms(&mut self, before_ms: i64, was_mortal: bool) -> Option<(i64, bool)> {
+        let is_mortal = self.field_expiry_ms() != i64::MAX;
+        let key_expiry_ms = match (was_mortal, is_mortal) {
+            (false, false) => return None,
+            (false, true) => before_ms,
+            (true, _) => self.kept_key_expiry_ms(),
+        };
+        Some((self.joined_expiry_ms(key_expiry_ms), is_mortal))
     }
     /// Heap bytes of the value. The call takes the same time for every size of value.
     pub fn heap_bytes(&self) -> usize {
@@ -255,9 +299,9 @@ pub(crate) fn key_expiry_ms(item: &Item<'_, Value>) -> i64 {
 
 impl OutsideValue for Value {
     fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
-        match self {
-            Value::Hash(hash) if hash.next_expiry_ms() != i64::MAX => hash.key_expiry_ms(),
-            _ => expiry_ms,
+        match self.field_expiry_ms() {
+            i64::MAX => expiry_ms,
+            _ => self.kept_key_expiry_ms(),
         }
     }
     fn heap_bytes(&self) -> usize {

@@ -104,13 +104,10 @@ fn read<R: Read>(
                 let of_db = report.databases.entry(db).or_default();
                 of_db.0 += 1;
                 of_db.1 += u64::from(expires_at_ms.is_some());
-                (name, elements) = (type_name(kind), 0);
+                (name, elements) = (kind.type_name(), 0);
                 let is_loaded = expires_at_ms.is_none_or(|at| at > now_ms);
                 mark = is_loaded.then(|| seen.mark(db, &key));
-                may_be_empty = !matches!(
-                    kind,
-                    ValueKind::List | ValueKind::Set | ValueKind::SortedSet | ValueKind::Hash
-                );
+                may_be_empty = kind.may_be_empty();
                 if let ValueKind::Module(module) = kind {
                     count_module(report, module.to_string());
                 }
@@ -168,18 +165,6 @@ impl Seen {
 fn count_module(report: &mut Report, name: String) {
     if report.modules.len() < MODULES_KEPT_MAX || report.modules.contains_key(&name) {
         *report.modules.entry(name).or_default() += 1;
-    }
-}
-
-fn type_name(kind: ValueKind) -> &'static str {
-    match kind {
-        ValueKind::String => "string",
-        ValueKind::List => "list",
-        ValueKind::Set => "set",
-        ValueKind::SortedSet => "zset",
-        ValueKind::Hash => "hash",
-        ValueKind::Stream => "stream",
-        ValueKind::Module(_) => "module",
     }
 }
 

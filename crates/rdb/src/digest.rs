@@ -3,6 +3,7 @@
 //! *Mixing* depends on the order of the parts; *adding* does not. So a list mixes its elements, and a set adds its
 //! members. [`ValueDigest`] takes a value piece by piece, [`DatasetDigest`] the digests of keys.
 
+use crate::value::ValueKind;
 use sha1::{Digest as _, Sha1};
 use strand_wire::digits::Digits;
 
@@ -36,35 +37,23 @@ impl DebugDigest {
     }
 }
 
-/// The types and their numbers in digests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Type {
-    String = 0,
-    List = 1,
-    Set = 2,
-    SortedSet = 3,
-    Hash = 4,
-    Stream = 6,
-}
-
 /// Computes the digest of a value piece by piece. Call only the methods for the value's type.
 #[derive(Clone, Debug)]
 pub struct ValueDigest(DebugDigest);
 
 impl ValueDigest {
     /// The digest of a value alone (DEBUG DIGEST-VALUE).
-    pub fn new(value_type: Type) -> ValueDigest {
-        ValueDigest::start_with(DebugDigest::default(), value_type)
+    pub fn new(kind: ValueKind) -> ValueDigest {
+        ValueDigest::start_with(DebugDigest::default(), kind)
     }
     /// The digest of a key and its value, as a part of a dataset (DEBUG DIGEST).
-    pub fn of_key(key: &[u8], value_type: Type) -> ValueDigest {
+    pub fn of_key(key: &[u8], kind: ValueKind) -> ValueDigest {
         let mut digest = DebugDigest::default();
         digest.mix(key);
-        ValueDigest::start_with(digest, value_type)
+        ValueDigest::start_with(digest, kind)
     }
-    fn start_with(mut digest: DebugDigest, value_type: Type) -> ValueDigest {
-        digest.mix(&(value_type as u32).to_be_bytes());
+    fn start_with(mut digest: DebugDigest, kind: ValueKind) -> ValueDigest {
+        digest.mix(&kind.number().to_be_bytes());
         ValueDigest(digest)
     }
 
@@ -156,7 +145,7 @@ mod tests {
     #[test]
     fn a_string_as_redis_digests_it() {
         // The reply of redis-server 7.0.15 to DEBUG DIGEST-VALUE for the value " 12".
-        let mut digest = ValueDigest::new(Type::String);
+        let mut digest = ValueDigest::new(ValueKind::String);
         digest.string(b" 12");
         assert_eq!(digest.finish(false).to_hex(), "2e1c70e3fbfc6405ec4d3a063f9d75522701079c");
     }

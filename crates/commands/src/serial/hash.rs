@@ -1,8 +1,13 @@
 //! Hashes in Redis's format. A hash whose OBJECT ENCODING is `listpack` is written packed, any other one field by
 //! field. A hash whose fields expire has a form of its own.
 
-use strand_keyspace::{Collection, HashValue};
+use super::build::{BadValue, Builder, MISPLACED, Serial};
+use strand_chain::Blob;
+use strand_keyspace::{Collection, HashValue, Settings};
+use strand_rdb::Text;
+use strand_rdb::digest::ValueDigest;
 use strand_rdb::packed::Listpack;
+use strand_rdb::value::{ValueKind, ValuePart};
 use strand_rdb::value_type::{HASH, HASH_LISTPACK, HASH_METADATA};
 use strand_rdb::write::Writer;
 
@@ -10,34 +15,64 @@ use strand_rdb::write::Writer;
 /// built in memory.
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
-pub(super) fn value_type(hash: &HashValue) -> u8 {
-    if hash.next_expiry_ms() != i64::MAX {
-        return HASH_METADATA;
+impl Serial for HashValue {
+    const KIND: ValueKind = ValueKind::Hash;
+    type Builder = HashValue;
+
+    fn value_type(&self) -> u8 {
+        if self.field_expiry_ms() != i64::MAX {
+            return HASH_METADATA;
+        }
+        let packed = self.encoding() == "listpack" && self.heap_bytes() <= LISTPACK_BYTES_MAX;
+        if packed { HASH_LISTPACK } else { HASH }
     }
-    let packed = hash.encoding() == "listpack" && hash.heap_bytes() <= LISTPACK_BYTES_MAX;
-    if packed { HASH_LISTPACK } else { HASH }
+    fn write(&self, writer: &mut Writer<'_>) {
+        if self.value_type() == HASH_METADATA {
+            let smallest_ms = self.expiries().next().map_or(0, |(_, expiry_ms)| expiry_ms);
+            let base = writer.hash_metadata(smallest_ms, self.len() as u64);
+            for (field, value) in self.iter() {
+                writer.field_with_expiry(base, &field, &value, self.expiry_ms(&field).flatten());
+            }
+            return;
+        }
+        if self.value_type() == HASH_LISTPACK {
+            let mut listpack = Listpack::new();
+            for (field, value) in self.iter() {
+                listpack.push(&field);
+                listpack.push(&value);
+            }
+            return writer.listpack(&mut listpack);
+        }
+        writer.length(self.len() as u64);
+        for (field, value) in self.iter() {
+            writer.string(&field);
+            writer.string(&value);
+        }
+    }
+    fn add_to(&self, digest: &mut ValueDigest) {
+        let expires = |field: &[u8]| self.expiry_ms(field).flatten().is_some();
+        self.iter().for_each(|(field, value)| digest.field(&field, &value, expires(&field)));
+    }
 }
 
-pub(super) fn write(hash: &HashValue, writer: &mut Writer<'_>) {
-    if value_type(hash) == HASH_METADATA {
-        let smallest_ms = hash.expiries().next().map_or(0, |(_, expiry_ms)| expiry_ms);
-        let base = writer.hash_metadata(smallest_ms, hash.len() as u64);
-        for (field, value) in hash.iter() {
-            writer.field_with_expiry(base, &field, &value, hash.expiry_ms(&field).flatten());
+impl Builder for HashValue {
+    type Value = HashValue;
+
+    fn add_part(&mut self, part: ValuePart<'_>, settings: &Settings) -> Result<(), BadValue> {
+        let ValuePart::Field { field, value, expires_at_ms } = part else { return Err(MISPLACED) };
+        let new = match value {
+            Text::Owned(bytes) => self.set(&field, &Blob::from(bytes), settings),
+            value => self.set(&field, &*value, settings),
+        };
+        if !new {
+            return Err(BadValue("the hash has a field twice"));
         }
-        return;
-    }
-    if value_type(hash) == HASH_LISTPACK {
-        let mut listpack = Listpack::new();
-        for (field, value) in hash.iter() {
-            listpack.push(&field);
-            listpack.push(&value);
+        if expires_at_ms.is_some() {
+            self.set_expiry(&field, expires_at_ms, settings);
         }
-        return writer.listpack(&mut listpack);
+        Ok(())
     }
-    writer.length(hash.len() as u64);
-    for (field, value) in hash.iter() {
-        writer.string(&field);
-        writer.string(&value);
+    fn finish(self, _: &Settings) -> Result<HashValue, BadValue> {
+        Ok(self)
     }
 }

@@ -1,56 +1,76 @@
 //! Converts between values and Redis's bytes, for DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files.
 //!
 //! [`value_type`] and [`write()`] encode a value. A [`ValueBuilder`] makes a value from the parts that a reader returns.
-//! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Every match on
-//! types is exhaustive, so the compiler asks for an arm in each of the three functions when a type is added. It asks for
-//! a variant of [`ValueBuilder`] only when `strand_rdb` has a `ValueKind` for the type.
+//! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Each collection has one
+//! module here, which implements [`Serial`]. The compiler asks for that module when a type is added.
 
 mod batch;
 mod build;
 pub mod file;
 mod hash;
-pub mod list;
+mod list;
 mod set;
-pub mod stream;
+mod stream;
 pub mod system;
 #[cfg(test)]
 mod tests;
-pub mod zset;
+mod zset;
 
 pub use batch::Batch;
 pub use build::{BadValue, ValueBuilder};
 pub use strand_rdb::digest;
 
-use digest::{DatasetDigest, DebugDigest, Type, ValueDigest};
+use build::Serial;
+use digest::{DatasetDigest, DebugDigest, ValueDigest};
 use strand_keyspace::{Keyspace, Settings, Value, ValueRef};
-use strand_rdb::value::StreamEntries;
+use strand_rdb::value::{StreamEntries, ValueKind};
 use strand_rdb::write::Writer;
 use strand_rdb::{VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump};
 
-/// The type number of the form in which [`write()`] encodes `value`. In a payload it is before the value, and in a
-/// file before the key.
-pub fn value_type(value: ValueRef<'_>) -> u8 {
-    match value {
-        ValueRef::Str(_) => strand_rdb::value_type::STRING,
-        ValueRef::Hash(hash) => hash::value_type(hash),
-        ValueRef::Set(set) => set::value_type(set),
-        ValueRef::List(_) => strand_rdb::value_type::LIST_QUICKLIST_2,
-        ValueRef::ZSet(zset) => zset::value_type(zset),
-        ValueRef::Stream(_) => strand_rdb::value_type::STREAM_2,
-    }
-}
+/// Generates the functions that choose the form of a value's type, from the list of collection types.
+macro_rules! forms {
+    ($($(#[$doc:meta])* $variant:ident($collection:ty),)*) => {
+        /// The type number of the form in which [`write()`] encodes `value`. In a payload it is before the value, and
+        /// in a file before the key.
+        pub fn value_type(value: ValueRef<'_>) -> u8 {
+            match value {
+                ValueRef::Str(_) => strand_rdb::value_type::STRING,
+                $(ValueRef::$variant(collection) => collection.value_type(),)*
+            }
+        }
 
-/// Encodes `value`, without its type number. The writer pauses if it was set up to pause.
-pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
-    match value {
-        ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
-        ValueRef::Hash(hash) => hash::write(hash, writer),
-        ValueRef::Set(set) => set::write(set, writer),
-        ValueRef::List(list) => list::write(list, writer),
-        ValueRef::ZSet(zset) => zset::write(zset, writer),
-        ValueRef::Stream(stream) => stream::write(stream, writer),
-    }
+        /// Encodes `value`, without its type number. The writer pauses if it was set up to pause.
+        pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
+            match value {
+                ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
+                $(ValueRef::$variant(collection) => collection.write(writer),)*
+            }
+        }
+
+        /// The digest of `value`. `start` decides whether it is of the value alone ([`ValueDigest::new`]) or of the
+        /// value with its key ([`ValueDigest::of_key`]).
+        pub fn digest_of(
+            value: ValueRef<'_>,
+            expires: bool,
+            start: impl FnOnce(ValueKind) -> ValueDigest,
+        ) -> DebugDigest {
+            let digest = match value {
+                ValueRef::Str(s) => {
+                    let mut digest = start(ValueKind::String);
+                    digest.string(s.bytes(&mut Default::default()));
+                    digest
+                }
+                $(ValueRef::$variant(collection) => {
+                    let mut digest = start(<$collection>::KIND);
+                    collection.add_to(&mut digest);
+                    digest
+                })*
+            };
+            digest.finish(expires)
+        }
+    };
 }
+strand_keyspace::collections!(forms);
 
 /// The DUMP payload of `value`. Calls `pause` between pieces of work.
 pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
@@ -131,43 +151,4 @@ fn is_large(value: ValueRef<'_>) -> bool {
     const ELEMENTS_MAX: usize = 64;
     const BYTES_MAX: usize = 8 << 10;
     value.elements() > ELEMENTS_MAX || value.heap_bytes() > BYTES_MAX
-}
-
-/// The digest of `value`. `start` decides whether it is of the value alone ([`ValueDigest::new`]) or of the value
-/// with its key ([`ValueDigest::of_key`]).
-pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) -> ValueDigest) -> DebugDigest {
-    let digest = match value {
-        ValueRef::Str(s) => {
-            let mut digest = start(Type::String);
-            digest.string(s.bytes(&mut Default::default()));
-            digest
-        }
-        ValueRef::Hash(hash) => {
-            let mut digest = start(Type::Hash);
-            let expires = |field: &[u8]| hash.expiry_ms(field).flatten().is_some();
-            hash.iter().for_each(|(field, value)| digest.field(&field, &value, expires(&field)));
-            digest
-        }
-        ValueRef::Set(set) => {
-            let mut digest = start(Type::Set);
-            set.iter().for_each(|member| digest.member(member.bytes(&mut Default::default())));
-            digest
-        }
-        ValueRef::List(list) => {
-            let mut digest = start(Type::List);
-            list::digest(list, &mut digest);
-            digest
-        }
-        ValueRef::ZSet(zset) => {
-            let mut digest = start(Type::SortedSet);
-            zset::digest(zset, &mut digest);
-            digest
-        }
-        ValueRef::Stream(stream) => {
-            let mut digest = start(Type::Stream);
-            stream::digest(stream, &mut digest);
-            digest
-        }
-    };
-    digest.finish(expires)
 }

@@ -1,48 +1,55 @@
 //! Streams in Redis's format. The blocks of a stream equal Redis's nodes byte for byte, so they are written and
 //! read unchanged.
 
-use super::BadValue;
+use super::build::{BadValue, Builder, MISPLACED, Serial};
 use std::collections::BTreeMap;
+use strand_keyspace::Settings;
 use strand_keyspace::types::stream::{Id, Item, Pending, StreamValue};
 use strand_rdb::digest::ValueDigest;
-use strand_rdb::value::{StreamId, StreamState, ValuePart};
+use strand_rdb::value::{StreamId, StreamState, ValueKind, ValuePart};
+use strand_rdb::value_type::STREAM_2;
 use strand_rdb::write::Writer;
 
-/// Writes the stream, without its type number.
-pub fn write(stream: &StreamValue, writer: &mut Writer<'_>) {
-    let entries = stream.entries();
-    writer.length(entries.blocks() as u64);
-    for (id, listpack) in entries.raw_blocks() {
-        writer.stream_listpack(written(id), listpack);
-    }
-    let state = StreamState {
-        length: entries.len(),
-        last_id: written(entries.last_id()),
-        first_id: written(entries.first_id()),
-        max_deleted_id: written(entries.max_deleted_id()),
-        entries_added: entries.added(),
-        counted: true,
-    };
-    writer.stream_state(&state, stream.groups() as u64);
-    for (name, group) in stream.each_group() {
-        writer.group(name, written(group.last_id()), group.entries_read(), group.pending() as u64);
-        for (id, pending) in group.pending_from(Id::MIN) {
-            writer.pending_entry(written(id), pending.delivered_ms, pending.deliveries);
-        }
-        writer.length(group.consumers() as u64);
-        for consumer in group.each_consumer() {
-            writer.consumer(consumer.name(), consumer.seen_ms(), consumer.pending() as u64);
-            consumer.pending_from(Id::MIN).for_each(|id| writer.consumer_pending(written(id)));
-        }
-    }
-}
+impl Serial for StreamValue {
+    const KIND: ValueKind = ValueKind::Stream;
+    type Builder = Box<StreamBuilder>;
 
-/// Adds the stream to a digest.
-pub fn digest(stream: &StreamValue, digest: &mut ValueDigest) {
-    for entry in stream.entries().range(Id::MIN, Id::MAX) {
-        digest.entry(written(entry.id()));
-        for (field, value) in entry.pairs() {
-            digest.entry_field(&bytes(field), &bytes(value));
+    fn value_type(&self) -> u8 {
+        STREAM_2
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        let entries = self.entries();
+        writer.length(entries.blocks() as u64);
+        for (id, listpack) in entries.raw_blocks() {
+            writer.stream_listpack(written(id), listpack);
+        }
+        let state = StreamState {
+            length: entries.len(),
+            last_id: written(entries.last_id()),
+            first_id: written(entries.first_id()),
+            max_deleted_id: written(entries.max_deleted_id()),
+            entries_added: entries.added(),
+            counted: true,
+        };
+        writer.stream_state(&state, self.groups() as u64);
+        for (name, group) in self.each_group() {
+            writer.group(name, written(group.last_id()), group.entries_read(), group.pending() as u64);
+            for (id, pending) in group.pending_from(Id::MIN) {
+                writer.pending_entry(written(id), pending.delivered_ms, pending.deliveries);
+            }
+            writer.length(group.consumers() as u64);
+            for consumer in group.each_consumer() {
+                writer.consumer(consumer.name(), consumer.seen_ms(), consumer.pending() as u64);
+                consumer.pending_from(Id::MIN).for_each(|id| writer.consumer_pending(written(id)));
+            }
+        }
+    }
+    fn add_to(&self, digest: &mut ValueDigest) {
+        for entry in self.entries().range(Id::MIN, Id::MAX) {
+            digest.entry(written(entry.id()));
+            for (field, value) in entry.pairs() {
+                digest.entry_field(&bytes(field), &bytes(value));
+            }
         }
     }
 }
@@ -56,7 +63,7 @@ fn bytes(item: Item<'_>) -> std::borrow::Cow<'_, [u8]> {
 
 /// A stream that is being built.
 #[derive(Debug, Default)]
-pub struct StreamBuilder {
+pub(super) struct StreamBuilder {
     stream: StreamValue,
     /// True when the file does not have the counters of the stream and its groups, so they are computed.
     derives_counters: bool,
@@ -71,12 +78,10 @@ const DUPLICATE_GROUP: BadValue = BadValue("the stream has a group twice");
 const DUPLICATE_CONSUMER: BadValue = BadValue("a group of the stream has a consumer twice");
 const NOT_PENDING: BadValue = BadValue("an entry is pending at a consumer, but not in its group");
 
-impl StreamBuilder {
-    /// Adds a part.
-    ///
-    /// # Errors
-    /// Fails if the part does not fit the parts added before.
-    pub fn add(&mut self, part: ValuePart<'_>) -> Result<(), BadValue> {
+impl Builder for Box<StreamBuilder> {
+    type Value = StreamValue;
+
+    fn add_part(&mut self, part: ValuePart<'_>, _: &Settings) -> Result<(), BadValue> {
         match part {
             ValuePart::StreamNode { id, listpack } => {
                 if !self.stream.push_raw_block(to_id(id), listpack.into_vec()) {
@@ -117,20 +122,19 @@ impl StreamBuilder {
                     return Err(NOT_PENDING);
                 }
             }
-            _ => return Err(super::build::MISPLACED),
+            _ => return Err(MISPLACED),
         }
         Ok(())
     }
 
-    /// Ends the building and returns the stream.
-    ///
-    /// # Errors
     /// Fails if a pending entry has no consumer.
-    pub fn finish(self) -> Result<StreamValue, BadValue> {
+    fn finish(self, _: &Settings) -> Result<StreamValue, BadValue> {
         self.end_group()?;
         Ok(self.stream)
     }
+}
 
+impl StreamBuilder {
     fn set_state(&mut self, state: &StreamState) -> Result<(), BadValue> {
         let entries = self.stream.entries();
         if entries.len() != state.length || entries.last_id() > to_id(state.last_id) {

@@ -1,34 +1,39 @@
 //! Values of each type are written and read: the digests must be equal, and contradictory bytes must be refused.
 
-use super::zset::ZSetBuilder;
-use super::{BadValue, list, stream, zset};
+use super::ValueBuilder;
+use super::build::{Builder, Serial};
 use crate::fixture::START_MS;
 use strand_keyspace::types::list::{End, ListValue};
 use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::types::zset::ZSetValue;
 use strand_keyspace::{Collection, Settings};
-use strand_rdb::digest::{Type, ValueDigest};
-use strand_rdb::dump;
+use strand_rdb::digest::{DebugDigest, ValueDigest};
 use strand_rdb::value::{StreamEntries, ValueKind, ValuePart};
-use strand_rdb::value_type::{LIST_QUICKLIST_2, STREAM_2};
 use strand_rdb::write::Writer;
+use strand_rdb::{Text, dump};
 
-/// Encodes a value with `write`, and passes each part that a reader returns to `add`.
-fn through_bytes(
-    value_type: u8,
-    write: impl FnOnce(&mut Writer<'_>),
-    mut add: impl FnMut(ValuePart<'_>) -> Result<(), BadValue>,
-) -> ValueKind {
+/// Encodes a value, and builds it again from the bytes.
+fn through_bytes<T: Serial>(value: &T) -> T {
+    let settings = Settings::default();
     let mut writer = Writer::new(true);
-    writer.value_type(value_type);
-    write(&mut writer);
+    writer.value_type(value.value_type());
+    value.write(&mut writer);
     let payload = dump::seal(writer, strand_rdb::VERSION_WRITTEN);
     let mut reader = dump::open(&payload).unwrap().value(StreamEntries::Nodes).unwrap();
-    let kind = reader.kind();
+    assert_eq!(reader.kind(), T::KIND);
+    let mut builder = T::Builder::default();
     while let Some(part) = reader.next().unwrap() {
-        add(part).unwrap();
+        builder.add_part(part, &settings).unwrap();
     }
-    kind
+    let again = builder.finish(&settings).unwrap();
+    assert_eq!(digest(&again), digest(value));
+    again
+}
+
+fn digest<T: Serial>(value: &T) -> DebugDigest {
+    let mut digest = ValueDigest::new(T::KIND);
+    value.add_to(&mut digest);
+    digest.finish(false)
 }
 
 #[test]
@@ -37,25 +42,9 @@ fn lists_survive_their_bytes() {
         let mut value = ListValue::new();
         (0..n).for_each(|i| value.push(End::Back, &*format!("{i}{}", "x".repeat(len)).into_bytes()));
         (0..n / 2).for_each(|i| value.push(End::Front, &*i.to_string().into_bytes()));
-        let mut again = ListValue::new();
-        let kind = through_bytes(
-            LIST_QUICKLIST_2,
-            |w| list::write(&value, w),
-            |part| {
-                let ValuePart::Element(element) = part else { panic!("{part:?}") };
-                list::add(&mut again, element);
-                Ok(())
-            },
-        );
-        assert_eq!(kind, ValueKind::List);
+        let again = through_bytes(&value);
         let all = |list: &ListValue| list.iter(0).map(|e| e.to_vec()).collect::<Vec<_>>();
         assert_eq!(all(&again), all(&value));
-        let digest = |list: &ListValue| {
-            let mut digest = ValueDigest::new(Type::List);
-            list::digest(list, &mut digest);
-            digest.finish(false)
-        };
-        assert_eq!(digest(&again), digest(&value));
     }
 }
 
@@ -68,29 +57,14 @@ fn sorted_sets_survive_their_bytes() {
             let score = [i as f64 / 3.0, -(i as f64), f64::INFINITY, 1e300][i % 4];
             value.set(&*format!("member{i}").into_bytes(), score, &settings);
         }
-        let mut again = ZSetBuilder::default();
-        let kind = through_bytes(
-            zset::value_type(&value),
-            |w| zset::write(&value, w),
-            |part| {
-                let ValuePart::Scored { member, score } = part else { panic!("{part:?}") };
-                again.add(member, score, &settings)
-            },
-        );
-        assert_eq!(kind, ValueKind::SortedSet);
-        let again = again.finish(&settings);
+        let again = through_bytes(&value);
         let all = |set: &ZSetValue| set.iter(0).map(|(m, s)| (m.to_vec(), s)).collect::<Vec<_>>();
         assert_eq!(all(&again), all(&value));
         assert_eq!(again.encoding(), value.encoding());
-        let digest = |set: &ZSetValue| {
-            let mut digest = ValueDigest::new(Type::SortedSet);
-            zset::digest(set, &mut digest);
-            digest.finish(false)
-        };
-        assert_eq!(digest(&again), digest(&value));
     }
-    let mut twice = ZSetBuilder::default();
-    let mut add = |score| twice.add(strand_rdb::Text::Borrowed(b"m"), score, &settings);
+    let mut twice = <ZSetValue as Serial>::Builder::default();
+    let mut add =
+        |score| twice.add_part(ValuePart::Scored { member: Text::Borrowed(b"m"), score }, &settings);
     add(1.0).unwrap();
     add(1.0).unwrap_err();
     add(2.0).unwrap_err();
@@ -104,18 +78,31 @@ fn a_large_sorted_set_keeps_its_minus_zero() {
     value.set(&long[..], -1.0, &settings);
     value.set(&b"a"[..], -0.0, &settings);
     value.set(&b"b"[..], 0.0, &settings);
-    let mut again = ZSetBuilder::default();
-    through_bytes(
-        zset::value_type(&value),
-        |w| zset::write(&value, w),
-        |part| {
-            let ValuePart::Scored { member, score } = part else { panic!("{part:?}") };
-            again.add(member, score, &settings)
-        },
-    );
-    let again = again.finish(&settings);
+    let again = through_bytes(&value);
     let signs: Vec<_> = again.iter(0).map(|(_, score)| score.is_sign_negative()).collect();
     assert_eq!((again.encoding(), signs), ("skiplist", vec![true, true, false]));
+}
+
+/// A builder refuses the parts of another type, so a mistake in a reader loses no data silently.
+#[test]
+fn parts_of_another_type_are_refused() {
+    let text = || Text::Borrowed(b"text");
+    let parts = || {
+        [
+            (ValueKind::String, ValuePart::String(text())),
+            (ValueKind::List, ValuePart::Element(text())),
+            (ValueKind::Set, ValuePart::Member(text())),
+            (ValueKind::SortedSet, ValuePart::Scored { member: text(), score: 1.0 }),
+            (ValueKind::Hash, ValuePart::Field { field: text(), value: text(), expires_at_ms: None }),
+        ]
+    };
+    let kinds = parts().map(|(kind, _)| kind).into_iter().chain([ValueKind::Stream]);
+    for kind in kinds {
+        for (of, part) in parts() {
+            let added = ValueBuilder::new(kind).unwrap().add(part, &Settings::default());
+            assert_eq!(added.is_ok(), of == kind, "a part of a {} in a {}", of.type_name(), kind.type_name());
+        }
+    }
 }
 
 /// A stream with some thousand entries, some of them deleted, and with two groups that have pending entries.
@@ -146,22 +133,13 @@ fn a_stream() -> StreamValue {
 #[test]
 fn streams_survive_their_bytes() {
     for value in [StreamValue::new(), a_stream()] {
-        let mut builder = stream::StreamBuilder::default();
-        let kind = through_bytes(STREAM_2, |w| stream::write(&value, w), |part| builder.add(part));
-        assert_eq!(kind, ValueKind::Stream);
-        let again = builder.finish().unwrap();
+        let again = through_bytes(&value);
         let bytes = |stream: &StreamValue| {
             let mut writer = Writer::new(false);
-            stream::write(stream, &mut writer);
+            stream.write(&mut writer);
             writer.take()
         };
         assert_eq!(bytes(&again), bytes(&value), "state, groups and blocks");
-        let digest = |stream: &StreamValue| {
-            let mut digest = ValueDigest::new(Type::Stream);
-            stream::digest(stream, &mut digest);
-            digest.finish(false)
-        };
-        assert_eq!(digest(&again), digest(&value));
         assert_eq!(again.parts(), value.parts());
     }
 }
@@ -169,14 +147,14 @@ fn streams_survive_their_bytes() {
 #[test]
 fn streams_that_contradict_themselves_are_refused() {
     let id = |ms| strand_rdb::value::StreamId { ms, seq: 0 };
-    let name = || strand_rdb::Text::Borrowed(b"name");
+    let name = || Text::Borrowed(b"name");
     let group = || ValuePart::Group { name: name(), last_id: id(1), entries_read: None };
     let consumer = || ValuePart::Consumer { name: name(), seen_at_ms: 1, active_at_ms: None };
     let pending = |ms| ValuePart::Pending { id: id(ms), delivered_at_ms: 1, deliveries: 1 };
     let built = |parts: Vec<ValuePart<'_>>| {
-        let mut builder = stream::StreamBuilder::default();
-        parts.into_iter().try_for_each(|part| builder.add(part))?;
-        builder.finish().map(drop)
+        let (settings, mut builder) = (Settings::default(), <StreamValue as Serial>::Builder::default());
+        parts.into_iter().try_for_each(|part| builder.add_part(part, &settings))?;
+        builder.finish(&settings).map(drop)
     };
     built(vec![
         group(),
@@ -200,10 +178,7 @@ fn streams_that_contradict_themselves_are_refused() {
             ValuePart::ConsumerPending { id: id(1) },
             ValuePart::ConsumerPending { id: id(1) },
         ],
-        vec![ValuePart::StreamNode {
-            id: id(5),
-            listpack: strand_rdb::Text::Borrowed(b"\x07\0\0\0\0\0\xff"),
-        }],
+        vec![ValuePart::StreamNode { id: id(5), listpack: Text::Borrowed(b"\x07\0\0\0\0\0\xff") }],
         vec![ValuePart::Element(name())],
     ] {
         built(parts).unwrap_err();

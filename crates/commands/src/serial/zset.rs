@@ -1,13 +1,14 @@
 //! Sorted sets in Redis's format. A sorted set whose OBJECT ENCODING is `listpack` is written packed, any other one
 //! member by member, beginning with the highest score.
 
-use super::BadValue;
+use super::build::{BadValue, Builder, MISPLACED, Serial};
 use strand_chain::Blob;
 use strand_keyspace::types::zset::{Set, ZSetValue};
 use strand_keyspace::{Collection, Settings};
 use strand_rdb::Text;
 use strand_rdb::digest::ValueDigest;
 use strand_rdb::packed::Listpack;
+use strand_rdb::value::{ValueKind, ValuePart};
 use strand_rdb::value_type::{ZSET_2, ZSET_LISTPACK};
 use strand_rdb::write::Writer;
 
@@ -18,32 +19,32 @@ const LISTPACK_BYTES_MAX: usize = 64 << 10;
 /// OBJECT ENCODING of a packed sorted set.
 const PACKED: &str = "listpack";
 
-/// The type number of the form in which the sorted set is written.
-pub fn value_type(set: &ZSetValue) -> u8 {
-    let packed = set.encoding() == PACKED && set.heap_bytes() <= LISTPACK_BYTES_MAX;
-    if packed { ZSET_LISTPACK } else { ZSET_2 }
-}
+impl Serial for ZSetValue {
+    const KIND: ValueKind = ValueKind::SortedSet;
+    type Builder = ZSetBuilder;
 
-/// Writes the sorted set, without its type number.
-pub fn write(set: &ZSetValue, writer: &mut Writer<'_>) {
-    if value_type(set) == ZSET_LISTPACK {
-        let mut listpack = Listpack::new();
-        for (member, score) in set.iter(0) {
-            listpack.push(&member);
-            listpack.push_score(score);
+    fn value_type(&self) -> u8 {
+        let packed = self.encoding() == PACKED && self.heap_bytes() <= LISTPACK_BYTES_MAX;
+        if packed { ZSET_LISTPACK } else { ZSET_2 }
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        if self.value_type() == ZSET_LISTPACK {
+            let mut listpack = Listpack::new();
+            for (member, score) in self.iter(0) {
+                listpack.push(&member);
+                listpack.push_score(score);
+            }
+            return writer.listpack(&mut listpack);
         }
-        return writer.listpack(&mut listpack);
+        writer.length(self.len() as u64);
+        for (member, score) in self.iter_back(self.len()) {
+            writer.string(&member);
+            writer.score(score);
+        }
     }
-    writer.length(set.len() as u64);
-    for (member, score) in set.iter_back(set.len()) {
-        writer.string(&member);
-        writer.score(score);
+    fn add_to(&self, digest: &mut ValueDigest) {
+        self.iter(0).for_each(|(member, score)| digest.scored(&member, score));
     }
-}
-
-/// Adds the sorted set to a digest.
-pub fn digest(set: &ZSetValue, digest: &mut ValueDigest) {
-    set.iter(0).for_each(|(member, score)| digest.scored(&member, score));
 }
 
 /// A sorted set that is being built.
@@ -52,7 +53,7 @@ pub fn digest(set: &ZSetValue, digest: &mut ValueDigest) {
 /// cannot have the score minus zero, but a large one can. So the builder remembers members with minus zero, in case
 /// the set becomes large.
 #[derive(Debug)]
-pub struct ZSetBuilder {
+pub(super) struct ZSetBuilder {
     set: ZSetValue,
     /// Members with the score minus zero that were added while the sorted set was packed.
     minus_zeros: Vec<Box<[u8]>>,
@@ -64,12 +65,11 @@ impl Default for ZSetBuilder {
     }
 }
 
-impl ZSetBuilder {
-    /// Adds a member.
-    ///
-    /// # Errors
-    /// Fails if the sorted set has the member already.
-    pub fn add(&mut self, member: Text<'_>, score: f64, settings: &Settings) -> Result<(), BadValue> {
+impl Builder for ZSetBuilder {
+    type Value = ZSetValue;
+
+    fn add_part(&mut self, part: ValuePart<'_>, settings: &Settings) -> Result<(), BadValue> {
+        let ValuePart::Scored { member, score } = part else { return Err(MISPLACED) };
         if score == 0.0 && score.is_sign_negative() && self.set.encoding() == PACKED {
             self.minus_zeros.push((*member).into());
         }
@@ -82,8 +82,7 @@ impl ZSetBuilder {
             Set::Updated | Set::Unchanged => Err(BadValue("the sorted set has a member twice")),
         }
     }
-    /// Ends the building and returns the sorted set.
-    pub fn finish(self, settings: &Settings) -> ZSetValue {
+    fn finish(self, settings: &Settings) -> Result<ZSetValue, BadValue> {
         let ZSetBuilder { mut set, minus_zeros } = self;
         if set.encoding() != PACKED {
             for member in minus_zeros {
@@ -92,6 +91,6 @@ impl ZSetBuilder {
                 set.set(&*member, -0.0, settings);
             }
         }
-        set
+        Ok(set)
     }
 }

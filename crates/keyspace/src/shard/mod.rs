@@ -9,8 +9,7 @@ use crate::keepers::Keepers;
 use crate::promise::PendingPromises;
 use crate::record::{Value, key_expiry_ms};
 use crate::tracking::ChangedKeys;
-use crate::types::Collection;
-use crate::types::hash::OnGone;
+use crate::types::OnGone;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
 use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
@@ -451,15 +450,12 @@ impl Shard {
             if key_expiry_ms(&table.records.at(at)) <= now_ms {
                 return None;
             }
-            table.records.change_outside(at, |value| match value {
-                Value::Hash(hash) => {
-                    let add: OnGone<'_> = if names_fields { Some(&mut add) } else { None };
-                    Some((hash.expire(now_ms, add), hash.is_empty()))
-                }
-                Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
+            table.records.change_outside(at, |value| {
+                let add: OnGone<'_> = if names_fields { Some(&mut add) } else { None };
+                (value.expire_fields(now_ms, add), value.view().elements() == 0)
             })
         });
-        let Some((gone, is_empty)) = expired.flatten() else {
+        let Some((gone, is_empty)) = expired else {
             return FieldsExpired { at, stays: false, any_expired: false, fields };
         };
         if gone > 0 {
@@ -480,16 +476,9 @@ impl Shard {
     ) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
-            let settled = table.records.change_outside(at, |value| match value {
-                Value::Hash(hash) => {
-                    let key_expiry_ms = if was_mortal { hash.key_expiry_ms() } else { before_ms };
-                    hash.set_key_expiry_ms(key_expiry_ms);
-                    let next_ms = hash.next_expiry_ms();
-                    Some((next_ms.min(key_expiry_ms), next_ms != i64::MAX))
-                }
-                Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
-            });
-            let Some((expiry_ms, is_mortal)) = settled.flatten() else { return };
+            let rejoined =
+                table.records.change_outside(at, |value| value.rejoined_expiry_ms(before_ms, was_mortal));
+            let Some((expiry_ms, is_mortal)) = rejoined.flatten() else { return };
             table.mortal = table.mortal + usize::from(is_mortal) - usize::from(was_mortal);
             if expiry_ms != before_ms {
                 table.records.set_expiry(at, key.bytes, expiry_ms);

@@ -1,11 +1,12 @@
 //! [`Collection`]: the interface of all types except the string. [`Changed`]: whether a write changed a value.
 //!
-//! A new type is one module that implements [`Collection`], and one line in the list of types (`crate::record`).
-//! The list generates the variants of [`Value`] and [`ValueRef`], and then compiler errors show what else is
-//! needed. This module knows no keys, no expiry of keys and no commands.
+//! A new type is one module that implements [`Collection`], and one line in the list of types
+//! ([`crate::collections!`]). The list generates the variants of [`Value`] and [`ValueRef`], and calls the method of the
+//! type for each of them. This module knows no keys and no commands.
 
-use super::Bytes;
+use super::{Bytes, Wanted};
 use crate::record::{Value, ValueRef};
+use std::ops::Range;
 
 /// A part of a value's memory. Dropping a piece takes about 50 us, so drop it where that delays nobody.
 pub type Piece = Box<dyn Send>;
@@ -25,6 +26,9 @@ impl From<bool> for Changed {
         if changed { Changed::Yes } else { Changed::No }
     }
 }
+
+/// Called with the name of each expired field. `None`: the caller does not need the names.
+pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 /// Conversion between a collection and a [`Value`]. The list of types generates the implementations.
 pub trait AsValue: Sized {
@@ -77,10 +81,31 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
         count: usize,
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
-    /// Earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires.
+    /// Earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires. A type whose fields expire
+    /// implements this method and the next three.
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX
+    }
+    /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Only
+    /// about a hundred fields are removed per call; the others are hidden until later calls remove them.
+    fn expire_fields(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
+        let _ = (now_ms, gone);
+        0
+    }
+    /// Expiry of the value's key, `i64::MAX` for never. Only valid while some field expires. The record then has the
+    /// earliest expiry of the key and all fields.
+    fn key_expiry_ms(&self) -> i64 {
+        i64::MAX
+    }
+    /// Sets [`Collection::key_expiry_ms`]. Does nothing when no field expires.
+    fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
+        let _ = expiry_ms;
+    }
+    /// The waiting clients that the value can serve now, as a range of what they want. `None`: no client waits for
+    /// this type. Clients that wait as a consumer group are not in the range.
+    fn serves(&self) -> Option<Range<Wanted>> {
+        None
     }
     /// True when one of the two values was cloned from the other and neither was changed since. Compares small
     /// values by content. May return false for large values that are equal. Costs at most one pointer comparison

@@ -6,7 +6,7 @@
 //! element has a blob of its own, which replies can share.
 
 use super::tree::{self, Cut, Element, Layout, NewElement, Page, Strings, Tree};
-use super::{Bytes, Collection, Piece};
+use super::{Bytes, Collection, Piece, Wanted};
 use crate::extendible::INLINE_BYTES_MAX;
 use std::ops::Range;
 use strand_chain::Blob;
@@ -248,6 +248,9 @@ impl Collection for ListValue {
         self.iter(from).take(count).for_each(|bytes| visit(None, bytes));
         let next = from.saturating_add(count.max(1));
         if next >= len { 0 } else { next as u64 }
+    }
+    fn serves(&self) -> Option<Range<Wanted>> {
+        Some(Wanted::List..Wanted::ZSet)
     }
     fn is_unchanged(&self, since: &ListValue) -> bool {
         self.is_same(since)

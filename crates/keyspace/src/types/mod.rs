@@ -13,9 +13,11 @@ pub mod stream;
 pub mod string;
 #[allow(dead_code, unused_imports)]
 pub(crate) mod tree;
+mod wanted;
 pub mod zset;
 
-pub use collection::{AsValue, Changed, Collection, Parts, Piece};
+pub use collection::{AsValue, Changed, Collection, OnGone, Parts, Piece};
+pub use wanted::{PUBLISHED_FIELD, Wanted};
 
 use strand_chain::Blob;
 

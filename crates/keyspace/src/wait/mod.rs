@@ -8,9 +8,10 @@
 //! is. The cost grows with the number of waiters served, not with the number of all waiters. While nobody waits, a
 //! change costs no more than the one branch for WATCH.
 
-use crate::types::stream::Id;
+use crate::types::Wanted;
+use crate::types::stream::{Id, StreamValue};
 use crate::watch::Watchers;
-use crate::{Db, HashValue, Key, KeyHash, Keyspace, Txn, ValueRef};
+use crate::{AsValue, Db, Key, KeyHash, Keyspace, Txn, ValueRef};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,40 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// further readers are woken and read by themselves, each on its own worker. 512 replies take a quarter of a
 /// millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
-
-/// What a waiter wants at a key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
-    /// A published version of a dataset, with this number or a higher one ([`PUBLISHED_FIELD`]).
-    Version(u64),
-    /// The key holds a list (which is never empty).
-    List,
-    /// The key holds a sorted set (which is never empty).
-    ZSet,
-    /// Entries of a stream with IDs above this one.
-    After(Id),
-    /// Entries of a stream that the consumer group with this name has not read.
-    Group(Box<[u8]>),
-}
-
-/// A field of a dataset's hash in a system companion. It lists the dataset's published versions, and begins with
-/// the number of the newest version in decimal digits.
-pub const PUBLISHED_FIELD: &[u8] = b"/published";
-
-impl Wanted {
-    /// True when one piece of data serves any number of waiters, because they read it without removing it.
-    /// Then no waiter waits behind another one.
-    fn is_shared(&self) -> bool {
-        matches!(self, Wanted::After(_) | Wanted::Version(_))
-    }
-}
-
-/// The number of the newest published version, from a dataset's hash; 0 when no version is published.
-fn published(hash: &HashValue) -> u64 {
-    let Some(list) = hash.get(PUBLISHED_FIELD) else { return 0 };
-    let digits = list.iter().take_while(|byte| byte.is_ascii_digit());
-    digits.fold(0, |n, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
-}
 
 /// The state of a key for which a waiter waits. [`Waiter::serve`] gets this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,46 +187,26 @@ impl Waiters {
             waits: waits.clone(),
             event,
         };
-        let groups = Wanted::Group(Box::default());
-        match value {
-            Some(ValueRef::List(_)) => {
-                if let Some(found) = first(Wanted::List, Bound::Excluded((Wanted::ZSet, 0))) {
-                    return Some(servable(found, WaitEvent::Ready));
-                }
-            }
-            Some(ValueRef::ZSet(_)) => {
-                if let Some(found) = first(Wanted::ZSet, Bound::Excluded((Wanted::After(Id::MIN), 0))) {
-                    return Some(servable(found, WaitEvent::Ready));
-                }
-            }
-            Some(ValueRef::Stream(stream)) => {
-                let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
-                let readers = first(Wanted::After(Id::MIN), Bound::Excluded((Wanted::After(last), 0)));
-                if let Some(found) = readers {
-                    return Some(servable(found, WaitEvent::Ready));
-                }
-                let mut next = latest(from, (groups, 0));
-                while let Some(found) = queue.range((next, Bound::Unbounded)).next() {
-                    let Wanted::Group(name) = &found.0.0 else { break };
-                    match stream.group(name) {
-                        None => return Some(servable(found, WaitEvent::GroupGone)),
-                        Some(group) if last > group.last_id() => {
-                            return Some(servable(found, WaitEvent::Ready));
-                        }
-                        Some(_) => next = Bound::Excluded((found.0.0.clone(), u64::MAX)),
-                    }
-                }
-                return None;
-            }
-            Some(ValueRef::Hash(hash)) => {
-                let after = Wanted::Version(published(hash).saturating_add(1));
-                if let Some(found) = first(Wanted::Version(0), Bound::Excluded((after, 0))) {
-                    return Some(servable(found, WaitEvent::Ready));
-                }
-            }
-            None | Some(ValueRef::Str(_) | ValueRef::Set(_)) => {}
+        if let Some(wants) = value.and_then(|value| value.serves())
+            && let Some(found) = first(wants.start, Bound::Excluded((wants.end, 0)))
+        {
+            return Some(servable(found, WaitEvent::Ready));
         }
-        first(groups, Bound::Unbounded).map(|found| servable(found, WaitEvent::KeyGone))
+        let groups = Wanted::Group(Box::default());
+        let Some(stream) = value.and_then(StreamValue::of) else {
+            return first(groups, Bound::Unbounded).map(|found| servable(found, WaitEvent::KeyGone));
+        };
+        let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
+        let mut next = latest(from, (groups, 0));
+        while let Some(found) = queue.range((next, Bound::Unbounded)).next() {
+            let Wanted::Group(name) = &found.0.0 else { break };
+            match stream.group(name) {
+                None => return Some(servable(found, WaitEvent::GroupGone)),
+                Some(group) if last > group.last_id() => return Some(servable(found, WaitEvent::Ready)),
+                Some(_) => next = Bound::Excluded((found.0.0.clone(), u64::MAX)),
+            }
+        }
+        None
     }
 }
 

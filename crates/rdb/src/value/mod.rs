@@ -39,6 +39,33 @@ pub enum ValueKind {
     Module(ModuleId),
 }
 
+impl ValueKind {
+    /// For each kind: Redis's name and number of the type, and whether an empty value is loaded.
+    fn facts(self) -> (&'static str, u32, bool) {
+        match self {
+            ValueKind::String => ("string", 0, true),
+            ValueKind::List => ("list", 1, false),
+            ValueKind::Set => ("set", 2, false),
+            ValueKind::SortedSet => ("zset", 3, false),
+            ValueKind::Hash => ("hash", 4, false),
+            ValueKind::Module(_) => ("module", 5, true),
+            ValueKind::Stream => ("stream", 6, true),
+        }
+    }
+    /// Redis's name of the type.
+    pub fn type_name(self) -> &'static str {
+        self.facts().0
+    }
+    /// Redis's number of the type, which is part of every digest.
+    pub(crate) fn number(self) -> u32 {
+        self.facts().1
+    }
+    /// True when a value without parts is loaded. An empty collection of any other kind is skipped.
+    pub(crate) fn may_be_empty(self) -> bool {
+        self.facts().2
+    }
+}
+
 /// One piece of a value.
 #[derive(Debug)]
 pub enum ValuePart<'a> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strand_rdb::digest::{DebugDigest, Type, ValueDigest};
+use strand_rdb::digest::{DebugDigest, ValueDigest};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::packed::{Listpack, intset};
 use strand_rdb::value::{StreamEntries, StreamId, StreamState, ValueKind, ValuePart};
@@ -86,31 +86,35 @@ impl Value {
     }
 
     /// The value's digest; `None` for a module value.
-    pub fn digest(&self, mut start: impl FnMut(Type) -> ValueDigest, expires: bool) -> Option<DebugDigest> {
+    pub fn digest(
+        &self,
+        mut start: impl FnMut(ValueKind) -> ValueDigest,
+        expires: bool,
+    ) -> Option<DebugDigest> {
         let mut digest;
         match self {
             Value::String(value) => {
-                digest = start(Type::String);
+                digest = start(ValueKind::String);
                 digest.string(value);
             }
             Value::List(list) => {
-                digest = start(Type::List);
+                digest = start(ValueKind::List);
                 list.iter().for_each(|element| digest.element(element));
             }
             Value::Set(set) => {
-                digest = start(Type::Set);
+                digest = start(ValueKind::Set);
                 set.iter().for_each(|member| digest.member(member));
             }
             Value::SortedSet(set) => {
-                digest = start(Type::SortedSet);
+                digest = start(ValueKind::SortedSet);
                 set.iter().for_each(|(member, score)| digest.scored(member, f64::from_bits(*score)));
             }
             Value::Hash(hash) => {
-                digest = start(Type::Hash);
+                digest = start(ValueKind::Hash);
                 hash.iter().for_each(|(field, (value, at))| digest.field(field, value, at.is_some()));
             }
             Value::Stream(stream) => {
-                digest = start(Type::Stream);
+                digest = start(ValueKind::Stream);
                 for (id, fields) in &stream.entries {
                     digest.entry(*id);
                     fields.iter().for_each(|(field, value)| digest.entry_field(field, value));

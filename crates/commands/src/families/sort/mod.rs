@@ -25,8 +25,8 @@ use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::list::End;
 use strand_keyspace::{
-    Collection, Db, Key, KeyHash, Keyspace, ListValue, Member, RecordRef, SetValue, StrRef, Txn, Value,
-    ValueRef, ZSetValue,
+    AsValue, Collection, Db, Key, KeyHash, Keyspace, ListValue, Member, RecordRef, SetValue, StrRef, Txn,
+    Value, ValueRef, ZSetValue,
 };
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -201,12 +201,9 @@ impl Element<'_> {
 
 impl<'v> Source<'v> {
     fn of(value: ValueRef<'v>) -> Option<Source<'v>> {
-        match value {
-            ValueRef::List(list) => Some(Source::List(list)),
-            ValueRef::Set(set) => Some(Source::Set(set)),
-            ValueRef::ZSet(zset) => Some(Source::ZSet(zset)),
-            ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => None,
-        }
+        let set = || SetValue::of(value).map(Source::Set);
+        let zset = || ZSetValue::of(value).map(Source::ZSet);
+        ListValue::of(value).map(Source::List).or_else(set).or_else(zset)
     }
     fn len(&self) -> usize {
         match self {

@@ -12,7 +12,9 @@ use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text};
 use crate::strtod;
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Collection, Db, Key, KeyHash, SetValue, Settings, Value, ValueRef, ZSetValue};
+use strand_keyspace::{
+    AsValue, Collection, Db, Key, KeyHash, SetValue, Settings, Value, ValueRef, ZSetValue,
+};
 use strand_wire::args::Args;
 
 const NOT_A_WEIGHT: &str = "ERR weight value is not a float";
@@ -88,13 +90,8 @@ enum Source<'a> {
 
 impl<'a> Source<'a> {
     fn of(value: ValueRef<'a>) -> Result<Source<'a>, &'static str> {
-        match value {
-            ValueRef::ZSet(zset) => Ok(Source::ZSet(zset)),
-            ValueRef::Set(set) => Ok(Source::Set(set)),
-            ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::List(_) | ValueRef::Stream(_) => {
-                Err(errors::WRONG_TYPE)
-            }
-        }
+        let set = || SetValue::of(value).map(Source::Set);
+        ZSetValue::of(value).map(Source::ZSet).or_else(set).ok_or(errors::WRONG_TYPE)
     }
     fn len(&self) -> usize {
         match self {

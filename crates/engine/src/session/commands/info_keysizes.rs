@@ -7,13 +7,13 @@ use super::info_sections::Facts;
 use std::fmt::Write;
 use strand_keyspace::ValueRef;
 
-/// The names of the lines for each type. Redis has no lines for streams.
-const TYPES: [&str; 5] = [
-    "distrib_strings_sizes",
-    "distrib_lists_items",
-    "distrib_sets_items",
-    "distrib_zsets_items",
-    "distrib_hashes_items",
+/// For each type that has a line: its name, and the name of the line. Redis has no line for streams.
+const TYPES: [(&str, &str); 5] = [
+    ("string", "distrib_strings_sizes"),
+    ("list", "distrib_lists_items"),
+    ("set", "distrib_sets_items"),
+    ("zset", "distrib_zsets_items"),
+    ("hash", "distrib_hashes_items"),
 ];
 /// Number of steps of sizes: 0, 1, 2, 4 and so on.
 const STEPS: usize = usize::BITS as usize + 1;
@@ -28,34 +28,24 @@ pub(super) fn keysizes(f: &Facts<'_>, out: &mut String) {
         for shard in 0..keyspace.shards() {
             keyspace.for_each_in_shard(shard, db, f.now.unix_ms(), &mut |record| {
                 let value = record.value();
-                if let Some(kind) = kind_of(&value) {
+                let type_name = value.type_name();
+                if let Some(line) = TYPES.iter().position(|(name, _)| *name == type_name) {
                     let size = match &value {
                         ValueRef::Str(s) => s.len(),
                         collection => collection.elements(),
                     };
-                    counts[kind][step_of(size)] += 1;
+                    counts[line][step_of(size)] += 1;
                 }
             });
             f.engine.host.yield_now();
         }
-        for (name, steps) in TYPES.iter().zip(&counts) {
+        for ((_, name), steps) in TYPES.iter().zip(&counts) {
             let shown = steps.iter().enumerate().filter(|(_, n)| **n > 0);
             let shown: Vec<String> = shown.map(|(step, n)| format!("{}={n}", label(step))).collect();
             if !shown.is_empty() {
                 write!(out, "db{db}_{name}:{}\r\n", shown.join(",")).expect("a string takes everything");
             }
         }
-    }
-}
-
-fn kind_of(value: &ValueRef<'_>) -> Option<usize> {
-    match value {
-        ValueRef::Str(_) => Some(0),
-        ValueRef::List(_) => Some(1),
-        ValueRef::Set(_) => Some(2),
-        ValueRef::ZSet(_) => Some(3),
-        ValueRef::Hash(_) => Some(4),
-        ValueRef::Stream(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! a few at a time ([`ExpiringHash::expire`]). So a hash whose million fields expire together delays nobody.
 
 use super::super::zset::ZSetValue;
-use super::super::{Bytes, Collection, Piece};
+use super::super::{Bytes, Collection, OnGone, Piece};
 use super::HashValue;
 use crate::Settings;
 
@@ -76,7 +76,7 @@ impl ExpiringHash {
     }
     /// Hides the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Also
     /// removes at most [`REMOVED_MAX`] of all hidden fields.
-    pub(super) fn expire(&mut self, now_ms: i64, gone: super::OnGone<'_>) -> usize {
+    pub(super) fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
         self.hidden_ms = now_ms;
         let after = self.len();

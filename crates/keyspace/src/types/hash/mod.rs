@@ -10,10 +10,12 @@ mod expiring;
 
 use super::fields::Fields;
 use super::packed::Packed;
-use super::{Bytes, Collection, Parts, Piece};
+use super::wanted::published;
+use super::{Bytes, Collection, OnGone, Parts, Piece, Wanted};
 use crate::Settings;
 use crate::extendible::INLINE_BYTES_MAX;
 use expiring::ExpiringHash;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
@@ -50,9 +52,6 @@ impl Default for Form {
         Form::Packed(Packed::default())
     }
 }
-
-/// Called with the name of each expired field. `None`: the caller does not need the names.
-pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 impl HashValue {
     /// An empty hash, which is packed.
@@ -143,25 +142,6 @@ impl HashValue {
     /// The fields with an expiry, each with its expiry (unix milliseconds), the earliest first.
     pub fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
         self.expiring().into_iter().flat_map(ExpiringHash::expiries)
-    }
-    /// The earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires.
-    #[inline]
-    pub fn next_expiry_ms(&self) -> i64 {
-        self.expiring().map_or(i64::MAX, ExpiringHash::next_expiry_ms)
-    }
-    /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Only
-    /// about a hundred fields are removed per call; the others are hidden until later calls remove them.
-    pub fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
-        self.expiring_mut().map_or(0, |expiring| expiring.expire(now_ms, gone))
-    }
-    /// Expiry of the hash's key, `i64::MAX` for never. Only valid while some field expires.
-    pub(crate) fn key_expiry_ms(&self) -> i64 {
-        self.expiring().map_or(i64::MAX, |expiring| expiring.key_expiry_ms)
-    }
-    pub(crate) fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
-        if let Some(expiring) = self.expiring_mut() {
-            expiring.key_expiry_ms = expiry_ms;
-        }
     }
     #[inline]
     fn expiring(&self) -> Option<&ExpiringHash> {
@@ -308,7 +288,21 @@ impl Collection for HashValue {
     }
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
-        self.next_expiry_ms()
+        self.expiring().map_or(i64::MAX, ExpiringHash::next_expiry_ms)
+    }
+    fn expire_fields(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
+        self.expiring_mut().map_or(0, |expiring| expiring.expire(now_ms, gone))
+    }
+    fn key_expiry_ms(&self) -> i64 {
+        self.expiring().map_or(i64::MAX, |expiring| expiring.key_expiry_ms)
+    }
+    fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
+        if let Some(expiring) = self.expiring_mut() {
+            expiring.key_expiry_ms = expiry_ms;
+        }
+    }
+    fn serves(&self) -> Option<Range<Wanted>> {
+        Some(Wanted::Version(0)..Wanted::Version(published(self).saturating_add(1)))
     }
     fn is_unchanged(&self, since: &HashValue) -> bool {
         match (&self.0, &since.0) {

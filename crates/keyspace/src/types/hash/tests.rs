@@ -260,12 +260,12 @@ fn fields_expire() {
                     now_ms += rng.i64(0..if i % 50 == 0 { 3_000 } else { 20 });
                     let before = twin.len();
                     twin.retain(|_, (_, expiry_ms)| expiry_ms.is_none_or(|at| at > now_ms));
-                    assert_eq!(hash.expire(now_ms, None), before - twin.len());
+                    assert_eq!(hash.expire_fields(now_ms, None), before - twin.len());
                 }
             }
             assert_eq!(hash.len(), twin.len());
             let next_ms = twin.values().filter_map(|(_, expiry_ms)| *expiry_ms).min();
-            assert!(hash.next_expiry_ms() <= next_ms.unwrap_or(i64::MAX));
+            assert!(hash.field_expiry_ms() <= next_ms.unwrap_or(i64::MAX));
             assert_eq!(hash.expiry_ms(&field), twin.get(&field).map(|(_, expiry_ms)| *expiry_ms));
             if i % 64 == 0 {
                 let values: BTreeMap<_, _> = twin.iter().map(|(f, (v, _))| (f.clone(), v.clone())).collect();
@@ -295,17 +295,17 @@ fn many_fields_may_expire_together() {
         hash.set(&i.to_le_bytes(), b"v", &settings);
         hash.set_expiry(&i.to_le_bytes(), Some(100 + i64::from(i == 7)), &settings);
     }
-    assert_eq!((hash.expire(99, None), hash.len()), (0, 10_000));
+    assert_eq!((hash.expire_fields(99, None), hash.len()), (0, 10_000));
     let snapshot = hash.clone();
-    assert_eq!((hash.expire(100, None), hash.len()), (9_999, 1));
-    assert_eq!(hash.next_expiry_ms(), 100, "some are still to be removed");
+    assert_eq!((hash.expire_fields(100, None), hash.len()), (9_999, 1));
+    assert_eq!(hash.field_expiry_ms(), 100, "some are still to be removed");
     assert_eq!(hash.iter().count(), 1);
     for _ in 0..100 {
-        hash.expire(100, None);
+        hash.expire_fields(100, None);
     }
-    assert_eq!((hash.len(), hash.next_expiry_ms()), (1, 101));
+    assert_eq!((hash.len(), hash.field_expiry_ms()), (1, 101));
     assert!(hash.heap_bytes() < snapshot.heap_bytes() / 100);
-    hash.expire(101, None);
+    hash.expire_fields(101, None);
     assert!(hash.is_empty());
     assert_eq!(snapshot.len(), 10_000);
 }

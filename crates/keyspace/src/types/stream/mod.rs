@@ -21,9 +21,10 @@ pub use id::Id;
 pub use listpack::Item;
 
 use super::string::format_int;
-use super::{Bytes, Collection, Piece};
+use super::{Bytes, Collection, Piece, Wanted};
 use crate::Settings;
 use map::SharedMap;
+use std::ops::Range;
 use triomphe::Arc;
 
 /// A stream. Unlike other collections, it stays when its last entry is removed.
@@ -191,6 +192,10 @@ impl Collection for StreamValue {
             }
         }
         0
+    }
+    fn serves(&self) -> Option<Range<Wanted>> {
+        let last = self.entries().last_entry_id().unwrap_or(Id::MIN);
+        Some(Wanted::After(Id::MIN)..Wanted::After(last))
     }
     fn is_unchanged(&self, since: &StreamValue) -> bool {
         Arc::ptr_eq(&self.0, &since.0)

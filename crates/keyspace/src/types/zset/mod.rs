@@ -11,9 +11,10 @@ mod tests;
 
 use self::score::EncodedScore;
 use super::fields::FieldPositions;
+use super::stream::Id;
 use super::string::parse_int;
 use super::tree::{self, Element, FoundPage, Layout, NewElement, Page, SeekTarget, Strings, Tree};
-use super::{Bytes, Collection, Parts, Piece};
+use super::{Bytes, Collection, Parts, Piece, Wanted};
 use crate::Settings;
 use crate::extendible::{
     self, Content, ExtendibleTable, INLINE_BYTES_MAX, Item, OutsideValue, POSITION_BITS, Payload,
@@ -337,6 +338,9 @@ impl Collection for ZSetValue {
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64 {
         self.scan(cursor, count, &mut |member, _| visit(None, member))
+    }
+    fn serves(&self) -> Option<Range<Wanted>> {
+        Some(Wanted::ZSet..Wanted::After(Id::MIN))
     }
     fn is_unchanged(&self, since: &ZSetValue) -> bool {
         self.is_same(since)
