@@ -55,12 +55,12 @@ impl<'a> Payload<'a> {
     /// Reads a payload of FUNCTION DUMP: the source texts of libraries.
     ///
     /// # Errors
-    /// The error in the payload's bytes; [`Error::Truncated`] when the payload contains anything but libraries.
+    /// The error in the payload's bytes; [`Error::Unexpected`] when the payload contains anything but libraries.
     pub fn functions(&self) -> Result<Vec<Vec<u8>>> {
         let (mut rest, mut codes, mut memory) = (self.body, Vec::new(), Vec::new());
         while let Some((&opcode, after)) = rest.split_first() {
             if opcode != crate::file::opcode::FUNCTION {
-                return Err(Error::Truncated);
+                return Err(Error::unexpected("the opcode of a library of functions", opcode.into()));
             }
             rest = after;
             memory.clear();

@@ -7,7 +7,7 @@
 use std::io::Read;
 
 use crate::primitive as p;
-use crate::source::ReadSource;
+use crate::source::{ReadSource, Source};
 use crate::value::{ModuleId, StreamEntries, ValueKind, ValuePart, ValueReader, skip_module_aux};
 use crate::{Dialect, Error, Result, Text};
 
@@ -127,10 +127,10 @@ impl<R: Read> FileReader<R> {
     /// Reads the header of the file in `reader`.
     ///
     /// # Errors
-    /// [`Error::NotRdb`], [`Error::Version`], or a file shorter than a header.
+    /// [`Error::NotRdb`], [`Error::Version`]; [`Error::Truncated`] when the file is shorter than a header.
     pub fn new(reader: R, entries: StreamEntries) -> Result<FileReader<R>> {
         let mut source = ReadSource::new(reader);
-        let header: [u8; 9] = p::array(&mut source)?;
+        let header = header(&mut source)?;
         let digits = match &header {
             [b'R', b'E', b'D', b'I', b'S', digits @ ..] => &digits[..],
             [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => &digits[..],
@@ -284,4 +284,19 @@ impl<R: Read> FileReader<R> {
     fn lengths(&mut self) -> Result<(u64, u64)> {
         Ok((p::length(&mut self.source)?, p::length(&mut self.source)?))
     }
+}
+
+/// The first bytes of a file. A file that ends within them is truncated only if it begins like an RDB file.
+fn header(source: &mut impl Source) -> Result<[u8; 9]> {
+    let mut header = [0; 9];
+    for i in 0..header.len() {
+        let begins_with =
+            |magic: &[u8]| header[..i].iter().zip(magic).all(|(found, expected)| found == expected);
+        let is_rdb = begins_with(b"REDIS") || begins_with(b"VALKEY");
+        header[i] = match p::byte(source) {
+            Err(Error::Truncated) if !is_rdb => return Err(Error::NotRdb),
+            byte => byte?,
+        };
+    }
+    Ok(header)
 }

@@ -199,8 +199,19 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
     } else if is_location(name) {
         return Err(io::Error::other(format!("the location is not UTF-8: {}", name.to_string_lossy())));
     }
-    Ok(Box::new(folder::Folder::open(name, options.list_cutoff)?))
+    match folder::Folder::open(name, options.list_cutoff) {
+        Ok(folder) => Ok(Box::new(folder)),
+        Err(e) => match name.to_str().and_then(|text| text.split_once("://")) {
+            Some((scheme, _)) => {
+                Err(io::Error::new(e.kind(), format!("{e}, and {scheme}:// is no kind of source: {KINDS}")))
+            }
+            None => Err(e),
+        },
+    }
 }
+
+/// What a source may be, for errors.
+const KINDS: &str = "expected a folder, s3://, http://, https://, git+file:// or restic:";
 
 /// Checks that each option that is given is for one of the sources `names`.
 ///
@@ -388,5 +399,17 @@ impl From<io::Error> for ReadError {
             Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV | Errno::NXIO) => ReadError::Replaced,
             _ => ReadError::Io(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scheme_is_named_with_the_kinds_of_sources() {
+        let opened = open(Path::new("s4://bucket/folder"), &remote::RemoteOptions::default());
+        let text = opened.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(text.contains("s4:// is no kind of source") && text.contains("s3://"), "{text}");
     }
 }

@@ -204,6 +204,12 @@ fn a_check_says_where_a_file_breaks() {
     assert_eq!(report.key.as_deref(), Some("se\\nc"));
     let (report, done) = check(&b"*1\r\n$4\r\nPING\r\n"[..], i64::MIN, &mut |_| {});
     assert!(matches!(done, Err(Error::NotRdb)) && report.version == 0);
+    for (start, is_rdb) in [("", true), ("RED", true), ("VALKEY08", true), ("*1", false), ("REDO", false)] {
+        let (_, done) = check(start.as_bytes(), i64::MIN, &mut |_| {});
+        let expected =
+            if is_rdb { matches!(done, Err(Error::Truncated)) } else { matches!(done, Err(Error::NotRdb)) };
+        assert!(expected, "{start}: {done:?}");
+    }
 }
 
 #[test]
