@@ -115,10 +115,14 @@ enum State {
 /// Some arguments of a request, found by [`look_ahead`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPreview<'a> {
+    /// The first argument: the command's name.
+    pub name: &'a [u8],
     /// The second argument. For most commands this is the key.
     pub key: &'a [u8],
     /// The third argument, which is often a field or a member. Empty when it is missing.
     pub third: &'a [u8],
+    /// The fourth argument. Empty when it is missing.
+    pub fourth: &'a [u8],
     /// The last argument of the request.
     pub last: &'a [u8],
 }
@@ -162,8 +166,10 @@ pub(crate) fn visit_request<'a>(
         }
         ahead.last = &front[begin..begin + len];
         match i {
+            0 => ahead.name = ahead.last,
             1 => ahead.key = ahead.last,
             2 => ahead.third = ahead.last,
+            3 => ahead.fourth = ahead.last,
             _ => {}
         }
     }

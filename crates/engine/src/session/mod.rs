@@ -11,6 +11,7 @@ mod framing;
 mod gates;
 mod lane;
 mod laps;
+mod look_ahead;
 mod multi;
 mod needs;
 mod permit;

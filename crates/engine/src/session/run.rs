@@ -13,11 +13,9 @@ use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn};
 use crate::monitors::Caller;
 use crate::stats::{CommandCounter, Stat};
 use crate::{Now, TABLE};
-use smallvec::SmallVec;
 use strand_commands::call::ServiceOutcome;
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
-use strand_keyspace::{Key, Parts};
 use strand_wire::resp::{Decoded, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
 /// Work budget of a turn, in elements (see [`strand_commands::cost::Cost`]). Other work is converted to elements. The
@@ -34,22 +32,6 @@ const IDLE_ARGV_BYTES_MAX: usize = 4096;
 /// After a larger command the host gets the replaced values at once, not at the next tick. Otherwise a client that
 /// overwrites large values in a loop would fill the memory between two ticks.
 const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
-
-/// Requests whose keys are looked up together. Each lookup waits for three cache lines (bucket, record, value), and a
-/// core overlaps ten to twenty of these waits. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30,
-/// operations per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server
-/// 0.49, 0.43, 0.85 M.
-const LOOK_AHEAD_REQUESTS: usize = 16;
-/// Requests until the next look-ahead when all requests have one key and its value needs no prefetch. With LPUSH at
-/// pipeline 30 to one list the look-ahead took 11 % of the server's time (perf); a look-ahead every 64 requests takes
-/// 2 %.
-const ONE_KEY_REQUESTS: usize = 64;
-/// Input shorter than this is not looked ahead into. The limit is the length of two of the shortest requests with a
-/// key.
-const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
-/// The memory for a longer input is not prefetched: the input is a pipeline, or copying it takes longer than a cache
-/// miss on its key.
-const LONE_REQUEST_BYTES_MAX: usize = 512;
 
 /// What the session does after a command.
 pub(super) enum NextStep {
@@ -255,53 +237,6 @@ impl Session {
             }
         }
         if self.input.is_empty() && self.requests.held_bytes() == 0 { Turn::Read } else { Turn::Again }
-    }
-
-    /// Prefetches the memory for a lone request. True when it did: let other sessions run before [`Session::run`], so
-    /// that the memory has arrived.
-    pub fn prefetch(&mut self) -> bool {
-        let front = self.input.front();
-        let fits = (LOOK_AHEAD_BYTES_MIN / 2..=LONE_REQUEST_BYTES_MAX).contains(&front.len());
-        if !fits || self.requests.in_frame() || !matches!(self.state, State::Ready) {
-            return false;
-        }
-        let (keyspace, db) = (&*self.engine.keyspace, self.db);
-        self.requests.look_ahead(front, 1, &mut |ahead| keyspace.prefetch(db, &[keyspace.key(ahead.key)])) > 0
-    }
-
-    /// Prefetches the memory for the next requests of a pipeline, once for every few requests.
-    #[inline]
-    fn look_ahead(&mut self) {
-        if self.meter.requests_until_look_ahead > 0 {
-            self.meter.requests_until_look_ahead -= 1;
-            return;
-        }
-        let front = self.input.front();
-        if front.len() < LOOK_AHEAD_BYTES_MIN {
-            return;
-        }
-        let keyspace = &*self.engine.keyspace;
-        let mut keys: SmallVec<[Key<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
-        let mut parts: SmallVec<[Parts<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
-        let mut requests = self.requests.look_ahead(front, LOOK_AHEAD_REQUESTS, &mut |ahead| {
-            let key = keyspace.key(ahead.key);
-            if keys.last().is_none_or(|last| last.hash != key.hash) {
-                keys.push(key);
-            }
-            if keys.len() == 1 {
-                parts.push(Parts { third: ahead.third, last: ahead.last });
-            }
-        });
-        match &keys[..] {
-            _ if requests <= 1 => {}
-            [only] => {
-                if !keyspace.prefetch_parts(self.db, only, &parts) {
-                    requests = ONE_KEY_REQUESTS;
-                }
-            }
-            keys => keyspace.prefetch(self.db, keys),
-        }
-        self.meter.requests_until_look_ahead = requests.saturating_sub(1);
     }
 
     /// Executes the current command.
