@@ -265,7 +265,7 @@ impl Config {
     pub fn hz(&self) -> u64 {
         self.number(Opt::Hz) as u64
     }
-    /// `io-driver`: io_uring (the default) or epoll.
+    /// `io-driver`: auto (the default), io_uring or epoll.
     pub fn io_driver(&self) -> String {
         self.string(Opt::IoDriver)
     }

@@ -217,8 +217,9 @@ options! {
     Hz "hz", Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IgnoreWarnings "ignore-warnings", Text, "", Anytime,
         "Startup warnings to suppress", no effect: "there is no such warning here";
-    IoDriver "io-driver", Choice(&["epoll", "io_uring"]), "io_uring", Startup,
-        "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
+    IoDriver "io-driver", Choice(&["auto", "epoll", "io_uring"]), "auto", Startup,
+        "How sockets are read and written. auto: with epoll while a worker has few connections, else with io_uring. Where \
+         the kernel does not allow io_uring, epoll is used";
     IoThreads "io-threads", Integer(1, 128), "1", Startup,
         "Threads for reading and writing sockets", no effect: OWN_THREADS;
     IoThreadsDoReads "io-threads-do-reads", Bool, "no", Startup,

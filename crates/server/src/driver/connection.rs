@@ -62,7 +62,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         }
     };
     session.await_login(context.clock.now());
-    let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    let stream = Stream::open(socket, tls, context.ring_in_use())?;
     drive(stream, session, wake, context).await
 }
 
@@ -197,6 +197,9 @@ impl Connection<'_> {
                 }
                 _ if !drained && self.may_write && !self.session.output().is_empty() => {}
                 _ => {
+                    if self.join_ring()? {
+                        continue;
+                    }
                     (self.turns, self.moved_bytes) = (0, 0);
                     match self.wait(drained).await {
                         Waited::Socket { read, write } => {
@@ -221,6 +224,18 @@ impl Connection<'_> {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Moves the stream to the worker's ring, if it is polled and should not be. True when the stream was moved.
+    fn join_ring(&mut self) -> io::Result<bool> {
+        let Some(ring) = self.context.ring_in_use() else { return Ok(false) };
+        let moved = self.stream.join_ring(ring)?;
+        if moved {
+            self.stream.measure(self.session.unread_meter());
+            self.stream.set_receive_limit(self.is_unauthenticated);
+            (self.may_read, self.may_write) = (true, true);
+        }
+        Ok(moved)
     }
 
     /// Lets the session run once.

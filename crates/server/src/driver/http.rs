@@ -59,7 +59,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let (http_end, session_end) = pipe();
     let watch = session_end.watch();
     let outgoing = Outgoing::default();
-    let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    let stream = Stream::open(socket, tls, context.ring_in_use())?;
     stream.set_receive_limit(true);
     let greeting =
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));

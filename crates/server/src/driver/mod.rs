@@ -149,7 +149,8 @@ fn start(
     let data = find_data(&engine, clock)?;
     listeners.extend(door::open_http(engine.config(), engine.needs_password())?);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
-    let shared = Shared { engine: engine.clone(), clock, lanes, loops };
+    let polled_max = worker::polled_max(engine.config());
+    let shared = Shared { engine: engine.clone(), clock, lanes, loops, polled_max };
     let rings = shared.loops.wants_rings();
     let workers =
         (0..workers).map(|i| Worker::start(i, shared.clone(), rings)).collect::<io::Result<Vec<_>>>()?;
@@ -322,9 +323,9 @@ fn apply_change(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, 
     }
 }
 
-/// True when io_uring is configured and the kernel allows it.
+/// True when io_uring may be used and the kernel allows it.
 fn wants_rings(config: &Config) -> bool {
-    if config.io_driver() != "io_uring" {
+    if config.io_driver() == "epoll" {
         return false;
     }
     match strand_ring::Ring::probe() {

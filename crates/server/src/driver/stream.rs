@@ -3,7 +3,8 @@
 //! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and this module reads or writes at once.
 //! *Ring*: an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is
 //! its task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
-//! way.
+//! way. With `io-driver auto` the connections of a worker are polled while they are few, and join the ring
+//! ([`Stream::join_ring`]) when there are more.
 //!
 //! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server
 //! and client on a core each, 32 connections, 256-byte values, 1 M keys). The table has operations per server
@@ -22,9 +23,10 @@
 //! | MGET of 100 | 20.2 k | 18.1 k | 1.09, 1.05, 1.11 |
 //! | PING, pipeline 30 | 3,833 k | 3,309 k | 1.19, 1.18, 1.16 |
 //!
-//! io_uring saves the system calls of many connections, so it is the default. A single connection at pipeline 1 pays
-//! for the detour through the ring: 25 to 26 us of CPU per request instead of 23 to 24, and 1 to 6 us more per round
-//! trip. Values of 256 MB cost the same with both: 180 to 200 ms of CPU for a SET into fresh memory, 50 into used
+//! io_uring saves the system calls of many connections. A single connection at pipeline 1 pays for the detour through
+//! the ring: 25 to 26 us of CPU per request instead of 23 to 24, and 1 to 6 us more per round trip. PUBLISH to one
+//! subscriber takes 14 % more. That is why `auto` polls a few connections. Values of 256 MB cost the same with both: 180
+//! to 200 ms of CPU for a SET into fresh memory, 50 into used
 //! memory, 80 to 110 for a GET. Both drivers read them from the socket into their own memory. (Through the ring's
 //! buffers a SET took 40 to 75 ms more.) 5,000 connections that are opened and closed, and 10,000 idle connections,
 //! also cost the same.
@@ -96,9 +98,21 @@ impl Stream {
             return Ok(Stream::Tls(Box::new(stream)));
         }
         Ok(match ring {
-            Some(ring) if !ring.has_failed() => Stream::Ring(ring.attach(socket)?),
-            _ => Stream::Polled(TcpStream::from_std(socket)?),
+            Some(ring) => Stream::Ring(ring.attach(socket)?),
+            None => Stream::Polled(TcpStream::from_std(socket)?),
         })
+    }
+    /// Moves a polled socket to `ring`. False for any other stream, and when there is no descriptor for the move. After
+    /// the move the caller sets the meter and the receive limit again.
+    ///
+    /// # Errors
+    /// Errors of the socket.
+    pub fn join_ring(&mut self, ring: &Ring) -> io::Result<bool> {
+        let Stream::Polled(stream) = self else { return Ok(false) };
+        // A second descriptor of the socket, because the runtime's own is closed when it forgets the socket.
+        let Ok(socket) = SockRef::from(&*stream).try_clone() else { return Ok(false) };
+        *self = Stream::Ring(ring.attach(socket.into())?);
+        Ok(true)
     }
     fn socket(&self) -> Option<SockRef<'_>> {
         match self {

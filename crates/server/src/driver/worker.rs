@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use strand_engine::{Engine, Wake};
+use strand_engine::{Config, Engine, Wake};
 use strand_ring::Ring;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,6 +28,10 @@ use tokio::task::LocalSet;
 /// Maximum number of new connections that a worker takes in one turn. In a burst of thousands, existing connections
 /// then wait only a fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
+
+/// With `io-driver auto`, a worker polls its connections while it has at most this many, even if it has a ring. See
+/// the figures in [`super::stream`].
+const POLLED_CONNECTIONS: usize = 4;
 
 /// Maximum number of warnings about peers in an interval.
 const WARNINGS_MAX: u32 = 10;
@@ -45,6 +49,13 @@ pub struct Shared {
     pub lanes: LanePool,
     /// How each worker drives its sockets.
     pub loops: Arc<IoDriverCounts>,
+    /// See [`polled_max`].
+    pub polled_max: usize,
+}
+
+/// Number of connections up to which a worker does not use its ring.
+pub fn polled_max(config: &Config) -> usize {
+    if config.io_driver() == "auto" { POLLED_CONNECTIONS } else { 0 }
 }
 
 /// Messages to a worker.
@@ -84,6 +95,7 @@ impl Worker {
                 clock: shared.clock,
                 lanes: shared.lanes,
                 loops: shared.loops,
+                polled_max: shared.polled_max,
                 stopping: Cell::new(false),
                 busy: Cell::new(0),
                 connections: count,
@@ -131,8 +143,9 @@ pub struct Context {
     pub(super) engine: Arc<Engine>,
     pub(super) clock: Clock,
     pub(super) lanes: LanePool,
-    pub(super) ring: Option<Ring>,
+    ring: Option<Ring>,
     loops: Arc<IoDriverCounts>,
+    polled_max: usize,
     stopping: Cell<bool>,
     /// Number of connections that yielded and have more to do.
     busy: Cell<usize>,
@@ -149,6 +162,10 @@ impl Context {
     /// True when the server stops: finish running commands and close.
     pub fn stopping(&self) -> bool {
         self.stopping.get()
+    }
+    /// The ring, if the worker has one and should use it for its connections now.
+    pub(super) fn ring_in_use(&self) -> Option<&Ring> {
+        self.ring.as_ref().filter(|ring| self.wakes.borrow().len() > self.polled_max && !ring.has_failed())
     }
     /// Counts a connection that has more to do, while the returned value lives.
     pub fn busy(&self) -> Busy<'_> {

@@ -1,12 +1,12 @@
-//! Both drivers of sockets: the promises of `io-driver`, with each driver that the kernel allows. (All tests of
-//! this folder can run with the other driver: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
+//! The drivers of sockets: the promises of `io-driver`, with each driver that the kernel allows. (All tests of
+//! this folder can run with another driver: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
 use crate::harness::{Client, Server, comes_true, command, is_true_within, numbered};
 use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
+const DRIVERS: [&str; 3] = ["epoll", "io_uring", "auto"];
 
 /// Runs `test` with a server for each driver. If the kernel refuses a driver, the server must log that and use the
 /// other driver.
@@ -15,7 +15,8 @@ fn each(test: impl Fn(Server)) {
         let server =
             Server::start(&["--workers", "1", "--enable-debug-command", "yes", "--io-driver", driver]);
         let info = server.connect().bulk("INFO server");
-        if !info.contains(&format!("multiplexing_api:{driver}\r\n")) {
+        let used = if driver == "auto" { "io_uring" } else { driver };
+        if !info.contains(&format!("multiplexing_api:{used}\r\n")) {
             assert!(info.contains("multiplexing_api:epoll\r\n"), "{info}");
             assert!(server.folder.log_text().contains("using epoll"), "{}", server.folder.log_text());
         }
@@ -62,6 +63,42 @@ fn pipelines_of_many_clients_are_answered_in_order() {
         let mut watch = server.connect();
         drop(clients);
         expect_alone(&mut watch);
+    });
+}
+
+#[test]
+fn connections_keep_their_bytes_when_others_arrive() {
+    const LEN: usize = 32 << 20;
+    each(|server| {
+        let value = numbered(LEN);
+        let mut pusher = server.connect();
+        pusher.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LEN}\r\n").as_bytes());
+        pusher.send(&value);
+        pusher.send(b"\r\n");
+        pusher.expect(b"+OK\r\n");
+        // One client is blocked, one has sent half of a request, and one does not read its replies.
+        let [mut blocked, mut half, mut slow] = [(); 3].map(|()| server.connect());
+        blocked.send(&command("BLPOP q 0"));
+        comes_true(|| pusher.bulk("INFO clients").contains("blocked_clients:1\r\n"));
+        let (first, rest) = (b"*2\r\n$4\r\nEC", b"HO\r\n$2\r\nhi\r\n");
+        half.send(first);
+        slow.send(&command("GET k").repeat(2));
+        let mut others: Vec<_> = (0..20).map(|_| server.connect()).collect();
+        for round in 0..3 {
+            others.iter_mut().for_each(ping);
+            if round == 1 {
+                half.send(rest);
+                half.expect(b"$2\r\nhi\r\n");
+                pusher.call("RPUSH q x", ":1\r\n");
+                blocked.expect(b"*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
+            }
+        }
+        for _ in 0..2 {
+            slow.expect(format!("${LEN}\r\n").as_bytes());
+            slow.expect(&value);
+            slow.expect(b"\r\n");
+        }
+        [pusher, blocked, half, slow].iter_mut().for_each(ping);
     });
 }
 

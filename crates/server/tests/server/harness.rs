@@ -200,14 +200,11 @@ impl Drop for Server {
     }
 }
 
-/// Adds the option for the event loop that STRAND_IO_DRIVER names. It runs all tests with another event loop:
-/// STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
+/// Adds the option for the driver of sockets that STRAND_IO_DRIVER names: STRAND_IO_DRIVER=epoll cargo test -p
+/// strand-server --test server. Without the variable all tests use io_uring, although most of them have few connections.
 fn io_driver(options: &[&str]) -> Vec<String> {
-    let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
-    match driver.is_empty() || options.contains(&"--io-driver") {
-        true => Vec::new(),
-        false => vec!["--io-driver".into(), driver],
-    }
+    let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_else(|_| "io_uring".into());
+    if options.contains(&"--io-driver") { Vec::new() } else { vec!["--io-driver".into(), driver] }
 }
 
 /// Waits until `what` is true, with the limit of this module.
