@@ -327,11 +327,12 @@ impl Decoder {
 pub fn look_ahead<'a>(
     front: &'a [u8],
     requests_max: usize,
+    find_key: fn(&[u8]) -> usize,
     visit: &mut dyn FnMut(resp::RequestPreview<'a>),
 ) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
-        let Some(next) = resp::visit_request(front, at + LENGTH_BYTES, visit) else { return seen };
+        let Some(next) = resp::visit_request(front, at + LENGTH_BYTES, find_key, visit) else { return seen };
         at = next;
     }
     requests_max
@@ -514,10 +515,10 @@ mod tests {
         let two =
             [frame(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"), frame(b"*2\r\n$3\r\nGET\r\n$2\r\nbb\r\n")].concat();
         let mut keys: Vec<&[u8]> = Vec::new();
-        assert_eq!(look_ahead(&two, 10, &mut |ahead| keys.push(ahead.key)), 2);
+        assert_eq!(look_ahead(&two, 10, |_| 1, &mut |ahead| keys.push(ahead.key)), 2);
         assert_eq!(keys, [&b"a"[..], b"bb"]);
         for end in 0..two.len() {
-            look_ahead(&two[..end], 10, &mut |ahead| assert!(ahead.key.len() <= 2));
+            look_ahead(&two[..end], 10, |_| 1, &mut |ahead| assert!(ahead.key.len() <= 2));
         }
     }
 }

@@ -115,46 +115,48 @@ enum State {
 /// Some arguments of a request, found by [`look_ahead`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPreview<'a> {
-    /// The first argument: the command's name.
-    pub name: &'a [u8],
-    /// The second argument. For most commands this is the key.
+    /// The first key, which is the second argument of most commands.
     pub key: &'a [u8],
     /// The third argument, which is often a field or a member. Empty when it is missing.
     pub third: &'a [u8],
-    /// The fourth argument. Empty when it is missing.
-    pub fourth: &'a [u8],
     /// The last argument of the request.
     pub last: &'a [u8],
 }
 
 /// Looks ahead without consuming. Visits each of the first `requests_max` requests that lie whole in `front`, have
 /// the usual form and have a second argument. Returns the number of whole requests, including those without a
-/// second argument. Stops at anything unusual: the result is a hint.
+/// second argument. Stops at anything unusual: the result is a hint. `find_key` returns the index of the first key, from
+/// a command's name; it is called only for requests of more than three arguments.
 pub fn look_ahead<'a>(
     front: &'a [u8],
     requests_max: usize,
+    find_key: fn(&[u8]) -> usize,
     visit: &mut dyn FnMut(RequestPreview<'a>),
 ) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
-        let Some(next) = visit_request(front, at, visit) else { return seen };
+        let Some(next) = visit_request(front, at, find_key, visit) else { return seen };
         at = next;
     }
     requests_max
 }
+
+/// A request of at most this many arguments has its key at index 1.
+const KEY_AT_ONE_MAX: usize = 3;
 
 /// Visits the request at `at`. Returns the start of the next request.
 #[inline]
 pub(crate) fn visit_request<'a>(
     front: &'a [u8],
     at: usize,
+    find_key: fn(&[u8]) -> usize,
     visit: &mut dyn FnMut(RequestPreview<'a>),
 ) -> Option<usize> {
     if *front.get(at)? != b'*' {
         return None;
     }
     let (arguments, mut at) = short_number(front, at + 1)?;
-    let mut ahead = RequestPreview::default();
+    let (mut ahead, mut key_at) = (RequestPreview::default(), 1);
     for i in 0..arguments {
         if *front.get(at)? != b'$' {
             return None;
@@ -166,11 +168,12 @@ pub(crate) fn visit_request<'a>(
         }
         ahead.last = &front[begin..begin + len];
         match i {
-            0 => ahead.name = ahead.last,
-            1 => ahead.key = ahead.last,
+            0 if arguments > KEY_AT_ONE_MAX => key_at = find_key(ahead.last),
             2 => ahead.third = ahead.last,
-            3 => ahead.fourth = ahead.last,
             _ => {}
+        }
+        if i == key_at {
+            ahead.key = ahead.last;
         }
     }
     if arguments > 1 {
@@ -558,16 +561,16 @@ mod tests {
         {
             let front = [two, tail].concat();
             let mut keys: Vec<&[u8]> = Vec::new();
-            assert_eq!(look_ahead(&front, 10, &mut |ahead| keys.push(ahead.key)), requests);
+            assert_eq!(look_ahead(&front, 10, |_| 1, &mut |ahead| keys.push(ahead.key)), requests);
             assert_eq!(keys, [&b"a"[..], b"bb"]);
         }
-        assert_eq!(look_ahead(two, 1, &mut |ahead| assert_eq!(ahead.key, b"a")), 1);
+        assert_eq!(look_ahead(two, 1, |_| 1, &mut |ahead| assert_eq!(ahead.key, b"a")), 1);
         // `look_ahead` must never read beyond the slice.
         for end in 0..two.len() {
-            look_ahead(&two[..end], 10, &mut |ahead| assert!(ahead.key.len() <= 2));
+            look_ahead(&two[..end], 10, |_| 1, &mut |ahead| assert!(ahead.key.len() <= 2));
         }
         let huge = b"*9999999\r\n$9999999\r\nx";
-        assert_eq!(look_ahead(huge, 10, &mut |_| panic!("no key in it")), 0);
+        assert_eq!(look_ahead(huge, 10, |_| 1, &mut |_| panic!("no key in it")), 0);
     }
 
     #[test]

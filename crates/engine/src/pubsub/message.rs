@@ -52,19 +52,18 @@ impl Message {
         let mut head = Blob::with_capacity(word.len() + channel.len() + copied + 2 * HEADER_BYTES);
         head.extend_from_slice(word);
         let rest_at = head.len();
-        header(&mut head, channel.len());
+        header(&mut head, b"", channel.len());
         let channel_at = head.len();
         head.extend_from_slice(channel);
-        head.extend_from_slice(b"\r\n");
         let body = match payload {
             Payload::Bytes(bytes) => {
-                header(&mut head, bytes.len());
+                header(&mut head, LINE_END, bytes.len());
                 head.extend_from_slice(bytes);
                 head.extend_from_slice(b"\r\n");
                 None
             }
             Payload::Blob(blob) => {
-                header(&mut head, blob.len());
+                header(&mut head, LINE_END, blob.len());
                 Some(blob.clone())
             }
         };
@@ -97,7 +96,7 @@ impl Message {
         let rest = &self.frame.head[self.rest_at..];
         let mut head = Blob::with_capacity(word.len() + pattern.len() + rest.len() + HEADER_BYTES);
         head.extend_from_slice(word);
-        header(&mut head, pattern.len());
+        header(&mut head, b"", pattern.len());
         head.extend_from_slice(pattern);
         head.extend_from_slice(b"\r\n");
         head.extend_from_slice(rest);
@@ -108,11 +107,18 @@ impl Message {
 /// Room for `$`, a number, and two line ends.
 const HEADER_BYTES: usize = 25;
 
-/// Writes a line with `$` and a length.
-fn header(out: &mut Blob, len: usize) {
-    out.extend_from_slice(b"$");
-    out.extend_from_slice(Digits::unsigned(len as u64).as_slice());
-    out.extend_from_slice(b"\r\n");
+const LINE_END: &[u8] = b"\r\n";
+
+/// Appends `before` and a line with `$` and a length, in one piece: a piece of its own for each part took a third of the
+/// instructions of [`Message::new`] (callgrind).
+fn header(out: &mut Blob, before: &[u8], len: usize) {
+    let (digits, at) = (Digits::unsigned(len as u64), before.len() + 1);
+    let digits = digits.as_slice();
+    let mut line = [b'$'; HEADER_BYTES];
+    line[..before.len()].copy_from_slice(before);
+    line[at..at + digits.len()].copy_from_slice(digits);
+    line[at + digits.len()..][..LINE_END.len()].copy_from_slice(LINE_END);
+    out.extend_from_slice(&line[..at + digits.len() + LINE_END.len()]);
 }
 
 /// A push without its first byte, which is `*` in RESP2 and `>` in RESP3. All its receivers share it.
@@ -156,7 +162,7 @@ impl Frame {
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
         let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
         head.extend_from_slice(b"*1\r\n");
-        header(&mut head, key.len());
+        header(&mut head, b"", key.len());
         head.extend_from_slice(key);
         head.extend_from_slice(b"\r\n");
         Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }

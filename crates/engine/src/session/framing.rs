@@ -62,11 +62,12 @@ impl Requests {
         &self,
         front: &'a [u8],
         requests_max: usize,
+        find_key: fn(&[u8]) -> usize,
         visit: &mut dyn FnMut(resp::RequestPreview<'a>),
     ) -> usize {
         match self {
-            Requests::Resp(_) => resp::look_ahead(front, requests_max, visit),
-            Requests::Pack4(_) => pack4::look_ahead(front, requests_max, visit),
+            Requests::Resp(_) => resp::look_ahead(front, requests_max, find_key, visit),
+            Requests::Pack4(_) => pack4::look_ahead(front, requests_max, find_key, visit),
         }
     }
     #[inline]

@@ -38,8 +38,8 @@ impl Session {
             return false;
         }
         let (keyspace, db) = (&*self.engine.keyspace, self.db);
-        let mut prefetch = |ahead| keyspace.prefetch(db, &[keyspace.key(key_of(&ahead))]);
-        self.requests.look_ahead(front, 1, &mut prefetch) > 0
+        let mut prefetch = |ahead: RequestPreview<'_>| keyspace.prefetch(db, &[keyspace.key(ahead.key)]);
+        self.requests.look_ahead(front, 1, find_key, &mut prefetch) > 0
     }
 
     /// Prefetches the memory for the next requests of a pipeline, once for every few requests.
@@ -56,8 +56,8 @@ impl Session {
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
         let mut parts: SmallVec<[Parts<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
-        let mut requests = self.requests.look_ahead(front, LOOK_AHEAD_REQUESTS, &mut |ahead| {
-            let key = keyspace.key(key_of(&ahead));
+        let mut requests = self.requests.look_ahead(front, LOOK_AHEAD_REQUESTS, find_key, &mut |ahead| {
+            let key = keyspace.key(ahead.key);
             if keys.last().is_none_or(|last| last.hash != key.hash) {
                 keys.push(key);
             }
@@ -78,15 +78,9 @@ impl Session {
     }
 }
 
-/// The first key of a request.
-#[inline]
-fn key_of<'a>(request: &RequestPreview<'a>) -> &'a [u8] {
-    let may_be_script =
-        matches!(request.name.first(), Some(b'E' | b'e' | b'F' | b'f')) && !request.fourth.is_empty();
-    if may_be_script && SCRIPT_COMMANDS.iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
-        return request.fourth;
-    }
-    request.key
+/// Index of the first key in the requests of the command with this name.
+fn find_key(name: &[u8]) -> usize {
+    if SCRIPT_COMMANDS.iter().any(|script| name.eq_ignore_ascii_case(script)) { 3 } else { 1 }
 }
 
 #[cfg(test)]
@@ -108,8 +102,8 @@ mod tests {
             let mut request = Vec::new();
             strand_wire::client::encode_command(&mut request, &words);
             let mut found = Vec::new();
-            look_ahead(&request, 1, &mut |preview| {
-                found.push(String::from_utf8_lossy(key_of(&preview)).into_owned())
+            look_ahead(&request, 1, find_key, &mut |preview| {
+                found.push(String::from_utf8_lossy(preview.key).into_owned())
             });
             assert_eq!(found, [key], "{line}");
         }
