@@ -442,7 +442,7 @@ impl Db<'_, '_> {
         }
         Some(at)
     }
-    /// Handles a record whose expiry, or the expiry of one of its hash fields, has passed. Removes the record if
+    /// Handles a record whose expiry, or the expiry of one of its fields, has passed. Removes the record if
     /// the key itself expired, or if no field is left. Otherwise removes the expired fields and returns the new
     /// place of the record.
     #[cold]

@@ -107,7 +107,7 @@ macro_rules! types {
                     $(Value::$variant(collection) => collection.field_expiry_ms(),)*
                 }
             }
-            /// See [`Collection::key_expiry_ms`]. Only valid while a field expires.
+            /// See [`Collection::key_expiry_ms`].
             #[inline]
             fn kept_key_expiry_ms(&self) -> i64 {
                 match self {

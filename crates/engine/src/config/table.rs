@@ -218,8 +218,8 @@ options! {
     IgnoreWarnings "ignore-warnings", Text, "", Anytime,
         "Startup warnings to suppress", no effect: "there is no such warning here";
     IoDriver "io-driver", Choice(&["auto", "epoll", "io_uring"]), "auto", Startup,
-        "How sockets are read and written. auto: with epoll while a worker has few connections, else with io_uring. Where \
-         the kernel does not allow io_uring, epoll is used";
+        "How sockets are read and written. auto: a connection begins with epoll while its worker has at most four. When there \
+         are more, connections move to io_uring and stay there. Where the kernel does not allow io_uring, epoll is used";
     IoThreads "io-threads", Integer(1, 128), "1", Startup,
         "Threads for reading and writing sockets", no effect: OWN_THREADS;
     IoThreadsDoReads "io-threads-do-reads", Bool, "no", Startup,

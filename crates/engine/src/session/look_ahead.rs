@@ -1,7 +1,7 @@
 //! The look-ahead: prefetches the memory of the keys of requests that have arrived but are not decoded yet.
 //!
-//! It finds the key by the place that most commands have it at, so it is a hint. The look-up of a request that this
-//! module does not know waits for the memory.
+//! It takes the second argument for the key, and in a script's call the first key. That is a hint: for a command with its
+//! key elsewhere the prefetch is useless, and the look-up waits for the memory.
 
 use super::{Session, State};
 use smallvec::SmallVec;

@@ -433,7 +433,7 @@ impl Shard {
         }
         (removed, looked_at, next)
     }
-    /// Removes the expired fields of a hash, one of whose expiries has passed. The record does not stay if the key
+    /// Removes the expired fields of a value, one of whose expiries has passed. The record does not stay if the key
     /// itself expired or no field is left. The result has names of fields only if `names_fields`.
     pub(crate) fn expire_fields(
         &mut self,
@@ -465,7 +465,7 @@ impl Shard {
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
         FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any_expired: gone > 0, fields }
     }
-    /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: some field
+    /// Sets the expiry in a value's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.
     pub(crate) fn update_record_expiry(
         &mut self,

@@ -93,12 +93,12 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
         let _ = (now_ms, gone);
         0
     }
-    /// Expiry of the value's key, `i64::MAX` for never. Only valid while some field expires. The record then has the
-    /// earliest expiry of the key and all fields.
+    /// Expiry of the value's key, `i64::MAX` for never. Valid while some field expires, because the record then has the
+    /// earliest expiry of the key and all fields. Also valid directly after the last expiry of a field was removed.
     fn key_expiry_ms(&self) -> i64 {
         i64::MAX
     }
-    /// Sets [`Collection::key_expiry_ms`]. Does nothing when no field expires.
+    /// Sets [`Collection::key_expiry_ms`]. Called while some field expires.
     fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
         let _ = expiry_ms;
     }

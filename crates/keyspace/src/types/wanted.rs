@@ -5,7 +5,8 @@ use super::hash::HashValue;
 use super::stream::Id;
 
 /// What a waiter wants at a key. One queue orders the waiters of a key by this, so the waiters that a value serves are
-/// neighbours.
+/// neighbours. The order of the variants matters: the range of each type ends where the next variant begins, and `Group`
+/// is the last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
     /// A published version of a dataset, with this number or a higher one ([`PUBLISHED_FIELD`]).

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use strand_engine::{Session, Turn};
 use strand_http::turns::yield_to_ready_tasks;
+use strand_ring::Ring;
 use tokio::time::Sleep;
 
 /// Maximum number of bytes of one read or write. After moving this many bytes the task yields to the worker's other
@@ -197,7 +198,10 @@ impl Connection<'_> {
                 }
                 _ if !drained && self.may_write && !self.session.output().is_empty() => {}
                 _ => {
-                    if self.join_ring()? {
+                    if self.stream.is_polled()
+                        && let Some(ring) = self.context.ring_in_use()
+                    {
+                        self = self.join_ring(ring)?;
                         continue;
                     }
                     (self.turns, self.moved_bytes) = (0, 0);
@@ -226,16 +230,12 @@ impl Connection<'_> {
         }
     }
 
-    /// Moves the stream to the worker's ring, if it is polled and should not be. True when the stream was moved.
-    fn join_ring(&mut self) -> io::Result<bool> {
-        let Some(ring) = self.context.ring_in_use() else { return Ok(false) };
-        let moved = self.stream.join_ring(ring)?;
-        if moved {
-            self.stream.measure(self.session.unread_meter());
-            self.stream.set_receive_limit(self.is_unauthenticated);
-            (self.may_read, self.may_write) = (true, true);
-        }
-        Ok(moved)
+    /// Moves the polled stream to `ring`.
+    fn join_ring(self, ring: &Ring) -> io::Result<Self> {
+        let stream = self.stream.join_ring(ring)?;
+        stream.measure(self.session.unread_meter());
+        stream.set_receive_limit(self.is_unauthenticated);
+        Ok(Connection { stream, may_read: true, may_write: true, ..self })
     }
 
     /// Lets the session run once.

@@ -3,8 +3,9 @@
 //! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and this module reads or writes at once.
 //! *Ring*: an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is
 //! its task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
-//! way. With `io-driver auto` the connections of a worker are polled while they are few, and join the ring
-//! ([`Stream::join_ring`]) when there are more.
+//! way. With `io-driver auto` connections begin polled while their worker has few. When there are more, those of RESP and
+//! pack4 join the ring before their next wait ([`Stream::join_ring`]), and stay there. A connection of HTTP stays as it
+//! began.
 //!
 //! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server
 //! and client on a core each, 32 connections, 256-byte values, 1 M keys). The table has operations per server
@@ -84,7 +85,7 @@ pub struct Written {
 }
 
 impl Stream {
-    /// Makes a stream of a socket: encrypted if `tls` is given, otherwise driven by `ring` if the worker has a ring.
+    /// Makes a stream of a socket: encrypted if `tls` is given, otherwise driven by `ring`, if one is given.
     ///
     /// # Errors
     /// Errors of the socket.
@@ -102,17 +103,20 @@ impl Stream {
             None => Stream::Polled(TcpStream::from_std(socket)?),
         })
     }
-    /// Moves a polled socket to `ring`. False for any other stream, and when there is no descriptor for the move. After
-    /// the move the caller sets the meter and the receive limit again.
+    /// True for a socket that the runtime polls, and that a ring could drive.
+    pub fn is_polled(&self) -> bool {
+        matches!(self, Stream::Polled(_))
+    }
+    /// Moves a polled socket to `ring`, with its descriptor. The caller then sets the meter and the receive limit again.
+    /// Any other stream stays as it is.
     ///
     /// # Errors
     /// Errors of the socket.
-    pub fn join_ring(&mut self, ring: &Ring) -> io::Result<bool> {
-        let Stream::Polled(stream) = self else { return Ok(false) };
-        // A second descriptor of the socket, because the runtime's own is closed when it forgets the socket.
-        let Ok(socket) = SockRef::from(&*stream).try_clone() else { return Ok(false) };
-        *self = Stream::Ring(ring.attach(socket.into())?);
-        Ok(true)
+    pub fn join_ring(self, ring: &Ring) -> io::Result<Stream> {
+        match self {
+            Stream::Polled(stream) => Ok(Stream::Ring(ring.attach(stream.into_std()?)?)),
+            Stream::Ring(_) | Stream::Tls(_) | Stream::Pipe(_) => Ok(self),
+        }
     }
     fn socket(&self) -> Option<SockRef<'_>> {
         match self {

@@ -80,13 +80,18 @@ fn connections_keep_their_bytes_when_others_arrive() {
         let [mut blocked, mut half, mut slow] = [(); 3].map(|()| server.connect());
         blocked.send(&command("BLPOP q 0"));
         comes_true(|| pusher.bulk("INFO clients").contains("blocked_clients:1\r\n"));
-        let (first, rest) = (b"*2\r\n$4\r\nEC", b"HO\r\n$2\r\nhi\r\n");
+        let (first, middle, rest) = (b"*2\r\n$4\r\nE", b"CH", b"O\r\n$2\r\nhi\r\n");
         half.send(first);
         slow.send(&command("GET k").repeat(2));
         let mut others: Vec<_> = (0..20).map(|_| server.connect()).collect();
         for round in 0..3 {
             others.iter_mut().for_each(ping);
-            if round == 1 {
+            // The parts of the request, and the changed setting, let the clients wait again while there are many.
+            if round == 0 {
+                half.send(middle);
+                pusher.call("CONFIG SET timeout 1000", "+OK\r\n");
+            }
+            if round == 2 {
                 half.send(rest);
                 half.expect(b"$2\r\nhi\r\n");
                 pusher.call("RPUSH q x", ":1\r\n");

@@ -203,7 +203,8 @@ impl Drop for Server {
 /// Adds the option for the driver of sockets that STRAND_IO_DRIVER names: STRAND_IO_DRIVER=epoll cargo test -p
 /// strand-server --test server. Without the variable all tests use io_uring, although most of them have few connections.
 fn io_driver(options: &[&str]) -> Vec<String> {
-    let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_else(|_| "io_uring".into());
+    let driver = std::env::var("STRAND_IO_DRIVER").ok().filter(|driver| !driver.is_empty());
+    let driver = driver.unwrap_or_else(|| "io_uring".into());
     if options.contains(&"--io-driver") { Vec::new() } else { vec!["--io-driver".into(), driver] }
 }
 
