@@ -7,6 +7,7 @@
 //! moves more than a segment.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 use strand_keyspace::{Collection, HashValue, Keyspace, Settings, StrRef};
 
@@ -17,6 +18,8 @@ const SHARDS: usize = 1024;
 /// Maximum number of items in a segment, and so the maximum number that one operation may move.
 const MOVED_MAX: usize = 896;
 const VALUE: [u8; 64] = [b'v'; 64];
+/// Number of requests of a pipeline whose keys are prefetched together.
+const PIPELINED: usize = 16;
 const NOW_MS: i64 = 1_700_000_000_000;
 
 fn main() {
@@ -86,6 +89,24 @@ fn keyspace(table: &mut Table, keys: usize) {
     table.row("get, not there", miss, "ns");
     let set = rounds(&mut |i| insert(&space, i));
     table.row("overwrite, random order", set, "ns");
+    let overwrite_ahead = || {
+        let started = Cpu::now();
+        for some in order.chunks(PIPELINED) {
+            let names: Vec<_> = some.iter().map(|i| name(*i as usize)).collect();
+            let hashed: Vec<_> = names.iter().map(|name| space.key(name)).collect();
+            space.prefetch(0, &hashed);
+            for key in &hashed {
+                space.lock(&[key.hash], NOW_MS).db(0).set_str(key, StrRef::of(&VALUE), None);
+            }
+        }
+        per(started.elapsed(), keys)
+    };
+    table.row("overwrite, 16 keys prefetched", overwrite_ahead(), "ns");
+    let snapshot = space.snapshot(usize::MAX, Arc::default());
+    table.row("  while a snapshot keeps each record", overwrite_ahead(), "ns");
+    table.row("  again, when each record is kept", overwrite_ahead(), "ns");
+    table.row("  bytes of marks and kept records", snapshot.load().bytes() as f64 / keys as f64, "B");
+    drop(snapshot);
     let (name, mut hot) = (name(7), 0);
     let started = Cpu::now();
     for _ in 0..keys {

@@ -57,6 +57,13 @@ impl Shard {
         keepers.views.iter_mut().for_each(|shard_view| shard_view.keep(self, slot, position, key));
         self.keepers = Some(keepers);
     }
+    /// Asks the processor to load what [`Shard::keep`] needs, for a key that may be written soon.
+    #[inline]
+    pub(crate) fn prefetch_keepers(&self, slot: usize, position: u64) {
+        if let Some(keepers) = &self.keepers {
+            keepers.snapshots.iter().for_each(|shard_snapshot| shard_snapshot.prefetch(slot, position));
+        }
+    }
     /// Call this before a flush or a swap takes a whole table away.
     pub(crate) fn keep_table(&mut self, slot: usize) {
         let Some(mut keepers) = self.keepers.take() else { return };

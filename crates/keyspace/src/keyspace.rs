@@ -58,8 +58,8 @@ pub struct Keyspace {
     /// may read all keys. If a client does find keys with equal positions, only their segment grows past
     /// its size and becomes slower.
     hasher: ahash::RandomState,
-    /// Seeds of the hashers that a snapshot uses for its marks.
-    mark_seeds: [u64; 2],
+    /// Seed of the hasher that a snapshot uses for its marks.
+    mark_seed: u64,
     /// Number of snapshots whose kept records exceed their budgets.
     pub(crate) snapshots_over: Arc<Mutex<usize>>,
     /// Number of views created so far.
@@ -146,7 +146,7 @@ impl Keyspace {
         Keyspace {
             shards: (0..shards as u64).map(|i| LockedShard::new(shard(i))).collect(),
             hasher,
-            mark_seeds: [b ^ d.rotate_left(17), a ^ c.rotate_left(29)],
+            mark_seed: b ^ d.rotate_left(17),
             snapshots_over: Arc::default(),
             views: AtomicU64::new(0),
             view_bytes: Arc::default(),
@@ -341,6 +341,7 @@ impl Keyspace {
             if let Some(records) = records(*at) {
                 records.prefetch(*position, PREFETCH_BYTES);
             }
+            guards[usize::from(*at)].1.prefetch_keepers(slot, *position);
         }
         for step in 0..PREFETCH_STEPS {
             let mut more = false;
@@ -509,11 +510,10 @@ impl Keyspace {
     pub(crate) fn start_of(&self, shard: usize) -> u64 {
         (shard as u64) << (POSITION_BITS - u32::from(self.base_bits))
     }
-    /// Two hashers, independent of each other and of the hash that places keys.
-    pub(crate) fn hashers(&self) -> [ahash::RandomState; 2] {
-        self.mark_seeds.map(|seed| {
-            ahash::RandomState::with_seeds(seed, !seed, seed.rotate_left(31), seed ^ 0x9e37_79b9_7f4a_7c15)
-        })
+    /// A hasher, independent of the hash that places keys.
+    pub(crate) fn mark_hasher(&self) -> ahash::RandomState {
+        let seed = self.mark_seed;
+        ahash::RandomState::with_seeds(seed, !seed, seed.rotate_left(31), seed ^ 0x9e37_79b9_7f4a_7c15)
     }
     pub(crate) fn count_expired(&self, records: usize) {
         self.expired_total.fetch_add(records as u64, Relaxed);

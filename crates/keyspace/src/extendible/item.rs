@@ -90,6 +90,15 @@ impl<V: OutsideValue> Entries<V> {
         self.outside.push(value);
         bytes
     }
+    /// Removes all items, and keeps the room for entries.
+    pub(crate) fn clear(&mut self) {
+        self.heap.clear();
+        self.outside.clear();
+    }
+    /// Number of bytes of entries for which memory is allocated.
+    pub(crate) fn room(&self) -> usize {
+        self.heap.capacity()
+    }
     /// Number of bytes that the entries take in the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.heap.len()

@@ -25,10 +25,7 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
             segment.items().for_each(visit);
             return (segment.table.len(), self.inside(end));
         }
-        let placed = segment.items().map(|item| {
-            let position = item.position(|key| self.positions.position(key));
-            (position, item.start() as u32)
-        });
+        let placed = segment.items().map(|item| (self.position_of(&item), item.start() as u32));
         let mut items: Vec<(u64, u32)> = placed.filter(|(position, _)| *position >= from).collect();
         let items_max = items_max.max(1);
         let mut next = end;
@@ -40,6 +37,10 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
         let visited = items.len();
         items.into_iter().for_each(|(_, start)| visit(segment.item(start as usize)));
         (visited, self.inside(next))
+    }
+    /// The position of an item of this table.
+    pub(crate) fn position_of(&self, item: &Item<'_, V>) -> u64 {
+        item.position(|key| self.positions.position(key))
     }
     /// Bytes of all items in the segment at `from`. `None` when some of these items have outside values.
     pub(crate) fn inline_bytes_at(&self, from: u64) -> Option<usize> {

@@ -12,13 +12,14 @@
 //!
 //! This module does not know where the records are written to.
 
+mod marks;
+
 use crate::extendible::{Entries, Item, position_of};
 use crate::keepers::FrozenTable;
 use crate::record::{RecordRef, Value};
 use crate::shard::Shard;
 use crate::{Keys, Keyspace, Txn};
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use marks::{Mark, Marks};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const STEP_BYTES: usize = 256 << 10;
 /// Bytes of kept records that are stored together. A larger allocation would have to grow by a copy while a writer
 /// waits.
 const KEPT_PART_BYTES: usize = 32 << 10;
+/// Maximum number of emptied parts that wait for the next kept records: 2 MiB.
+const SPARE_PARTS_MAX: usize = 64;
 /// When kept records exceed the budget divided by this number, the reader takes them before it continues the walk.
 const TAKE_PART: usize = 8;
 
@@ -52,6 +55,8 @@ pub struct SnapshotLoad {
     is_over_budget: AtomicBool,
     /// Number of snapshots of the keyspace that exceed their budgets.
     snapshots_over: Arc<Mutex<usize>>,
+    /// Emptied parts for the next kept records. Fresh memory would cost a writer a page fault per 4 KiB.
+    spare_parts: Mutex<Vec<Entries<Value>>>,
 }
 
 impl SnapshotLoad {
@@ -75,6 +80,10 @@ impl SnapshotLoad {
         if now <= self.budget_bytes / 2 {
             self.set_over(false);
         }
+    }
+    /// An emptied part, if there is one.
+    fn spare_part(&self) -> Option<Entries<Value>> {
+        self.spare_parts.lock().pop()
     }
     /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
     /// exceeds its budget.
@@ -116,9 +125,9 @@ impl SnapshotRecords {
     pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
         self.entries.items().map(RecordRef)
     }
-    /// An empty part, with room for `bytes` bytes of records.
-    fn with_room(slot: usize, bytes: usize) -> SnapshotRecords {
-        SnapshotRecords { slot, entries: Entries::with_room(bytes), bytes: 0 }
+    /// An empty part of these entries, which have no item.
+    fn of(slot: usize, entries: Entries<Value>) -> SnapshotRecords {
+        SnapshotRecords { slot, entries, bytes: 0 }
     }
     /// Adds a copy of `item`. A value outside the table is shared. Returns the approximate size of the copy in
     /// bytes.
@@ -135,16 +144,16 @@ pub(crate) struct ShardSnapshot {
     load: Arc<SnapshotLoad>,
     /// The walk has passed all records before this slot and position.
     walked_to: (usize, u64),
-    /// Marks of records after `done` that were written or added since the moment of the snapshot.
-    marks: HashTable<u128>,
-    /// Bytes of `marks` that are counted in `load`.
-    marks_bytes: usize,
+    /// Marks of records after `walked_to` that were written or added since the moment of the snapshot. Their bytes are
+    /// counted in `load`.
+    marks: Marks,
     /// The marked records as they were at the moment of the snapshot, if they existed then.
     kept: Vec<SnapshotRecords>,
     /// Tables that a flush or a swap took away since the moment of the snapshot, by slot. The walk reads these
     /// tables instead of those that replaced them.
     frozen: Vec<(usize, FrozenTable)>,
-    hashers: [ahash::RandomState; 2],
+    /// The hasher of marks, independent of the hash that places keys.
+    hasher: ahash::RandomState,
 }
 
 impl ShardSnapshot {
@@ -154,14 +163,23 @@ impl ShardSnapshot {
     }
     /// Keeps the current record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
-        if self.is_ahead(slot, position)
-            && self.set_mark(slot, key)
-            && let Some(table) = shard.table(slot)
+        if !self.is_ahead(slot, position) {
+            return;
+        }
+        let table = shard.table(slot);
+        if self.set_mark(slot, position, key, table.map_or(0, |table| table.records.len()))
+            && let Some(table) = table
             && let Some(at) = table.records.locate(position, key)
         {
             let item = table.records.at(at);
             let bytes = self.room_for(slot, item.inline_bytes()).push(&item);
             self.load.add(bytes);
+        }
+    }
+    /// Asks the processor to load the mark of a key that may be written soon.
+    pub(crate) fn prefetch(&self, slot: usize, position: u64) {
+        if self.is_ahead(slot, position) {
+            self.marks.prefetch(position);
         }
     }
     /// The last part of `kept` if it has room for an entry of `bytes` bytes, else a new part.
@@ -173,7 +191,10 @@ impl ShardSnapshot {
             Some(_) => None,
             None => Some(0),
         };
-        self.kept.extend(room.map(|room| SnapshotRecords::with_room(slot, room)));
+        if let Some(room) = room {
+            let entries = self.load.spare_part().unwrap_or_else(|| Entries::with_room(room));
+            self.kept.push(SnapshotRecords::of(slot, entries));
+        }
         self.kept.last_mut().expect("there was a part, or one was added")
     }
     /// Keeps the whole table of a slot, before a flush or a swap takes it away.
@@ -188,38 +209,24 @@ impl ShardSnapshot {
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
         (slot, position) >= self.walked_to && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
     }
-    /// The mark of a key: 128 bits of keyed hashes, so that no two keys have equal marks.
-    fn mark(&self, slot: usize, key: &[u8]) -> u128 {
-        let [a, b] = &self.hashers;
-        u128::from(a.hash_one((slot, key))) << 64 | u128::from(b.hash_one((slot, key)))
-    }
-    fn is_marked(&self, slot: usize, key: &[u8]) -> bool {
-        if self.marks.is_empty() {
-            return false;
-        }
-        let mark = self.mark(slot, key);
-        self.marks.find(mark as u64, |known| *known == mark).is_some()
+    fn mark(&self, slot: usize, position: u64, key: &[u8]) -> Mark {
+        Mark::new(position, self.hasher.hash_one((slot, key)))
     }
     /// Sets the mark of a key. Returns true when it was not marked before.
-    fn set_mark(&mut self, slot: usize, key: &[u8]) -> bool {
-        let mark = self.mark(slot, key);
-        let Entry::Vacant(place) = self.marks.entry(mark as u64, |known| *known == mark, |mark| *mark as u64)
-        else {
-            return false;
-        };
-        place.insert(mark);
-        let bytes = self.marks.allocation_size();
-        if bytes != self.marks_bytes {
-            self.load.marks_bytes.fetch_add(bytes - self.marks_bytes, Relaxed);
-            self.marks_bytes = bytes;
+    fn set_mark(&mut self, slot: usize, position: u64, key: &[u8], records: usize) -> bool {
+        let mark = self.mark(slot, position, key);
+        let before = self.marks.bytes();
+        let is_new = self.marks.insert(mark, records);
+        if self.marks.bytes() != before {
+            self.load.marks_bytes.fetch_add(self.marks.bytes() - before, Relaxed);
         }
-        true
+        is_new
     }
     /// Drops the marks and the frozen tables, because the walk has passed every record of the shard.
     fn finish(&mut self) {
         self.walked_to = (usize::MAX, 0);
-        self.load.marks_bytes.fetch_sub(std::mem::take(&mut self.marks_bytes), Relaxed);
-        (self.marks, self.frozen) = (HashTable::new(), Vec::new());
+        self.load.marks_bytes.fetch_sub(self.marks.bytes(), Relaxed);
+        (self.marks, self.frozen) = (Marks::default(), Vec::new());
     }
 }
 
@@ -256,8 +263,8 @@ impl ShardSnapshot {
     fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<SnapshotRecords>) -> Option<u64> {
         let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
         let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
-        let mut saved =
-            SnapshotRecords::with_room(slot, records.inline_bytes_at(from).unwrap_or(0).min(STEP_BYTES));
+        let room = records.inline_bytes_at(from).unwrap_or(0).min(STEP_BYTES);
+        let mut saved = SnapshotRecords::of(slot, Entries::with_room(room));
         let (mut from, mut left) = (Some(from), STEP_RECORDS);
         while let Some(at) = from
             && left > 0
@@ -266,7 +273,8 @@ impl ShardSnapshot {
             let fits_whole = |bytes: usize| saved.bytes + bytes <= STEP_BYTES;
             let most = if records.inline_bytes_at(at).is_some_and(fits_whole) { usize::MAX } else { left };
             let (visited, next) = records.scan_step(at, most, &mut |item| {
-                if !self.is_marked(slot, item.key()) {
+                let mark = || self.mark(slot, records.position_of(&item), item.key());
+                if self.marks.is_empty() || !self.marks.contains(mark()) {
                     saved.push(&item);
                 }
             });
@@ -326,6 +334,7 @@ impl<'k> Txn<'k> {
             alerts,
             is_over_budget: AtomicBool::new(false),
             snapshots_over: keyspace.snapshots_over.clone(),
+            spare_parts: Mutex::default(),
         });
         let mut databases = BTreeMap::<usize, Keys>::new();
         let mut slots = BTreeSet::new();
@@ -343,11 +352,10 @@ impl<'k> Txn<'k> {
             shard.keepers().snapshots.push(ShardSnapshot {
                 load: load.clone(),
                 walked_to: (0, 0),
-                marks: HashTable::new(),
-                marks_bytes: 0,
+                marks: Marks::default(),
                 kept: Vec::new(),
                 frozen: Vec::new(),
-                hashers: keyspace.hashers(),
+                hasher: keyspace.mark_hasher(),
             });
         }
         let slots = slots.into_iter().collect();
@@ -386,6 +394,17 @@ impl Snapshot<'_> {
             self.step(slot, out);
             if !out.is_empty() {
                 return true;
+            }
+        }
+    }
+    /// Takes the memory of a part that was read, for the next kept records.
+    pub fn take_back(&self, part: SnapshotRecords) {
+        let mut entries = part.entries;
+        if entries.room() == KEPT_PART_BYTES {
+            entries.clear();
+            let mut spare_parts = self.load.spare_parts.lock();
+            if spare_parts.len() < SPARE_PARTS_MAX {
+                spare_parts.push(entries);
             }
         }
     }

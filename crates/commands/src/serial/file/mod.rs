@@ -60,10 +60,11 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut progress) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
-        // The part is freed on this thread, because no client waits for it. Freeing is cheap: the keyspace still
-        // uses most of the part's memory.
+        // A part that is not used again is freed on this thread, because no client waits for it. Freeing is cheap: the
+        // keyspace still uses most of the part's memory.
         for part in slice.drain(..) {
             keys += write_records(&part, &snapshot, saving, &mut progress, &mut writer);
+            snapshot.take_back(part);
         }
         if let Some(e) = failed.borrow_mut().take() {
             return Err(e);

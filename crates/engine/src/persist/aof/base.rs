@@ -64,6 +64,7 @@ impl Engine {
                     keys += 1;
                     self.put_record(part.db(), record, &selected, &mut out)?;
                 }
+                snapshot.take_back(part);
             }
             report_progress(keys)?;
         }
