@@ -90,10 +90,10 @@ impl<V: OutsideValue> Entries<V> {
         self.outside.push(value);
         bytes
     }
-    /// Removes all items, and keeps the room for entries.
+    /// Removes all items, and keeps only the room for entries in the heap.
     pub(crate) fn clear(&mut self) {
         self.heap.clear();
-        self.outside.clear();
+        self.outside = Vec::new();
     }
     /// Number of bytes of entries for which memory is allocated.
     pub(crate) fn room(&self) -> usize {

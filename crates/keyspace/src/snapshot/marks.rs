@@ -1,14 +1,15 @@
 //! [`Marks`]: the set of the keys that one shard's part of a snapshot has marked.
 //!
-//! A write during a snapshot looks its key up here. A mark lies at a place that follows from the key's position, so
-//! one cache line has the mark, and the look-ahead of a pipeline prefetches that line without hashing the key. The set
-//! consists of parts that grow one by one, so no write waits until a large table has grown. (`cargo bench -p
+//! A write during a snapshot looks its key up here. The search for a mark begins at a place that follows from the key's
+//! position, so the look-ahead of a pipeline prefetches the first cache line without hashing the key. The set consists
+//! of parts that grow one by one, so no write waits until a large table has grown. (`cargo bench -p
 //! strand-keyspace --bench keyspace`, rows "overwrite": a write that keeps a record costs 680 ns, and 390 ns when the
 //! record is kept already. With a hash table of the standard form these writes cost 940 and 900 ns.)
 
 use strand_chain::{CACHE_LINE_BYTES, prefetch};
 
-/// Number of marks per part, if all records of the shard at the time of the first mark are marked.
+/// Minimum number of expected marks per part. A part gets at most twice this number, unless more keys are added than the
+/// shard had records.
 const PART_MARKS: usize = 1024;
 /// Number of slots of a part with its first mark.
 const FIRST_SLOTS: usize = 8;
@@ -16,8 +17,8 @@ const FIRST_SLOTS: usize = 8;
 /// Programming, 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The mark of a key: the key's position (40 bits) and 63 bits of another keyed hash. Two keys of a snapshot with
-/// 10^9 records have equal marks with a probability of 10^-13.
+/// The mark of a key in one database: the key's position (40 bits), and 63 bits of another keyed hash of the key and the
+/// database. In a snapshot with 10^9 records, any two keys have equal marks with a probability of 10^-10.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     position: u64,
@@ -40,6 +41,8 @@ impl Mark {
 pub(super) struct Marks {
     /// A power of two. Empty until the first mark.
     parts: Box<[Part]>,
+    /// Number of marks for which the parts are made.
+    expected: usize,
     bytes: usize,
 }
 
@@ -52,6 +55,10 @@ struct Part {
 }
 
 impl Marks {
+    /// An empty set for about `expected` marks. Allocates nothing.
+    pub(super) fn new(expected: usize) -> Marks {
+        Marks { expected, ..Marks::default() }
+    }
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -59,11 +66,10 @@ impl Marks {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Adds a mark. Returns true if it is new. `records`: the number of records that may be marked, by which the first
-    /// call chooses the number of parts.
-    pub(super) fn insert(&mut self, mark: Mark, records: usize) -> bool {
+    /// Adds a mark. Returns true if the mark is new.
+    pub(super) fn insert(&mut self, mark: Mark) -> bool {
         if self.parts.is_empty() {
-            let parts = (records / PART_MARKS).next_power_of_two();
+            let parts = (self.expected / PART_MARKS).next_power_of_two();
             self.parts = (0..parts).map(|_| Part::default()).collect();
             self.bytes = parts * size_of::<Part>();
         }
@@ -81,7 +87,7 @@ impl Marks {
         let part = self.parts.get(self.part_of(mark.position));
         part.is_some_and(|part| part.find(mark).is_some_and(|slot| part.slots[slot] == mark))
     }
-    /// Asks the processor to load the line that has the mark of a key at `position`, if the key is marked.
+    /// Asks the processor to load the line at which the search for a mark with this position begins.
     pub(super) fn prefetch(&self, position: u64) {
         if let Some(part) = self.parts.get(self.part_of(position))
             && let Some(slot) = part.slots.get(part.slot_of(position))
@@ -150,7 +156,7 @@ mod tests {
         for (records, marked) in [(0, 5_000), (1, 1), (1_023, 3_000), (1_024, 100), (50_000, 60_000)] {
             for shards_bits in [1, 10, 30] {
                 let mut rng = fastrand::Rng::with_seed(records as u64);
-                let (mut marks, mut twin) = (Marks::default(), HashSet::new());
+                let (mut marks, mut twin) = (Marks::new(records), HashSet::new());
                 assert!(marks.is_empty() && marks.bytes() == 0);
                 for _ in 0..marked {
                     let mark = random(&mut rng, shards_bits);
@@ -158,8 +164,8 @@ mod tests {
                     marks.prefetch(mark.position);
                     assert!(!marks.contains(neighbour));
                     assert!(!marks.contains(mark));
-                    assert!(marks.insert(mark, records));
-                    assert!(!marks.insert(mark, records));
+                    assert!(marks.insert(mark));
+                    assert!(!marks.insert(mark));
                     twin.insert((mark.position, mark.check));
                 }
                 for (position, check) in &twin {
@@ -175,8 +181,9 @@ mod tests {
     /// The cost of a mark stays flat: marks spread evenly over parts and slots.
     #[test]
     fn marks_spread_over_parts_and_slots() {
-        let (mut rng, mut marks, records) = (fastrand::Rng::with_seed(1), Marks::default(), 64 * PART_MARKS);
-        (0..records).for_each(|_| assert!(marks.insert(random(&mut rng, 8), records)));
+        let records = 64 * PART_MARKS;
+        let (mut rng, mut marks) = (fastrand::Rng::with_seed(1), Marks::new(records));
+        (0..records).for_each(|_| assert!(marks.insert(random(&mut rng, 8))));
         for part in &marks.parts {
             assert!((PART_MARKS / 2..PART_MARKS * 2).contains(&part.len), "{} marks in a part", part.len);
             let steps = |(slot, mark): (usize, &Mark)| {

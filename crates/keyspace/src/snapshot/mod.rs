@@ -29,12 +29,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 /// copied.
 const STEP_RECORDS: usize = 256;
 /// Bytes of copied records, shared values included, after which a step ends. A segment without outside values and
-/// with at most this many bytes is copied in one step. Such a copy needs no order of records, so no key is hashed.
+/// with at most this many bytes is copied in one step. Such a copy needs no order of records, so no key is hashed while
+/// the shard has no mark.
 const STEP_BYTES: usize = 256 << 10;
 /// Bytes of kept records that are stored together. A larger allocation would have to grow by a copy while a writer
 /// waits.
 const KEPT_PART_BYTES: usize = 32 << 10;
-/// Maximum number of emptied parts that wait for the next kept records: 2 MiB.
+/// Maximum number of emptied parts that wait for the next kept records. They have 2 to 4 MiB. No figure counts them.
 const SPARE_PARTS_MAX: usize = 64;
 /// When kept records exceed the budget divided by this number, the reader takes them before it continues the walk.
 const TAKE_PART: usize = 8;
@@ -81,9 +82,9 @@ impl SnapshotLoad {
             self.set_over(false);
         }
     }
-    /// An emptied part, if there is one.
+    /// An emptied part, if there is one. Does not wait for the saver, because the caller holds a shard.
     fn spare_part(&self) -> Option<Entries<Value>> {
-        self.spare_parts.lock().pop()
+        self.spare_parts.try_lock()?.pop()
     }
     /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
     /// exceeds its budget.
@@ -163,12 +164,9 @@ impl ShardSnapshot {
     }
     /// Keeps the current record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
-        if !self.is_ahead(slot, position) {
-            return;
-        }
-        let table = shard.table(slot);
-        if self.set_mark(slot, position, key, table.map_or(0, |table| table.records.len()))
-            && let Some(table) = table
+        if self.is_ahead(slot, position)
+            && self.set_mark(slot, position, key)
+            && let Some(table) = shard.table(slot)
             && let Some(at) = table.records.locate(position, key)
         {
             let item = table.records.at(at);
@@ -213,26 +211,27 @@ impl ShardSnapshot {
         Mark::new(position, self.hasher.hash_one((slot, key)))
     }
     /// Sets the mark of a key. Returns true when it was not marked before.
-    fn set_mark(&mut self, slot: usize, position: u64, key: &[u8], records: usize) -> bool {
+    fn set_mark(&mut self, slot: usize, position: u64, key: &[u8]) -> bool {
         let mark = self.mark(slot, position, key);
         let before = self.marks.bytes();
-        let is_new = self.marks.insert(mark, records);
+        let is_new = self.marks.insert(mark);
         if self.marks.bytes() != before {
             self.load.marks_bytes.fetch_add(self.marks.bytes() - before, Relaxed);
         }
         is_new
     }
-    /// Drops the marks and the frozen tables, because the walk has passed every record of the shard.
-    fn finish(&mut self) {
+    /// Returns the marks and the frozen tables, which are no longer needed, because the walk has passed every record of
+    /// the shard. The caller drops them after the shard is released.
+    fn finish(&mut self) -> (Marks, Vec<(usize, FrozenTable)>) {
         self.walked_to = (usize::MAX, 0);
         self.load.marks_bytes.fetch_sub(self.marks.bytes(), Relaxed);
-        (self.marks, self.frozen) = (Marks::default(), Vec::new());
+        (std::mem::take(&mut self.marks), std::mem::take(&mut self.frozen))
     }
 }
 
 impl Drop for ShardSnapshot {
     fn drop(&mut self) {
-        self.finish();
+        drop(self.finish());
         self.load.sub(self.kept.iter().map(|part| part.bytes).sum());
     }
 }
@@ -349,10 +348,11 @@ impl<'k> Txn<'k> {
                 }
             }
             changes += shard.changes;
+            let records = shard.sums().records;
             shard.keepers().snapshots.push(ShardSnapshot {
                 load: load.clone(),
                 walked_to: (0, 0),
-                marks: Marks::default(),
+                marks: Marks::new(records),
                 kept: Vec::new(),
                 frozen: Vec::new(),
                 hasher: keyspace.mark_hasher(),
@@ -400,7 +400,7 @@ impl Snapshot<'_> {
     /// Takes the memory of a part that was read, for the next kept records.
     pub fn take_back(&self, part: SnapshotRecords) {
         let mut entries = part.entries;
-        if entries.room() == KEPT_PART_BYTES {
+        if (KEPT_PART_BYTES..2 * KEPT_PART_BYTES).contains(&entries.room()) {
             entries.clear();
             let mut spare_parts = self.load.spare_parts.lock();
             if spare_parts.len() < SPARE_PARTS_MAX {
@@ -413,16 +413,18 @@ impl Snapshot<'_> {
         let from = self.from.max(self.keyspace.start_of(shard));
         let is_last_slot = self.slots.len() == 1;
         let mut held = self.keyspace.shards[shard].lock.lock();
+        let mut unneeded = None;
         match held.save_step(&self.load, slot, from, out) {
             Some(next) => self.from = next,
             None => {
                 if is_last_slot && let Some(shard_snapshot) = held.shard_snapshot(&self.load) {
-                    shard_snapshot.finish();
+                    unneeded = Some(shard_snapshot.finish());
                 }
                 (self.shard, self.from) = (shard + 1, 0);
             }
         }
         drop(held);
+        drop(unneeded);
         if self.shard == self.keyspace.shards() {
             (self.shard, self.from) = (0, 0);
             self.slots.remove(0);
@@ -458,6 +460,9 @@ impl Drop for Snapshot<'_> {
             drop(shard_snapshot);
         }
         self.load.set_over(false);
+        // The load may live on in INFO's figures.
+        let spare_parts = std::mem::take(&mut *self.load.spare_parts.lock());
+        drop(spare_parts);
     }
 }
 

@@ -43,8 +43,8 @@ fn all(keyspace: &Keyspace) -> Twin {
     twin
 }
 
-/// Adds the records of a snapshot to `twin`. No record may come twice.
-fn add(twin: &mut Twin, saved: &mut Vec<SnapshotRecords>) {
+/// Adds the records of a snapshot to `twin`, and gives their memory back. No record may come twice.
+fn add(twin: &mut Twin, snapshot: &Snapshot<'_>, saved: &mut Vec<SnapshotRecords>) {
     for part in saved.drain(..) {
         let db = part.db() + usize::from(part.is_system()) * DATABASES;
         for record in part.records() {
@@ -52,6 +52,7 @@ fn add(twin: &mut Twin, saved: &mut Vec<SnapshotRecords>) {
             let twice = twin.insert((db, record.key().to_vec()), value);
             assert!(twice.is_none(), "a record is there twice");
         }
+        snapshot.take_back(part);
     }
 }
 
@@ -118,7 +119,7 @@ fn snapshot_shows_one_moment_under_random_writes() {
             let (mut have, mut slice) = (Twin::new(), Vec::new());
             (0..writes_per_step).for_each(|_| write(&keyspace, rng));
             while snapshot.next(&mut slice) {
-                add(&mut have, &mut slice);
+                add(&mut have, &snapshot, &mut slice);
                 (0..writes_per_step).for_each(|_| write(&keyspace, rng));
             }
             assert!(slice.is_empty());
@@ -128,6 +129,37 @@ fn snapshot_shows_one_moment_under_random_writes() {
             assert_eq!(load.bytes(), 0);
         }
     }
+}
+
+#[test]
+fn memory_of_taken_records_is_used_again() {
+    let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
+    let fill = |keys: std::ops::Range<u32>| {
+        for i in keys {
+            let name = i.to_le_bytes();
+            let key = keyspace.key(&name);
+            keyspace.lock(&[key.hash], NOW_MS).db(0).set_str(&key, StrRef::of(&[b'a'; 100]), None);
+        }
+    };
+    fill(0..3_000);
+    let want = all(&keyspace);
+    let spare_parts = |snapshot: &Snapshot<'_>| snapshot.load.spare_parts.lock().len();
+    // The budget is small, so the reader takes the kept records before it walks on.
+    let (mut snapshot, mut slice, mut have) = (keyspace.snapshot(1 << 10, over()), Vec::new(), Twin::new());
+    fill(0..2_000);
+    assert!(snapshot.next(&mut slice));
+    add(&mut have, &snapshot, &mut slice);
+    let spare = spare_parts(&snapshot);
+    assert!(spare > 2, "{spare} parts");
+    fill(2_000..3_000);
+    assert!(spare_parts(&snapshot) < spare);
+    while snapshot.next(&mut slice) {
+        add(&mut have, &snapshot, &mut slice);
+    }
+    assert!(have == want);
+    let load = snapshot.load().clone();
+    drop(snapshot);
+    assert!(load.spare_parts.lock().is_empty());
 }
 
 #[test]
@@ -148,7 +180,7 @@ fn several_snapshots_are_each_of_their_own_moment() {
             let at = rng.usize(..open.len());
             let (snapshot, want, have) = &mut open[at];
             if snapshot.next(&mut slice) {
-                add(have, &mut slice);
+                add(have, snapshot, &mut slice);
                 continue;
             }
             assert!(have == want, "seed {seed}: {} and {}", have.len(), want.len());
