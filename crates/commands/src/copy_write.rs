@@ -7,6 +7,7 @@ use crate::cost::Slices;
 use crate::long::{self, Handler, MergedReply};
 use crate::optimistic::{OptimisticWrite, PAUSE_WRITES, apply};
 use crate::parse::Text;
+use crate::run::keys_of;
 use crate::spec::CommandSpec;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -74,7 +75,7 @@ fn change(
     report: Option<ChangeReport<'_>>,
     slices: Option<Slices>,
 ) {
-    let keys = long::keys(spec, call.args, call.keyspace);
+    let keys = keys_of(spec, call.args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     let mut changing = CopyWrite {
         args: call.args,

@@ -97,7 +97,7 @@ impl Fixture {
             Err(text) => reply.error_bytes(&text),
             Ok(found) => match found.spec.exec {
                 Exec::Inline(run) | Exec::Estimated(run, ..) if !self.is_long(found.spec, args) => {
-                    let keys = long::keys(found.spec, args, &self.keyspace);
+                    let keys = run::keys_of(found.spec, args, &self.keyspace);
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
                     let mut txn = match run::needs_all_shards(found.spec) {
                         true => self.keyspace.lock_all(self.now_ms),
@@ -152,7 +152,7 @@ impl Fixture {
             return true;
         }
         let at_key = || {
-            let keys = long::keys(spec, args, &self.keyspace);
+            let keys = run::keys_of(spec, args, &self.keyspace);
             let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
             let mut txn = self.keyspace.lock(&hashes, self.now_ms);
             elements_at(spec.cost(), args, &mut txn, self.db, &keys)

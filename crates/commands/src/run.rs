@@ -1,9 +1,8 @@
 //! Runs commands on a transaction that holds their shards.
 //!
-//! [`execute`] runs all handlers, except handlers that run on a copy ([`crate::copy_write`]). [`to_end`] and
-//! [`to_end_or_wait`] also find the keys and run a command to its end: in EXEC, in scripts, and for clients that have
-//! waited. A command outside of these may be long. The session (`engine`) decides that before, and [`crate::long`]
-//! runs a long one.
+//! [`execute`] runs all handlers, except handlers that run on a copy ([`crate::copy_write`]). [`to_end`] also finds the
+//! keys and runs a command to its end, in EXEC and in scripts. [`with_keys`] does so for clients that wait. A command
+//! outside of these may be long. The session (`engine`) decides that before, and [`crate::long`] runs a long one.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
@@ -125,22 +124,8 @@ pub fn to_end(
     out: &mut Chain,
     context: Context<'_>,
 ) -> Option<Vec<u8>> {
-    to_end_or_wait(spec, args, txn, out, context).error
-}
-
-/// Like [`to_end`], for a caller whose client can wait: the result also says what a blocking command would wait for.
-///
-/// # Panics
-/// Like [`to_end`].
-pub fn to_end_or_wait(
-    spec: &CommandSpec,
-    args: Args<'_>,
-    txn: &mut Txn<'_>,
-    out: &mut Chain,
-    context: Context<'_>,
-) -> CommandOutcome {
     let keys = keys_of(spec, args, txn.keyspace());
-    with_keys(spec, args, &keys, txn, out, context)
+    with_keys(spec, args, &keys, txn, out, context).error
 }
 
 /// The keys that the key specs of a command find, with their hashes.
@@ -148,7 +133,8 @@ pub fn keys_of<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> S
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// Like [`to_end_or_wait`], for a caller that has the command's [`keys_of`] already.
+/// Like [`to_end`], for a caller that has the command's [`keys_of`] already. The outcome also says what a blocking command
+/// would wait for.
 ///
 /// # Panics
 /// Like [`to_end`].
@@ -164,7 +150,7 @@ pub fn with_keys(
     into_reply(spec, args, keys, txn, &mut reply, context)
 }
 
-/// Like [`to_end_or_wait`], for a caller that holds nothing for which others wait. A handler that may take long calls
+/// Like [`with_keys`], for a caller that holds nothing for which others wait. A handler that may take long calls
 /// `pause` now and then. If `pause` returns false, a command that only reads ends early.
 ///
 /// # Panics

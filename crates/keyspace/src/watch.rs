@@ -6,7 +6,7 @@
 //! one branch.
 
 use crate::wait::Waiters;
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,11 +23,24 @@ pub struct Watched {
     pub expires_ms: Option<i64>,
 }
 
+/// A key of one database: the database's slot, and the bytes of the key.
+pub(crate) type SlotKey = (usize, Box<[u8]>);
+
+/// A borrowed [`SlotKey`], with which a table is searched without an allocation.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct SlotKeyRef<'a>(pub(crate) usize, pub(crate) &'a [u8]);
+
+impl Equivalent<SlotKey> for SlotKeyRef<'_> {
+    fn equivalent(&self, of: &SlotKey) -> bool {
+        self.0 == of.0 && *self.1 == *of.1
+    }
+}
+
 /// The watched keys of one shard, and the clients that wait for its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     /// The flags of the watches, by slot and key.
-    flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
+    flags: HashMap<SlotKey, Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
     /// True while somebody watches a key of the shard or waits for one.
     has_any: bool,
@@ -45,7 +58,7 @@ impl Watchers {
         is_new
     }
     pub(crate) fn remove(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
-        let place = (slot, Box::from(key));
+        let place = SlotKeyRef(slot, key);
         let Some(flags) = self.flags.get_mut(&place) else { return };
         flags.retain(|known| !Arc::ptr_eq(known, flag));
         if flags.is_empty() {
@@ -68,7 +81,7 @@ impl Watchers {
     /// Raises the flags that watch a changed key, and signals the clients that wait for the key.
     #[cold]
     pub(crate) fn raise(&mut self, slot: usize, key: &[u8]) {
-        if let Some(flags) = self.flags.get(&(slot, Box::from(key))) {
+        if let Some(flags) = self.flags.get(&SlotKeyRef(slot, key)) {
             flags.iter().for_each(|flag| flag.store(true, Relaxed));
         }
         if !self.waiters.is_empty() {

@@ -7,8 +7,7 @@
 use crate::call::{Call, LaneCall};
 use crate::copy_write;
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
-use crate::dispatch;
-use crate::run::{execute, handler, needs_all_shards};
+use crate::run::{execute, handler, keys_of, needs_all_shards};
 use crate::spec::{CommandSpec, Exec, Flags};
 use crate::table::DATA;
 use smallvec::SmallVec;
@@ -75,15 +74,10 @@ pub(crate) fn spec_and_handler(name: &str) -> (&'static CommandSpec, Handler) {
     row.expect("the row of a command on keys")
 }
 
-/// The keys of a call, hashed.
-pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> SmallVec<[Key<'a>; 4]> {
-    dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
-}
-
 /// Runs the handler with the shards of all keys locked from beginning to end.
 pub(crate) fn run_locked(spec: &CommandSpec, run: Handler, call: &mut LaneCall<'_>) {
     let (args, now_ms) = (call.args, call.now_ms);
-    let keys = keys(spec, args, call.keyspace);
+    let keys = keys_of(spec, args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     if keys.len() <= SLICE_ARGUMENTS {
         call.keyspace.prefetch(call.db, &keys);
@@ -130,7 +124,7 @@ fn run_on_snapshot(
     call: &mut LaneCall<'_>,
     out: &mut Chain,
 ) -> Result<Lookups, ErrorText> {
-    let keys = keys(spec, args, call.keyspace);
+    let keys = keys_of(spec, args, call.keyspace);
     let of_system = matches!(spec.cost(), Cost::SystemElements);
     let from = if of_system { call.keyspace.system_db(call.db) } else { call.db };
     let mut lookups = Lookups::default();
@@ -335,7 +329,7 @@ fn run_on_copies(
         yield_now();
         !cancel.load(Ordering::Relaxed)
     };
-    let keys = keys(spec, args, copies);
+    let keys = keys_of(spec, args, copies);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     let mut txn = copies.lock(&hashes, now_ms);
     let mut reply = call.reply.part(out).pausing(&pause);

@@ -24,10 +24,10 @@ use std::fmt;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::cost::{self, LONG_ELEMENTS};
+use strand_commands::dispatch;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::CommandSpec;
 use strand_commands::wait::{Wait, narrowed};
-use strand_commands::{dispatch, long};
 use strand_keyspace::{Key, KeyHash, Registration, Txn, WaitEvent, Waiter, WaiterOutcome, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -177,9 +177,9 @@ impl Ticket {
         if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
             return Attempt::NeedsSession;
         }
-        let argv = narrowed(self.spec, args, at as usize);
-        let (args, keyspace) = (argv.args(), txn.keyspace());
-        let keys = long::keys(self.spec, args, keyspace);
+        let narrow = narrowed(self.spec, args, at as usize);
+        let (args, keyspace) = (narrow.as_ref().map_or(args, Argv::args), txn.keyspace());
+        let keys = run::keys_of(self.spec, args, keyspace);
         if !keys.iter().all(|key| txn.try_hold_one_more(key.hash))
             || is_long(self.spec, args, txn, self.db, &keys)
         {
@@ -199,7 +199,7 @@ impl Ticket {
         // now, so the client is remembered again.
         let frame_number = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
-        let ran = run::to_end_or_wait(self.spec, args, txn, &mut out, context);
+        let ran = run::with_keys(self.spec, args, &keys, txn, &mut out, context);
         if ran.wait.is_some() {
             // BLMOVEM waits until the list has more elements.
             return Attempt::NotEnough;
@@ -258,7 +258,8 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         // Each key is estimated by itself, because each stream of a call has its own ID. An attempt without a result
         // must not count as long: it would go to a helper thread and back forever.
         let one = narrowed(spec, args, *at);
-        cost::elements_at(spec.cost(), one.args(), txn, db, std::slice::from_ref(key))
+        let args = one.as_ref().map_or(args, Argv::args);
+        cost::elements_at(spec.cost(), args, txn, db, std::slice::from_ref(key))
     });
     each.fold(0, usize::saturating_add) > LONG_ELEMENTS
 }
@@ -308,7 +309,7 @@ impl Session {
         let keyspace = &*engine.keyspace;
         let current = std::mem::take(&mut self.argv);
         let args = current.args();
-        let keys = long::keys(spec, args, keyspace);
+        let keys = run::keys_of(spec, args, keyspace);
         let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
         let Some(mut txn) = lock(&engine, &client, &keyspace.shards_of(&hashes), now) else {
             drop(keys);
@@ -316,9 +317,8 @@ impl Session {
             (self.argv, self.own_attempt, self.state) = (current, own_attempt, State::Parked);
             return NextStep::Stop(Turn::AwaitWake);
         };
-        let too_long = is_long(spec, args, &mut txn, self.db, &keys);
-        drop(keys);
-        if too_long {
+        if is_long(spec, args, &mut txn, self.db, &keys) {
+            drop(keys);
             drop(txn);
             self.laps.take_back();
             (self.argv, self.own_attempt) = (current, own_attempt);
@@ -337,7 +337,8 @@ impl Session {
             rights: None,
             client: self.client.id,
         };
-        let mut ran = run::to_end_or_wait(spec, args, &mut txn, &mut out, context);
+        let mut ran = run::with_keys(spec, args, &keys, &mut txn, &mut out, context);
+        drop(keys);
         let deadline_us = match (&own_attempt, &ran.wait) {
             (Some(own_attempt), _) => own_attempt.deadline_us,
             (None, wait) => wait.as_ref().and_then(|wait| deadline_us(now, wait.timeout_ms)),
@@ -570,9 +571,8 @@ impl Session {
             Phase::Waiting(_) | Phase::Ended(_) => None,
         };
         registrations.retain(|(tag, key, registration)| {
-            let is_removed = notified_ms.is_none()
-                && self.engine.keyspace.try_leave(ticket.keys_db, key, registration.clone());
-            served != Some(*tag) && !is_removed
+            let leave = || self.engine.keyspace.try_leave(ticket.keys_db, key, registration.clone());
+            served != Some(*tag) && (notified_ms.is_some() || !leave())
         });
         if !registrations.is_empty() {
             // A shard is locked, perhaps for long. A helper thread waits for it, not the worker.

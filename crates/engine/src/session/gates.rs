@@ -18,7 +18,7 @@ use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::may_wait;
-use strand_commands::{cost, long};
+use strand_commands::{cost, run};
 
 /// The error of a client that must authenticate first.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -156,7 +156,7 @@ impl Session {
         if spec.exec.on_keys().is_none() || self.elements(spec) > LONG_ELEMENTS {
             return false;
         }
-        let keys = long::keys(spec, args, &engine.keyspace);
+        let keys = run::keys_of(spec, args, &engine.keyspace);
         let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
         wait(Some(&shards))
     }
@@ -196,7 +196,7 @@ impl Session {
         if cost::locks_all(spec) {
             return self.engine.long_locks.is_busy(None);
         }
-        let keys = long::keys(spec, self.argv.args(), &self.engine.keyspace);
+        let keys = run::keys_of(spec, self.argv.args(), &self.engine.keyspace);
         let shards: SmallVec<[usize; 8]> =
             keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)).collect();
         self.engine.long_locks.is_busy(Some(&shards))

@@ -22,7 +22,7 @@ use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, ServiceRun};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
-use strand_commands::{glob, long};
+use strand_commands::{glob, long, run};
 use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -118,7 +118,7 @@ impl LaneJob {
             (Some(transaction), _) => wait(Some(transaction.shards())),
             _ if self.spec.cost() == Cost::Keyspace => wait(None),
             (None, exec) if script::runs_script(self.spec) || exec.on_keys().is_some() => {
-                let keys = long::keys(self.spec, args, &engine.keyspace);
+                let keys = run::keys_of(self.spec, args, &engine.keyspace);
                 let shards: Vec<usize> = keys.iter().map(|key| engine.keyspace.shard_of(key.hash)).collect();
                 wait(Some(&shards))
             }

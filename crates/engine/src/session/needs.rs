@@ -16,7 +16,7 @@ use crate::Now;
 use crate::headroom::{WorkAdmission, refusal};
 use strand_commands::call::RunsOn;
 use strand_commands::cost::{self, LONG_ELEMENTS};
-use strand_commands::long;
+use strand_commands::run;
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
 use strand_keyspace::types::string::parse_int;
@@ -148,7 +148,7 @@ impl Session {
                 keyspace.records() * KEY_REPLY_BYTES
             }
             exec if exec.on_keys().is_some() && creates_data(spec) => {
-                let keys = long::keys(spec, args, keyspace);
+                let keys = run::keys_of(spec, args, keyspace);
                 let sampled = &keys[..keys.len().min(*samples_left)];
                 *samples_left -= sampled.len();
                 // Does not wait for a locked shard; its keys count as 0 bytes.

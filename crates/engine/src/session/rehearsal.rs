@@ -109,7 +109,7 @@ impl Transaction {
         let (mut keys, mut ends, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for (nth, Queued { spec, argv }) in self.queue.commands.iter().enumerate() {
             pause_at(nth, call);
-            let all = long::keys(spec, argv.args(), call.keyspace);
+            let all = run::keys_of(spec, argv.args(), call.keyspace);
             keys.extend(all.iter().filter(|key| known.insert(key.bytes)));
             ends.push(keys.len());
         }

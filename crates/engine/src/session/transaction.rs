@@ -19,7 +19,6 @@ use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
-use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, KeyHash, Txn};
@@ -53,7 +52,7 @@ impl Transaction {
             if commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
                 return (0..keyspace.shards()).collect();
             }
-            let keys = commands.iter().flat_map(|c| long::keys(c.spec, c.argv.args(), keyspace));
+            let keys = commands.iter().flat_map(|c| run::keys_of(c.spec, c.argv.args(), keyspace));
             self.shards_of(keys.map(|key| key.hash).collect())
         })
     }
@@ -80,7 +79,7 @@ impl Transaction {
         let mut looks = 0;
         for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
-            let keys = long::keys(spec, args, keyspace);
+            let keys = run::keys_of(spec, args, keyspace);
             if cost.depends_on_data() {
                 let here = cost::elements_at(cost, args, txn, db, &keys);
                 let elsewhere =

@@ -10,7 +10,7 @@
 
 use crate::types::Wanted;
 use crate::types::stream::{Id, StreamValue};
-use crate::watch::Watchers;
+use crate::watch::{SlotKey, SlotKeyRef, Watchers};
 use crate::{AsValue, Db, Key, KeyHash, Keyspace, Txn, ValueRef};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// further readers are woken and read by themselves, each on its own worker. 512 replies take a quarter of a
 /// millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
+/// A table of waiters keeps its memory when the last waiter leaves, if the memory is for at most this many keys. A
+/// queue with one worker is emptied and used again all the time.
+const KEPT_KEYS_MAX: usize = 16;
 
 /// The state of a key for which a waiter waits. [`Waiter::serve`] gets this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +79,6 @@ pub struct Registration {
     pub place_number: u64,
 }
 
-/// A key of one database: the database's slot, and the bytes of the key.
-type SlotKey = (usize, Box<[u8]>);
 /// The sort key of a waiter at a key: first what the waiter wants, then its place number.
 type Place = (Wanted, u64);
 
@@ -127,22 +128,21 @@ impl Waiters {
         waiting.queue.insert((registration.wanted, registration.place_number), waits);
     }
     fn remove(&mut self, slot: usize, key: &[u8], registration: Registration) {
-        let at = (slot, Box::from(key));
+        let at = SlotKeyRef(slot, key);
         let Some(waiting) = self.keys.get_mut(&at) else { return };
         waiting.queue.remove(&(registration.wanted, registration.place_number));
         if waiting.queue.is_empty() {
             self.keys.remove(&at);
         }
-        if self.keys.is_empty() {
+        if self.keys.is_empty() && self.keys.capacity() > KEPT_KEYS_MAX {
             self.keys = HashMap::default();
         }
     }
     /// Notes that a key has changed, if somebody waits for the key.
     pub(crate) fn signal(&mut self, slot: usize, key: &[u8]) {
-        let at = (slot, Box::from(key));
-        let Some(waiting) = self.keys.get_mut(&at) else { return };
+        let Some(waiting) = self.keys.get_mut(&SlotKeyRef(slot, key)) else { return };
         if !std::mem::replace(&mut waiting.is_signalled, true) {
-            self.signalled.push_back((next_place_number(&self.place_numbers), at));
+            self.signalled.push_back((next_place_number(&self.place_numbers), (slot, key.into())));
         }
     }
     /// The keys of this slot for which somebody waits.

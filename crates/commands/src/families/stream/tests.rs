@@ -133,7 +133,7 @@ fn long_runs_equal_short_runs() {
 #[test]
 fn only_expensive_calls_are_long() {
     use crate::cost::{LONG_ELEMENTS, elements_at};
-    use crate::long;
+    use crate::run;
     use crate::table::DATA;
     use strand_wire::args::Argv;
     let mut f = Fixture::new();
@@ -143,7 +143,7 @@ fn only_expensive_calls_are_long() {
     let is_long = |line: &str| {
         let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
         let found = DATA.resolve(argv.args()).expect("a command");
-        let keys = long::keys(found.spec, argv.args(), &f.keyspace);
+        let keys = run::keys_of(found.spec, argv.args(), &f.keyspace);
         let mut txn = f.keyspace.lock(&[keys[0].hash], 0);
         elements_at(found.spec.cost(), argv.args(), &mut txn, 0, &keys) > LONG_ELEMENTS
     };
