@@ -86,6 +86,13 @@ impl Db<'_, '_> {
         }
         true
     }
+    /// Asks the processor to load the memory that [`Db::insert_new`] of these keys needs. All of them are in one shard.
+    pub fn prefetch_new(&mut self, keys: &[Key<'_>]) {
+        let (slot, Some(first)) = (self.slot, keys.first()) else { return };
+        if let Some(table) = self.shard(first).table(slot) {
+            keys.iter().for_each(|key| table.records.prefetch_new(position_of(key.hash.0)));
+        }
+    }
     /// Like [`Db::insert_new`], for a string.
     pub fn set_new_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
         let is_new = self.locate(key).is_none();

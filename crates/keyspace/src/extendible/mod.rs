@@ -51,6 +51,8 @@ const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
 
 /// A table of at most this many items is prefetched whole, because each of them may be wanted next.
 const PREFETCH_ITEMS_MAX: usize = 8;
+/// Bytes that are prefetched for an entry that is probably new.
+const NEW_ENTRY_BYTES: usize = 2 * CACHE_LINE_BYTES;
 
 /// The position of a 64-bit hash.
 #[inline]
@@ -224,6 +226,16 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
             if let Some(handle) = bucket.and_then(|bucket| segment.table.get_bucket(bucket)) {
                 prefetch(segment.heap_from(handle.start()), bytes);
             }
+        }
+    }
+    /// Prefetches the place at which an entry with this position would be added, or the entry that is probably there.
+    pub(crate) fn prefetch_new(&self, position: u64) {
+        if let Some(segment) = self.segment_of(position) {
+            let segment = &self.segments[segment];
+            let bucket = segment.table.find_bucket_index(spread(position), |_| true);
+            let found = bucket.and_then(|bucket| segment.table.get_bucket(bucket));
+            let place = found.map_or(segment.heap_end(), |handle| segment.heap_from(handle.start()));
+            prefetch(place, NEW_ENTRY_BYTES);
         }
     }
     /// Prefetches `bytes` bytes of each of these keys' entries, with all loads in flight at once. (A look-up waits

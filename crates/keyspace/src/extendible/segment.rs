@@ -120,6 +120,11 @@ impl<V: OutsideValue> Segment<V> {
     pub(super) fn heap_from(&self, start: usize) -> &[u8] {
         &self.entries.heap[start..]
     }
+    /// The place after the last entry in the heap, for a prefetch.
+    #[inline]
+    pub(super) fn heap_end(&self) -> &[u8] {
+        &self.entries.heap[self.entries.heap.len()..]
+    }
     /// The bucket of `key` and the start of its entry, if the segment has the key.
     #[inline]
     pub(super) fn find(&self, position: u64, key: &[u8]) -> Option<(usize, usize)> {
