@@ -104,10 +104,10 @@ impl Batch {
         let mut order: Vec<(u64, u32)> = places.collect();
         order.sort_unstable();
         let keys: Vec<Key<'_>> = order.iter().map(|(_, at)| keys[*at as usize]).collect();
-        let (mut rest, mut done) = (order.iter(), 0);
+        let mut done = 0;
         for of_shard in keys.chunk_by(|a, b| keyspace.shard_of(a.hash) == keyspace.shard_of(b.hash)) {
             for together in of_shard.chunks(AHEAD_KEYS) {
-                let first = order[done].1 as usize;
+                let these = &order[done..done + together.len()];
                 done += together.len();
                 // The items and the texts of the next keys lie anywhere in the batch, which is larger than the cache of
                 // a core.
@@ -117,8 +117,8 @@ impl Batch {
                 }
                 let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
                 // Most files have one database. If the keys are of several, only this hint is useless.
-                txn.db(self.items[first].db).prefetch_new(together);
-                for (key, (_, at)) in together.iter().zip(&mut rest) {
+                txn.db(self.items[these[0].1 as usize].db).prefetch_new(together);
+                for (key, (_, at)) in together.iter().zip(these) {
                     self.items[*at as usize].put(&mut txn, key, &self.bytes, self.loading)?;
                 }
             }

@@ -75,17 +75,15 @@ impl Marks {
         }
         let part = self.part_of(mark.position);
         let part = &mut self.parts[part];
-        if part.find(mark).is_some_and(|slot| part.slots[slot] == mark) {
+        if part.has(mark) {
             return false;
         }
-        let grown = part.make_room();
-        self.bytes += grown;
+        self.bytes += part.make_room();
         part.put(mark);
         true
     }
     pub(super) fn contains(&self, mark: Mark) -> bool {
-        let part = self.parts.get(self.part_of(mark.position));
-        part.is_some_and(|part| part.find(mark).is_some_and(|slot| part.slots[slot] == mark))
+        self.parts.get(self.part_of(mark.position)).is_some_and(|part| part.has(mark))
     }
     /// Asks the processor to load the line at which the search for a mark with this position begins.
     pub(super) fn prefetch(&self, position: u64) {
@@ -107,6 +105,9 @@ impl Part {
     fn slot_of(&self, position: u64) -> usize {
         // Other bits of the product than those of `Marks::part_of`.
         (position.wrapping_mul(SPREAD) >> 24) as usize & self.slots.len().wrapping_sub(1)
+    }
+    fn has(&self, mark: Mark) -> bool {
+        self.find(mark).is_some_and(|slot| self.slots[slot] == mark)
     }
     /// The slot of `mark`, or the empty slot where it would be. `None` in a part without slots.
     fn find(&self, mark: Mark) -> Option<usize> {
