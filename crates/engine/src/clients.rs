@@ -4,6 +4,7 @@
 //! and are behind a lock. The registry itself is locked only when a client connects, disconnects or is looked up.
 
 use crate::headroom::GrowthLimit;
+use crate::host::wake_together;
 use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
@@ -335,7 +336,7 @@ impl Clients {
     }
     /// Wakes the sessions with subscriptions.
     pub(crate) fn wake_subscribers(&self) {
-        self.all().iter().filter(|c| c.inbox.is_subscriber()).for_each(|c| c.wake.wake());
+        wake_together(self.all().iter().filter(|c| c.inbox.is_subscriber()).map(|c| &c.wake));
     }
     /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. Returns their number.
     /// CLIENT NO-EVICT protects a client.
@@ -361,6 +362,6 @@ impl Clients {
     }
     /// Wakes every session.
     pub(crate) fn wake_all(&self) {
-        self.all().iter().for_each(|c| c.wake.wake());
+        wake_together(self.all().iter().map(|c| &c.wake));
     }
 }

@@ -398,6 +398,19 @@ pub struct PeerInfo {
 pub trait Wake: Send + Sync {
     /// Wakes the task.
     fn wake(&self);
+    /// Prepares to wake the task. The task may wait until [`Wake::wake_queued`] of any task of its thread is called.
+    fn queue(&self) {
+        self.wake();
+    }
+    /// Wakes all tasks of the task's thread for which [`Wake::queue`] was called.
+    fn wake_queued(&self) {}
+}
+
+/// Wakes many tasks, each thread once. With a wake of the thread for each task, the thread would take the core of the
+/// caller for the first task, and sleep again before the caller wakes the second.
+pub(crate) fn wake_together<'w>(wakes: impl Iterator<Item = &'w Arc<dyn Wake>> + Clone) {
+    wakes.clone().for_each(|wake| wake.queue());
+    wakes.for_each(|wake| wake.wake_queued());
 }
 
 /// A condition that threads wait for and other threads signal. A waiting thread reads [`Signal::changes`], checks its

@@ -9,6 +9,7 @@
 //! No two long locks on one shard are announced at one time. Between two of them each session that waited for the
 //! first one runs once. So a loop of long calls slows other clients down and does not starve them.
 
+use crate::host::wake_together;
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,7 +163,7 @@ impl LongLocks {
         state.busy.insert(id, is_function);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.values().for_each(|waiting| waiting.wake.wake());
+        wake_together(waiting.values().map(|waiting| &waiting.wake));
         self.changed.notify();
     }
     /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Returns early for a long-running
@@ -227,7 +228,7 @@ impl Drop for LongLock<'_> {
         let waiting = std::mem::take(&mut state.waiting);
         state.woken.extend(waiting.keys());
         drop(state);
-        waiting.values().for_each(|waiting| waiting.wake.wake());
+        wake_together(waiting.values().map(|waiting| &waiting.wake));
         self.long_locks.changed.notify();
     }
 }

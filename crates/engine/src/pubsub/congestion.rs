@@ -1,6 +1,7 @@
 //! [`Congestion`]: dispatchers with a full queue, and the publishers that wait for them.
 
 use crate::Wake;
+use crate::host::wake_together;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ impl Congestion {
     pub(super) fn end(&self) {
         self.full.fetch_sub(1, SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        waiting.values().for_each(|wake| wake.wake());
+        wake_together(waiting.values());
     }
     /// Calls `wake` when the next dispatcher catches up. False when no queue is full.
     pub(super) fn wait(&self, client: u64, wake: &Arc<dyn Wake>) -> bool {

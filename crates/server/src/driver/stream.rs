@@ -434,16 +434,18 @@ fn clear_readiness(stream: &TcpStream, interest: Interest) {
 }
 
 /// Submits the requests of a worker's tasks to its ring, and wakes the tasks with results, for the worker's whole
-/// life.
+/// life. Calls `between` once a turn.
 ///
 /// # Errors
 /// When the ring fails. Its connections can no longer be served.
-pub async fn drive(ring: &Ring) -> io::Result<()> {
+pub async fn drive(ring: &Ring, between: impl Fn()) -> io::Result<()> {
     // The function is deprecated because some types return a wrong descriptor. `OwnedFd` always returns its own.
     #[expect(deprecated)]
     let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
     loop {
-        if ring.turn()? {
+        let has_worked = ring.turn()?;
+        between();
+        if has_worked {
             // Yield twice: the woken tasks first read and prefetch, then run. After that the ring submits their replies
             // at once.
             yield_to_ready_tasks().await;

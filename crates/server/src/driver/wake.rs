@@ -1,11 +1,93 @@
-//! [`WakeCell`]: wakes a session's task.
+//! [`WakeCell`]: wakes a session's task, from any thread. [`WakeQueue`]: the tasks of one worker that other threads
+//! woke.
 //!
 //! The causes: CLIENT KILL, CLIENT UNBLOCK, a finished lane job, data for a blocked command, a push message, the end of
 //! a long lock or a pause, subscribers that caught up, the disk, a changed setting, the server's stop.
+//!
+//! tokio keeps a queue of its own for wakes from other threads. While the worker has tasks that it woke itself, tokio
+//! takes one task of 31 from that queue. So under load the replies of `appendfsync always` waited for six syncs instead
+//! of two. Therefore the worker takes all tasks of its [`WakeQueue`] at once. `redis-benchmark -c 32 -t set -d 256`
+//! with `appendfsync always`, in requests a second: on one core 6,326 before and 31,253 after (redis-server 37,024), on
+//! two cores 14,800 and 31,768 (30,450).
 
 use parking_lot::Mutex;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use strand_engine::{LaneDone, Wake};
+
+thread_local! {
+    /// The queue of the worker that this thread runs; null on other threads.
+    static OF_THIS_THREAD: Cell<*const WakeQueue> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The tasks of one worker that other threads woke, until the worker takes them.
+#[derive(Default)]
+pub struct WakeQueue {
+    tasks: Mutex<QueuedTasks>,
+    /// False when no task is queued.
+    has_tasks: AtomicBool,
+}
+
+#[derive(Default)]
+struct QueuedTasks {
+    woken: Vec<Waker>,
+    /// The task that runs [`WakeQueue::serve`], while it waits.
+    server: Option<Waker>,
+}
+
+impl WakeQueue {
+    /// Makes this the queue of the calling thread, which polls all the tasks. They need no queue when this thread wakes
+    /// them.
+    pub fn own(&self) {
+        OF_THIS_THREAD.set(self);
+    }
+    /// Wakes the queued tasks. Only the worker's thread calls this.
+    pub fn wake_tasks(&self) {
+        if !self.has_tasks.load(Relaxed) {
+            return;
+        }
+        let woken = {
+            let mut tasks = self.tasks.lock();
+            self.has_tasks.store(false, Relaxed);
+            std::mem::take(&mut tasks.woken)
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+    /// Wakes queued tasks, for the worker's whole life.
+    pub async fn serve(&self) {
+        loop {
+            poll_fn(|cx| {
+                let mut tasks = self.tasks.lock();
+                if !tasks.woken.is_empty() {
+                    return Poll::Ready(());
+                }
+                tasks.server = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            self.wake_tasks();
+        }
+    }
+    fn is_of_this_thread(&self) -> bool {
+        std::ptr::eq(OF_THIS_THREAD.get(), self)
+    }
+    fn push(&self, task: Waker) {
+        let mut tasks = self.tasks.lock();
+        tasks.woken.push(task);
+        self.has_tasks.store(true, Relaxed);
+    }
+    /// Wakes the worker if tasks are queued.
+    fn wake_server(&self) {
+        let server = {
+            let mut tasks = self.tasks.lock();
+            if tasks.woken.is_empty() { None } else { tasks.server.take() }
+        };
+        server.into_iter().for_each(Waker::wake);
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -15,12 +97,16 @@ struct State {
 }
 
 /// The wake-up of one connection. Waiting for it costs no allocation and, while nothing happens, no processor time.
-#[derive(Default)]
 pub struct WakeCell {
     state: Mutex<State>,
+    queue: Arc<WakeQueue>,
 }
 
 impl WakeCell {
+    /// The wake-up of a task that the owner of `queue` polls.
+    pub fn new(queue: &Arc<WakeQueue>) -> WakeCell {
+        WakeCell { state: Mutex::default(), queue: queue.clone() }
+    }
     /// Ready once, after any number of wake-ups. Later calls wait for the next wake-up.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
@@ -45,13 +131,24 @@ impl WakeCell {
 
 impl Wake for WakeCell {
     fn wake(&self) {
+        self.queue();
+        self.wake_queued();
+    }
+    fn queue(&self) {
         let waker = {
             let mut state = self.state.lock();
             state.woken = true;
             state.waker.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        match waker {
+            Some(waker) if self.queue.is_of_this_thread() => waker.wake(),
+            Some(waker) => self.queue.push(waker),
+            None => {}
+        }
+    }
+    fn wake_queued(&self) {
+        if !self.queue.is_of_this_thread() {
+            self.queue.wake_server();
         }
     }
 }
@@ -70,6 +167,11 @@ mod tests {
 
     #[derive(Default)]
     struct Count(AtomicUsize);
+    impl Count {
+        fn get(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
     impl std::task::Wake for Count {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -78,18 +180,60 @@ mod tests {
 
     #[test]
     fn a_wake_before_the_wait_is_kept_and_two_wakes_count_once() {
+        let queue = Arc::new(WakeQueue::default());
+        queue.own();
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
-        let cell = WakeCell::default();
+        let cell = WakeCell::new(&queue);
         cell.wake();
         cell.wake();
         assert!(cell.poll(&mut cx).is_ready());
         assert!(cell.poll(&mut cx).is_pending());
-        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        assert_eq!(count.get(), 0);
         cell.wake();
         cell.wake();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.get(), 1);
         assert!(cell.poll(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn another_thread_wakes_the_worker_once_for_all_tasks() {
+        let queue = Arc::new(WakeQueue::default());
+        queue.own();
+        let (server, tasks) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let server_waker = Waker::from(server.clone());
+        let mut serve = Box::pin(queue.serve());
+        let mut poll_server = || serve.as_mut().poll(&mut Context::from_waker(&server_waker)).is_pending();
+        let cells: Vec<WakeCell> = (0..3).map(|_| WakeCell::new(&queue)).collect();
+        let task_waker = Waker::from(tasks.clone());
+        let ready_cells = || {
+            let mut cx = Context::from_waker(&task_waker);
+            cells.iter().filter(|cell| cell.poll(&mut cx).is_ready()).count()
+        };
+        assert!(poll_server());
+        assert_eq!(ready_cells(), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cells.iter().for_each(|cell| cell.queue());
+                assert_eq!((server.get(), tasks.get()), (0, 0), "the tasks are only queued");
+                cells.iter().for_each(|cell| cell.wake_queued());
+                assert_eq!((server.get(), tasks.get()), (1, 0));
+            });
+        });
+        assert!(poll_server());
+        assert_eq!((server.get(), tasks.get()), (1, 3));
+        assert_eq!((ready_cells(), ready_cells()), (3, 0));
+        // The worker may take the tasks before its serving task runs.
+        std::thread::scope(|scope| {
+            scope.spawn(|| cells[0].wake());
+        });
+        queue.wake_tasks();
+        assert_eq!((server.get(), tasks.get()), (2, 4));
+        assert!(poll_server(), "it finds nothing and waits on");
+        std::thread::scope(|scope| {
+            scope.spawn(|| cells[1].wake());
+        });
+        assert_eq!(server.get(), 3);
     }
 }

@@ -10,7 +10,7 @@ use super::http;
 use super::lane::LanePool;
 use super::stream::drive;
 use super::tls_stream::TlsStreamError;
-use super::wake::WakeCell;
+use super::wake::{WakeCell, WakeQueue};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -101,6 +101,7 @@ impl Worker {
                 connections: count,
                 all_closed: Notify::new(),
                 wakes: RefCell::default(),
+                wake_queue: Arc::default(),
                 next_id: Cell::new(0),
                 rng: RefCell::new(fastrand::Rng::new()),
                 warnings: Cell::new(None),
@@ -152,6 +153,8 @@ pub struct Context {
     connections: Arc<AtomicUsize>,
     all_closed: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
+    /// The tasks that other threads woke.
+    wake_queue: Arc<WakeQueue>,
     next_id: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
     /// Start of the current interval, and the number of warnings in the interval.
@@ -217,16 +220,19 @@ fn start_ring(index: usize, loops: &IoDriverCounts) -> Option<Ring> {
 }
 
 async fn run_worker(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+    let wake_queue = context.wake_queue.clone();
+    wake_queue.own();
     if let Some(ring) = context.ring.clone() {
-        let loops = context.loops.clone();
+        let (loops, wake_queue) = (context.loops.clone(), wake_queue.clone());
         tokio::task::spawn_local(async move {
-            if let Err(e) = drive(&ring).await {
+            if let Err(e) = drive(&ring, || wake_queue.wake_tasks()).await {
                 ring.fail(&e);
                 loops.count_without_ring();
                 tracing::error!("io_uring failed: {e}; its connections are closed, new ones use epoll");
             }
         });
     }
+    tokio::task::spawn_local(async move { wake_queue.serve().await });
     tokio::task::spawn_local(deliver_messages(index, context.clone()));
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
@@ -259,7 +265,7 @@ async fn run_worker(index: usize, mut inbox: UnboundedReceiver<Message>, context
 /// Delivers published messages to the subscribers among the worker's connections. Between deliveries the task yields to
 /// the connections.
 async fn deliver_messages(index: usize, context: Rc<Context>) {
-    let wake = Arc::new(WakeCell::default());
+    let wake = Arc::new(WakeCell::new(&context.wake_queue));
     context.engine.set_delivery_wake(index, wake.clone());
     loop {
         while context.engine.deliver(index) {
@@ -298,7 +304,7 @@ impl Guard {
     fn new(context: &Rc<Context>) -> Guard {
         let id = context.next_id.get();
         context.next_id.set(id + 1);
-        let wake = Arc::new(WakeCell::default());
+        let wake = Arc::new(WakeCell::new(&context.wake_queue));
         context.wakes.borrow_mut().insert(id, wake.clone());
         Guard { context: context.clone(), wake, id }
     }

@@ -8,6 +8,7 @@
 //! sessions of the sync before come back first (PostgreSQL's `commit_delay`) was tried: 45,000 operations per second
 //! instead of 57,000 for 32 clients (`make durable ARGS='--only always'`).
 
+use crate::host::wake_together;
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -72,14 +73,14 @@ impl Gates {
         let later = waiting.split_off(&(offset, u64::MAX));
         let woken = std::mem::replace(&mut *waiting, later);
         drop(waiting);
-        woken.values().for_each(|wake| wake.wake());
+        wake_together(woken.values());
     }
     /// Sets whether replies must wait from now on.
     pub(super) fn switch(&self, on: bool) {
         self.is_on.store(on, Release);
         if !on {
             let woken = std::mem::take(&mut *self.waiting.lock());
-            woken.values().for_each(|wake| wake.wake());
+            wake_together(woken.values());
         }
     }
     /// Sleeps until a session waits, or until the timeout.
