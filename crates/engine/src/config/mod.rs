@@ -257,7 +257,7 @@ impl Config {
     pub fn workers(&self) -> usize {
         self.number(Opt::Workers) as usize
     }
-    /// `shards`: locked parts of the keyspace. 0 (the default): 64 per worker.
+    /// `shards`: locked parts of the keyspace. 0 (the default): the driver chooses.
     pub fn shards(&self) -> usize {
         self.number(Opt::Shards) as usize
     }

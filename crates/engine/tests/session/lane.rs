@@ -89,7 +89,7 @@ fn a_parked_session_is_not_idle() {
 
 #[test]
 fn info_of_many_shards_runs_on_the_lane() {
-    let mut server = Server::with("shards 128");
+    let mut server = Server::with("shards 512");
     let mut peer = server.connect();
     peer.run(&server, "SET a 1");
     parked(&server, &mut peer, b"INFO keyspace\r\n");

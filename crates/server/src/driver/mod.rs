@@ -59,9 +59,15 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Default number of shards for each worker. With this number of shards, two workers rarely need one shard at the
-/// same time.
-const SHARDS_PER_WORKER: usize = 64;
+/// Default number of shards for each worker, up to [`SHARDS_MAX`] in all. While a worker prefetches, it holds 16 shards,
+/// and others wait for them. With 256 shards for each of eight workers, `make scaling` shows 850,000 operations a
+/// CPU-second instead of 790,000 with 64, with 1,024 885,000.
+const SHARDS_PER_WORKER: usize = 256;
+/// Default maximum of the number of shards, unless the workers need more ([`SHARDS_PER_WORKER_MIN`]). A command that
+/// visits each shard once then still runs on the worker.
+const SHARDS_MAX: usize = 4096;
+/// Default minimum number of shards for each worker.
+const SHARDS_PER_WORKER_MIN: usize = 64;
 /// Maximum number of worker threads.
 const WORKERS_MAX: usize = 256;
 
@@ -122,7 +128,7 @@ fn start(
     let clock = Clock::start();
     let workers = worker_count(&config);
     let shards = match config.shards() {
-        0 => workers * SHARDS_PER_WORKER,
+        0 => (workers * SHARDS_PER_WORKER).min(SHARDS_MAX).max(workers * SHARDS_PER_WORKER_MIN),
         n => n,
     };
     let keyspace =

@@ -47,7 +47,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// With more shards INFO runs on a helper thread, because counting keys locks every shard.
-const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
+const COUNTED_AT_ONCE_SHARDS_MAX: usize = 256;
 
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
