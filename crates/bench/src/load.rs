@@ -1,12 +1,15 @@
-//! A load generator for one core: many connections in lockstep, pipelined batches. Replies are counted but not
-//! parsed.
+//! A load generator for one core: many connections, pipelined batches. Replies are counted but not parsed.
 //!
-//! Each turn writes one batch to every connection, then reads every connection until its replies are complete. So
-//! while one connection is read, the server always has work from others. The generator costs less than the server.
+//! In step ([`run`]), each turn writes one batch to every connection, then reads every connection until its replies are
+//! complete. So while one connection is read, the server always has work from others. The generator costs less than
+//! the server. On reply ([`run_on_reply`]), each connection sends its next batch when its replies are complete, as
+//! redis-benchmark does. Where the server holds replies back, this shows how well it serves those that it releases.
 
 use crate::fill::{self, Collection, push_key, read_lines};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -167,6 +170,19 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
 
+/// Does what [`run`] does, but each connection sends its next batch as soon as it has its replies.
+///
+/// # Errors
+/// When the server goes away or returns an error.
+pub fn run_on_reply(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
+    prepare(server, load)?;
+    let mut clients = Clients::open(server, load, seed)?;
+    let (cpu, start) = (server.cpu()?, Instant::now());
+    clients.run_on_reply(seconds)?;
+    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
+    Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
+}
+
 /// Sends `requests` requests of `load`, rounded up to whole turns of all connections. Equal arguments send equal bytes.
 /// Returns the number of requests sent.
 ///
@@ -267,26 +283,51 @@ impl Clients {
         Ok(())
     }
 
+    /// Sends a batch over each connection as soon as the replies to its last one are complete.
+    fn run_on_reply(&mut self, seconds: f64) -> io::Result<()> {
+        let (mut buffers, start) = (TurnBuffers::new(self.load), Instant::now());
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for (at, stream) in self.streams.iter().enumerate() {
+            epoll::add(&epoll, stream, EventData::new_u64(at as u64), EventFlags::IN)?;
+        }
+        let mut events = Vec::with_capacity(self.streams.len());
+        (0..self.streams.len()).try_for_each(|at| self.send(at, &mut buffers))?;
+        while start.elapsed().as_secs_f64() < seconds {
+            epoll::wait(&epoll, spare_capacity(&mut events), None)?;
+            for event in events.drain(..) {
+                let at = event.data.u64() as usize;
+                self.receive(at, &mut buffers)?;
+                self.operations += self.load.pipeline as u64;
+                self.send(at, &mut buffers)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes one batch to every connection, then reads all replies.
     fn turn(&mut self, buffers: &mut TurnBuffers) -> io::Result<()> {
-        let TurnBuffers { out, buffer, pending } = buffers;
-        for (stream, pending) in self.streams.iter_mut().zip(pending.iter_mut()) {
-            out.clear();
-            let requests = 0..self.load.pipeline;
-            let supply =
-                self.load.operation.refill_command(self.load.pipeline, &self.value, &mut self.member);
-            supply.iter().for_each(|words| encode_command(out, words));
-            let lines: usize = requests.map(|_| request(out, self.load, &self.value, &mut self.rng)).sum();
-            let lines = lines + supply.iter().len();
-            *pending = (lines, Instant::now());
-            stream.write_all(out)?;
-        }
-        for (stream, (lines, sent)) in self.streams.iter_mut().zip(pending.iter()) {
-            read_lines(stream, *lines, buffer)?;
-            self.round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
-        }
+        (0..self.streams.len()).try_for_each(|at| self.send(at, buffers))?;
+        (0..self.streams.len()).try_for_each(|at| self.receive(at, buffers))?;
         self.operations += (self.load.pipeline * self.load.connections) as u64;
         Ok(())
+    }
+
+    /// Writes one batch to a connection.
+    fn send(&mut self, at: usize, TurnBuffers { out, pending, .. }: &mut TurnBuffers) -> io::Result<()> {
+        out.clear();
+        let requests = 0..self.load.pipeline;
+        let supply = self.load.operation.refill_command(self.load.pipeline, &self.value, &mut self.member);
+        supply.iter().for_each(|words| encode_command(out, words));
+        let lines: usize = requests.map(|_| request(out, self.load, &self.value, &mut self.rng)).sum();
+        pending[at] = (lines + supply.iter().len(), Instant::now());
+        self.streams[at].write_all(out)
+    }
+
+    /// Reads a connection until the replies to its batch are complete.
+    fn receive(&mut self, at: usize, buffers: &mut TurnBuffers) -> io::Result<()> {
+        let (lines, sent) = buffers.pending[at];
+        read_lines(&mut self.streams[at], lines, &mut buffers.buffer)?;
+        self.round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)
     }
 }
 

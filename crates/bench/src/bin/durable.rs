@@ -33,6 +33,8 @@ const SMALL: usize = 8;
 const VALUE: usize = 256;
 /// While a snapshot is written, clients write for this many seconds between two checks whether it is done.
 const PIECE_S: f64 = 0.1;
+/// For this long clients write before a snapshot.
+const QUIET: Duration = Duration::from_secs(1);
 
 struct Options {
     common: Common,
@@ -48,7 +50,7 @@ fn main() -> Result<()> {
     let wants = |name: &str| options.common.only.as_deref().is_none_or(|only| only == name);
     let mut reports = Vec::new();
     if wants("everysec") {
-        reports.push(everysec(&options)?);
+        reports.push(everysec(&options, &all_cores)?);
     }
     if wants("always") {
         reports.push(always(&options)?);
@@ -64,7 +66,7 @@ fn main() -> Result<()> {
 }
 
 /// Measures equal loads without an append-only file, and with a file that is synced every second.
-fn everysec(options: &Options) -> Result<Report> {
+fn everysec(options: &Options, all_cores: &str) -> Result<Report> {
     let title = format!(
         "An append-only file with appendfsync everysec: {VALUE}-byte values, {} keys, 32 connections, pipeline 30, {} \
          rounds of {} s; operations a CPU-second, and what the file costs of them and of operations a second",
@@ -74,57 +76,66 @@ fn everysec(options: &Options) -> Result<Report> {
     );
     let each = ["without", "with", "costs", "costs wall"];
     let named = |server: &str| each.map(|column| format!("{server} {column}"));
-    let all = [vec!["workload".to_string()], named("strand").to_vec(), named("redis").to_vec()].concat();
+    let first = ["workload", "cores"].map(String::from).to_vec();
+    let all = [first, named("strand").to_vec(), named("redis").to_vec()].concat();
     let mut report = Report::new(&title, &all.iter().map(String::as_str).collect::<Vec<_>>());
-    let folders = [folder(options)?, folder(options)?];
-    let mut servers = Vec::new();
-    for (kind, folder) in KINDS.into_iter().zip(&folders) {
-        let file = append_only(folder.path(), "everysec");
-        servers.push(start(options, kind, &[], ONE_CORE)?);
-        servers.push(start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?);
-    }
-    for server in &servers {
-        fill::keys(server, options.common.keys, Content::Bytes(VALUE))?;
-    }
-    for (name, operation) in [("SET p30", RequestKind::Set), ("20% SET p30", RequestKind::Mixed)] {
-        let load = Workload { operation, pipeline: 30, ..writers(options, VALUE) };
-        let (mut cpu, mut wall) = (vec![Vec::new(); servers.len()], vec![Vec::new(); servers.len()]);
-        for round in 0..options.common.rounds {
-            for turn in 0..servers.len() {
-                let i = (round + turn) % servers.len();
-                let measured = load::run(&servers[i], load, options.common.seconds, round as u64)?;
-                cpu[i].push(measured.per_cpu_second());
-                wall[i].push(measured.per_second());
-            }
+    for cores in [ONE_CORE, all_cores] {
+        let folders = [folder(options)?, folder(options)?];
+        let mut servers = Vec::new();
+        for (kind, folder) in KINDS.into_iter().zip(&folders) {
+            let file = append_only(folder.path(), "everysec");
+            servers.push(start(options, kind, &[], cores)?);
+            servers.push(start(options, kind, &file.each_ref().map(String::as_str), cores)?);
         }
-        let mut row = ReportRow::new(&[name], reproduce("everysec"));
-        for (i, kind) in KINDS.into_iter().enumerate() {
-            let costs = |of: &[Vec<f64>]| {
-                let ratios: Vec<f64> =
-                    of[2 * i + 1].iter().zip(&of[2 * i]).map(|(a, b)| 1.0 - a / b).collect();
-                median(&ratios)
-            };
-            row.cell(grouped(median(&cpu[2 * i])));
-            row.cell(grouped(median(&cpu[2 * i + 1])));
-            row.cell(percent(costs(&cpu)));
-            row.cell(percent(costs(&wall)));
-            row.figure(format!("{}_costs", kind.name()), costs(&cpu));
-            row.figure(format!("{}_costs_wall", kind.name()), costs(&wall));
+        for server in &servers {
+            fill::keys(server, options.common.keys, Content::Bytes(VALUE))?;
         }
-        report.row(row);
+        for (name, operation) in [("SET p30", RequestKind::Set), ("20% SET p30", RequestKind::Mixed)] {
+            let load = Workload { operation, pipeline: 30, ..writers(options, VALUE) };
+            let mut row = ReportRow::new(&[name, cores_name(cores)], reproduce("everysec"));
+            everysec_row(options, &servers, load, &mut row)?;
+            report.row(row);
+        }
     }
     Ok(report)
+}
+
+/// Fills a row of [`everysec`]. Of each two servers the first has no append-only file.
+fn everysec_row(options: &Options, servers: &[Server], load: Workload, row: &mut ReportRow) -> Result<()> {
+    let (mut cpu, mut wall) = (vec![Vec::new(); servers.len()], vec![Vec::new(); servers.len()]);
+    for round in 0..options.common.rounds {
+        for turn in 0..servers.len() {
+            let i = (round + turn) % servers.len();
+            let measured = load::run(&servers[i], load, options.common.seconds, round as u64)?;
+            cpu[i].push(measured.per_cpu_second());
+            wall[i].push(measured.per_second());
+        }
+    }
+    for (i, kind) in KINDS.into_iter().enumerate() {
+        let costs = |of: &[Vec<f64>]| {
+            let ratios: Vec<f64> = of[2 * i + 1].iter().zip(&of[2 * i]).map(|(a, b)| 1.0 - a / b).collect();
+            median(&ratios)
+        };
+        row.cell(grouped(median(&cpu[2 * i])));
+        row.cell(grouped(median(&cpu[2 * i + 1])));
+        row.cell(percent(costs(&cpu)));
+        row.cell(percent(costs(&wall)));
+        row.figure(format!("{}_costs", kind.name()), costs(&cpu));
+        row.figure(format!("{}_costs_wall", kind.name()), costs(&wall));
+    }
+    Ok(())
 }
 
 /// Measures writes whose replies wait for the disk.
 fn always(options: &Options) -> Result<Report> {
     let title = format!(
-        "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s",
+        "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s; each client sends its next request \
+         on reply, or all clients send in step",
         options.common.rounds, options.common.seconds
     );
     let mut report = Report::new(
         &title,
-        &["connections", "strand op/s", "redis op/s", "ratio", "strand p99 us", "redis p99 us"],
+        &["connections", "send", "strand op/s", "redis op/s", "ratio", "strand p99 us", "redis p99 us"],
     );
     let folders = [folder(options)?, folder(options)?];
     let mut servers = Vec::new();
@@ -134,23 +145,27 @@ fn always(options: &Options) -> Result<Report> {
     }
     for connections in [1, 32, 200] {
         let load = Workload { connections, ..writers(options, VALUE) };
-        let mut wall = [Vec::new(), Vec::new()];
-        let mut trips = [load::histogram()?, load::histogram()?];
-        for round in 0..options.common.rounds {
-            for turn in 0..2 {
-                let i = (round + turn) % 2;
-                let measured = load::run(&servers[i], load, options.common.seconds, round as u64)?;
-                wall[i].push(measured.per_second());
-                trips[i] += &measured.round_trips_us;
+        for in_step in [false, true].into_iter().take(connections) {
+            let mut wall = [Vec::new(), Vec::new()];
+            let mut trips = [load::histogram()?, load::histogram()?];
+            for round in 0..options.common.rounds {
+                for turn in 0..2 {
+                    let i = (round + turn) % 2;
+                    let run = if in_step { load::run } else { load::run_on_reply };
+                    let measured = run(&servers[i], load, options.common.seconds, round as u64)?;
+                    wall[i].push(measured.per_second());
+                    trips[i] += &measured.round_trips_us;
+                }
             }
+            let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
+            let send = if in_step { "in step" } else { "on reply" };
+            let mut row = ReportRow::new(&[&connections.to_string(), send], reproduce("always"));
+            wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
+            row.cell(format!("{:.2}", median(&ratios)));
+            row.figure("ratio", median(&ratios));
+            trips.iter().for_each(|trips| row.cell(grouped(trips.value_at_quantile(0.99) as f64)));
+            report.row(row);
         }
-        let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
-        let mut row = ReportRow::new(&[&connections.to_string()], reproduce("always"));
-        wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
-        row.cell(format!("{:.2}", median(&ratios)));
-        row.figure("ratio", median(&ratios));
-        trips.iter().for_each(|trips| row.cell(grouped(trips.value_at_quantile(0.99) as f64)));
-        report.row(row);
     }
     Ok(report)
 }
@@ -205,7 +220,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
             }
         }
         let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
-        let mut row = ReportRow::new(&[if cores == ONE_CORE { "one" } else { "all" }], reproduce("load"));
+        let mut row = ReportRow::new(&[cores_name(cores)], reproduce("load"));
         for i in 0..2 {
             row.cell(grouped(median(&wall[i])));
             row.cell(grouped(median(&cpu[i])));
@@ -235,21 +250,18 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
             let load = Workload { pipeline: 30, keys, ..writers(options, VALUE) };
             let (mut before, mut beside, mut less) = (Vec::new(), Vec::new(), Vec::new());
             let (mut gained, mut seconds) = (Vec::new(), Vec::new());
-            for round in 0..3 {
-                let quiet = load::run(&server, load, 1.0, round)?.per_second();
+            for _ in 0..3 {
+                // Both loads run in pieces, because opening the connections of a piece takes time.
+                let quiet = writes_per_second(&server, load, |began| Ok(began.elapsed() >= QUIET))?.0;
                 let resident_kb = server.status_kb("VmRSS")?;
                 server.reset_peak()?;
                 call_ok(&server, &["BGSAVE"])?;
-                let (began, mut operations) = (Instant::now(), 0);
-                let during = loop {
-                    operations += load::run(&server, load, PIECE_S, round)?.operations;
-                    if info(&server, "rdb_bgsave_in_progress")? == "0" {
-                        break began.elapsed().as_secs_f64();
-                    }
+                let (during, took_s) = writes_per_second(&server, load, |began| {
                     if began.elapsed() > WAIT_MAX {
                         return Err("the snapshot does not end".into());
                     }
-                };
+                    Ok(info(&server, "rdb_bgsave_in_progress")? == "0")
+                })?;
                 let peak_kb = server.status_kb("VmHWM")?;
                 // redis-server's child process has ended, so the amount of memory that it copied is read from
                 // INFO.
@@ -260,12 +272,11 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                 let more_kb = peak_kb.saturating_sub(resident_kb) + copied_kb;
                 gained.push(more_kb as f64 / resident_kb as f64);
                 before.push(quiet);
-                beside.push(operations as f64 / during);
-                less.push(1.0 - operations as f64 / during / quiet);
-                seconds.push(during);
+                beside.push(during);
+                less.push(1.0 - during / quiet);
+                seconds.push(took_s);
             }
-            let cores = if cores == ONE_CORE { "one" } else { "all" };
-            let mut row = ReportRow::new(&[kind.name(), cores], reproduce("bgsave"));
+            let mut row = ReportRow::new(&[kind.name(), cores_name(cores)], reproduce("bgsave"));
             row.cell(grouped(median(&before)));
             row.cell(grouped(median(&beside)));
             row.cell(percent(median(&less)));
@@ -277,6 +288,27 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
         }
     }
     Ok(report)
+}
+
+/// Writes in pieces until `is_over`, which gets the start and is called after each piece. Returns the writes per second
+/// and the duration in seconds.
+fn writes_per_second(
+    server: &Server,
+    load: Workload,
+    is_over: impl Fn(Instant) -> Result<bool>,
+) -> Result<(f64, f64)> {
+    let (began, mut operations) = (Instant::now(), 0);
+    loop {
+        operations += load::run(server, load, PIECE_S, operations)?.operations;
+        if is_over(began)? {
+            let seconds = began.elapsed().as_secs_f64();
+            return Ok((operations as f64 / seconds, seconds));
+        }
+    }
+}
+
+fn cores_name(cores: &str) -> &'static str {
+    if cores == ONE_CORE { "one" } else { "all" }
 }
 
 fn writers(options: &Options, value_bytes: usize) -> Workload {
