@@ -6,7 +6,8 @@
 //! One sync serves all sessions that wait when it begins, and the next one begins at once. So clients that only wait
 //! for replies form two groups, and the commands of one group run while the disk works for the other. Letting the
 //! sessions of the sync before come back first (PostgreSQL's `commit_delay`) was tried: 45,000 operations per second
-//! instead of 57,000 for 32 clients (`make durable ARGS='--only always'`).
+//! instead of 57,000 for 32 clients that send in step (`make durable ARGS='--only always'`). All sessions of a sync are
+//! woken together: [`wake_together`] says why.
 
 use crate::host::wake_together;
 use crate::{Signal, Wake};
