@@ -1,6 +1,6 @@
 //! Exchanges between clients: a message to its subscribers, an element to a client that waits for it.
 //!
-//! As in [`crate::load`], one thread runs all connections in lockstep. Connections are opened once for all rounds
+//! As in [`crate::load::run`], one thread runs all connections in lockstep. Connections are opened once for all rounds
 //! of a row, because ten thousand for each round would use up the machine's ports.
 
 use crate::fill::{self, read_lines};

@@ -9,7 +9,7 @@ use strand_testkit::process::Server;
 /// Length of a key: four letters and twelve digits.
 pub const KEY_BYTES: usize = 16;
 /// Maximum wait for bytes, in seconds.
-const READ_S_MAX: u64 = 60;
+pub const READ_S_MAX: u64 = 60;
 /// Number of commands in one write.
 const BATCH: u64 = 1000;
 

@@ -3,12 +3,13 @@
 //! In step ([`run`]), each turn writes one batch to every connection, then reads every connection until its replies are
 //! complete. So while one connection is read, the server always has work from others. The generator costs less than
 //! the server. On reply ([`run_on_reply`]), each connection sends its next batch when its replies are complete, as
-//! redis-benchmark does. Where the server holds replies back, this shows how well it serves those that it releases.
+//! redis-benchmark does. This load shows what happens when a server holds replies back and then releases many together.
 
 use crate::fill::{self, Collection, push_key, read_lines};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -162,12 +163,7 @@ impl LoadResult {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
-    prepare(server, load)?;
-    let mut clients = Clients::open(server, load, seed)?;
-    let (cpu, start) = (server.cpu()?, Instant::now());
-    clients.run(seconds)?;
-    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
-    Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
+    measure(server, load, seed, |clients| clients.run(seconds))
 }
 
 /// Does what [`run`] does, but each connection sends its next batch as soon as it has its replies.
@@ -175,10 +171,19 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn run_on_reply(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
+    measure(server, load, seed, |clients| clients.run_on_reply(seconds))
+}
+
+fn measure(
+    server: &Server,
+    load: Workload,
+    seed: u64,
+    run: impl FnOnce(&mut Clients) -> io::Result<()>,
+) -> io::Result<LoadResult> {
     prepare(server, load)?;
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
-    clients.run_on_reply(seconds)?;
+    run(&mut clients)?;
     let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
     Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
@@ -293,7 +298,10 @@ impl Clients {
         let mut events = Vec::with_capacity(self.streams.len());
         (0..self.streams.len()).try_for_each(|at| self.send(at, &mut buffers))?;
         while start.elapsed().as_secs_f64() < seconds {
-            epoll::wait(&epoll, spare_capacity(&mut events), None)?;
+            let wait_max = Timespec { tv_sec: fill::READ_S_MAX as i64, tv_nsec: 0 };
+            if epoll::wait(&epoll, spare_capacity(&mut events), Some(&wait_max))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             for event in events.drain(..) {
                 let at = event.data.u64() as usize;
                 self.receive(at, &mut buffers)?;

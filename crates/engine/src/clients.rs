@@ -112,7 +112,7 @@ impl Client {
     pub(crate) fn for_file(now: Now) -> Client {
         struct Nobody;
         impl Wake for Nobody {
-            fn wake(&self) {}
+            fn queue(&self) {}
         }
         let (addr, laddr) = (String::new(), String::new());
         let peer = PeerInfo { addr, laddr, fd: -1, worker: 0, local: true, framing: Framing::Resp };

@@ -397,20 +397,22 @@ pub struct PeerInfo {
 /// [`crate::Session::run`], whatever the session waits for.
 pub trait Wake: Send + Sync {
     /// Wakes the task.
-    fn wake(&self);
-    /// Prepares to wake the task. The task may wait until [`Wake::wake_queued`] of any task of its thread is called.
-    fn queue(&self) {
-        self.wake();
+    fn wake(&self) {
+        self.queue();
+        self.wake_queued();
     }
+    /// Prepares to wake the task. The task may wait until [`Wake::wake_queued`] of any task of its thread is called.
+    fn queue(&self);
     /// Wakes all tasks of the task's thread for which [`Wake::queue`] was called.
     fn wake_queued(&self) {}
 }
 
-/// Wakes many tasks, each thread once. With a wake of the thread for each task, the thread would take the core of the
-/// caller for the first task, and sleep again before the caller wakes the second.
-pub(crate) fn wake_together<'w>(wakes: impl Iterator<Item = &'w Arc<dyn Wake>> + Clone) {
-    wakes.clone().for_each(|wake| wake.queue());
-    wakes.for_each(|wake| wake.wake_queued());
+/// Wakes many tasks, each thread once. If a thread and the caller share a core, a wake for each task would let the thread
+/// run the first task, and sleep again before the caller wakes the second.
+pub(crate) fn wake_together<'w>(wakes: impl Iterator<Item = &'w Arc<dyn Wake>>) {
+    let wakes: Vec<_> = wakes.collect();
+    wakes.iter().for_each(|wake| wake.queue());
+    wakes.iter().for_each(|wake| wake.wake_queued());
 }
 
 /// A condition that threads wait for and other threads signal. A waiting thread reads [`Signal::changes`], checks its
@@ -422,4 +424,34 @@ pub trait Signal: Send + Sync {
     fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool;
     /// Reports a change, and wakes the waiting threads.
     fn notify(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// Records its calls, with its name, in a list that several share.
+    struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
+    impl Recorder {
+        fn record(&self, call: &str) {
+            self.1.lock().push(format!("{call} {}", self.0));
+        }
+    }
+    impl Wake for Recorder {
+        fn queue(&self) {
+            self.record("queue");
+        }
+        fn wake_queued(&self) {
+            self.record("wake_queued");
+        }
+    }
+
+    #[test]
+    fn many_tasks_are_queued_before_the_first_thread_is_woken() {
+        let calls = Arc::default();
+        let wakes = ["a", "b"].map(|name| Arc::new(Recorder(name, Arc::clone(&calls))) as Arc<dyn Wake>);
+        wake_together(wakes.iter());
+        assert_eq!(*calls.lock(), ["queue a", "queue b", "wake_queued a", "wake_queued b"]);
+    }
 }

@@ -145,6 +145,7 @@ fn always(options: &Options) -> Result<Report> {
     }
     for connections in [1, 32, 200] {
         let load = Workload { connections, ..writers(options, VALUE) };
+        // A single connection sends on reply in both cases.
         for in_step in [false, true].into_iter().take(connections) {
             let mut wall = [Vec::new(), Vec::new()];
             let mut trips = [load::histogram()?, load::histogram()?];

@@ -363,7 +363,8 @@ options! {
         "Integers up to which a set is stored as sorted integers";
     SetProcTitle "set-proc-title", Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
     Shards "shards", Integer(0, 65536), "0", Startup,
-        "Independently locked parts of the data; 0 is 256 for each worker, and 4,096 for 16 to 64 workers";
+        "Independently locked parts of the data, rounded up to a power of two; 0 is 256 for each worker, but at most \
+         4,096, and at least 64 for each worker";
     ShutdownOnSigint "shutdown-on-sigint", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGINT starts";
     ShutdownOnSigterm "shutdown-on-sigterm", Flags(SHUTDOWN), "default", Anytime,

@@ -129,7 +129,7 @@ struct DiskWaiter {
 }
 
 impl Wake for DiskWaiter {
-    fn wake(&self) {
+    fn queue(&self) {
         let mut phase = self.ticket.phase.lock();
         if !matches!(*phase, Phase::Waiting(_)) {
             return;
@@ -139,7 +139,10 @@ impl Wake for DiskWaiter {
         let frame_number = self.ticket.client.inbox.number();
         *phase = Phase::Ended(WaitEnd::Served { out, error: None, is_over: false, tag: 0, frame_number });
         drop(phase);
-        self.ticket.client.wake_handle().wake();
+        self.ticket.client.wake_handle().queue();
+    }
+    fn wake_queued(&self) {
+        self.ticket.client.wake_handle().wake_queued();
     }
 }
 
@@ -429,8 +432,7 @@ impl Session {
         now: Now,
     ) -> NextStep {
         let argv = std::mem::take(&mut self.argv);
-        let words: Vec<&[u8]> = argv.args().iter().collect();
-        let args = Some(Argv::from_slices(&words));
+        let args = Some(Argv::from_slices(&argv.args().iter().collect::<Vec<_>>()));
         let ticket = self.ticket(spec, argv, self.db);
         if let Some((offset, reply)) = wait.synced {
             let wake: Arc<dyn Wake> = Arc::new(DiskWaiter { ticket: ticket.clone(), reply });
@@ -440,18 +442,16 @@ impl Session {
         }
         let deadline_us = deadline_us(now, wait.timeout_ms);
         let reason = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
-        let (registrations, since_us, write_empty) = (Vec::new(), now.mono_us, wait.write_empty);
-        let (place_number, bytes) = (0, 0);
         let blocked = Blocked {
             ticket,
-            registrations,
-            place_number,
-            bytes,
+            registrations: Vec::new(),
+            place_number: 0,
+            bytes: 0,
             deadline_us,
             reason,
-            since_us,
+            since_us: now.mono_us,
             args,
-            write_empty,
+            write_empty: wait.write_empty,
         };
         self.block(blocked, true)
     }

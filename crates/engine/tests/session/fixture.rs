@@ -228,7 +228,7 @@ impl Signal for Changes {
 pub struct Wakes(AtomicUsize);
 
 impl Wake for Wakes {
-    fn wake(&self) {
+    fn queue(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 }

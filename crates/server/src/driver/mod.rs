@@ -59,13 +59,13 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Default number of shards for each worker, up to [`SHARDS_MAX`] in all. While a worker prefetches, it holds 16 shards,
-/// and others wait for them. With 256 shards for each of eight workers, `make scaling` shows 850,000 operations a
-/// CPU-second instead of 790,000 with 64, with 1,024 885,000.
+/// Default number of shards for each worker. While a worker prefetches, it holds up to 16 shards, and other workers wait
+/// for them. With 64, 256 and 1,024 shards for each of eight workers, `make scaling` showed 790,000, 850,000 and 885,000
+/// operations a CPU-second (means of two runs on 16 cores, which differed by a tenth).
 const SHARDS_PER_WORKER: usize = 256;
-/// Default maximum of the number of shards, unless the workers need more ([`SHARDS_PER_WORKER_MIN`]). A command that
-/// visits each shard once then still runs on the worker.
-const SHARDS_MAX: usize = 4096;
+/// Default maximum number of shards, unless the workers need more. DBSIZE and RANDOMKEY, which visit each shard, run on a
+/// worker up to this number of shards (`LONG_ELEMENTS`).
+const DEFAULT_SHARDS_MAX: usize = 4096;
 /// Default minimum number of shards for each worker.
 const SHARDS_PER_WORKER_MIN: usize = 64;
 /// Maximum number of worker threads.
@@ -128,7 +128,7 @@ fn start(
     let clock = Clock::start();
     let workers = worker_count(&config);
     let shards = match config.shards() {
-        0 => (workers * SHARDS_PER_WORKER).min(SHARDS_MAX).max(workers * SHARDS_PER_WORKER_MIN),
+        0 => default_shards(workers),
         n => n,
     };
     let keyspace =
@@ -368,6 +368,11 @@ fn worker_count(config: &Config) -> usize {
     wanted.min(WORKERS_MAX)
 }
 
+/// Number of shards for `workers` workers. The keyspace rounds the number up to a power of two.
+fn default_shards(workers: usize) -> usize {
+    (workers * SHARDS_PER_WORKER).min(DEFAULT_SHARDS_MAX).max(workers * SHARDS_PER_WORKER_MIN)
+}
+
 fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     ServerFacts {
@@ -395,4 +400,15 @@ fn allocator_name() -> String {
 /// 64 unpredictable bits. std keys its hashers from the system's randomness.
 fn os_seed() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_workers_get_fewer_shards_each() {
+        let shards = [1, 3, 16, 64, 65, 256].map(default_shards);
+        assert_eq!(shards, [256, 768, 4096, 4096, 4160, 16_384]);
+    }
 }

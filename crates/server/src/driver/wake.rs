@@ -6,9 +6,13 @@
 //!
 //! tokio keeps a queue of its own for wakes from other threads. While the worker has tasks that it woke itself, tokio
 //! takes one task of 31 from that queue. So under load the replies of `appendfsync always` waited for six syncs instead
-//! of two. Therefore the worker takes all tasks of its [`WakeQueue`] at once. `redis-benchmark -c 32 -t set -d 256`
-//! with `appendfsync always`, in requests a second: on one core 6,326 before and 31,253 after (redis-server 37,024), on
-//! two cores 14,800 and 31,768 (30,450).
+//! of two. Therefore the worker takes all tasks of its [`WakeQueue`] at once. `redis-benchmark -c 32 -t set -d 256` on a
+//! guest with two cores, in requests a second:
+//!
+//! | cores of the server | tokio's queue | a [`WakeQueue`] | redis-server |
+//! |---|---|---|---|
+//! | one | 6,326 | 31,253 | 37,024 |
+//! | two | 14,800 | 31,768 | 30,450 |
 
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -19,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use strand_engine::{LaneDone, Wake};
 
 thread_local! {
-    /// The queue of the worker that this thread runs; null on other threads.
+    /// The queue of the worker that this thread runs; null on other threads. Only compared, never read.
     static OF_THIS_THREAD: Cell<*const WakeQueue> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -34,8 +38,8 @@ pub struct WakeQueue {
 #[derive(Default)]
 struct QueuedTasks {
     woken: Vec<Waker>,
-    /// The task that runs [`WakeQueue::serve`], while it waits.
-    server: Option<Waker>,
+    /// The task that runs [`WakeQueue::serve`], while the task waits.
+    taker: Option<Waker>,
 }
 
 impl WakeQueue {
@@ -64,7 +68,7 @@ impl WakeQueue {
                 if !tasks.woken.is_empty() {
                     return Poll::Ready(());
                 }
-                tasks.server = Some(cx.waker().clone());
+                tasks.taker = Some(cx.waker().clone());
                 Poll::Pending
             })
             .await;
@@ -80,12 +84,12 @@ impl WakeQueue {
         self.has_tasks.store(true, Relaxed);
     }
     /// Wakes the worker if tasks are queued.
-    fn wake_server(&self) {
-        let server = {
+    fn wake_taker(&self) {
+        let taker = {
             let mut tasks = self.tasks.lock();
-            if tasks.woken.is_empty() { None } else { tasks.server.take() }
+            if tasks.woken.is_empty() { None } else { tasks.taker.take() }
         };
-        server.into_iter().for_each(Waker::wake);
+        taker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -130,10 +134,6 @@ impl WakeCell {
 }
 
 impl Wake for WakeCell {
-    fn wake(&self) {
-        self.queue();
-        self.wake_queued();
-    }
     fn queue(&self) {
         let waker = {
             let mut state = self.state.lock();
@@ -148,7 +148,7 @@ impl Wake for WakeCell {
     }
     fn wake_queued(&self) {
         if !self.queue.is_of_this_thread() {
-            self.queue.wake_server();
+            self.queue.wake_taker();
         }
     }
 }

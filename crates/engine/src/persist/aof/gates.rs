@@ -113,7 +113,7 @@ mod tests {
     #[derive(Default)]
     struct Count(AtomicUsize);
     impl Wake for Count {
-        fn wake(&self) {
+        fn queue(&self) {
             self.0.fetch_add(1, Relaxed);
         }
     }

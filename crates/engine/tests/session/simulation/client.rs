@@ -28,7 +28,7 @@ pub struct Wire {
 }
 
 impl Wake for Wire {
-    fn wake(&self) {
+    fn queue(&self) {
         self.woken.store(!self.deaf, Relaxed);
     }
 }
