@@ -172,8 +172,9 @@ impl Txn<'_> {
         self.carry_out_all_promises();
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let mut tables = Vec::with_capacity(2 * keyspace.shards());
+        let now_ms = self.now_ms();
         for shard in self.all_held() {
-            shard.note_tables(&[slot]);
+            shard.note_tables(&[slot], now_ms);
             tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
         }
         // Add the tables to the garbage before they leave the data, so that INFO counts their bytes at any time.
@@ -199,8 +200,9 @@ impl Txn<'_> {
         }
         self.carry_out_all_promises();
         let (a, b) = (self.keyspace.slot(a), self.keyspace.slot(b));
+        let now_ms = self.now_ms();
         for shard in self.all_held() {
-            shard.note_tables(&[a, b]);
+            shard.note_tables(&[a, b], now_ms);
             shard.swap(a, b);
             shard.swap(a ^ 1, b ^ 1);
         }

@@ -36,7 +36,8 @@ flags! {
     ASKING = "asking",
     FAST = "fast",
     NO_AUTH = "no_auth",
-    MAY_REPLICATE = "may_replicate",
+    // redis-server does not show this flag to clients: CLIENT PAUSE WRITE stops the command, although it is no write.
+    MAY_REPLICATE = "",
     NO_MANDATORY_KEYS = "no_mandatory_keys",
     // redis-server does not show this flag to clients.
     PROTECTED = "",

@@ -24,7 +24,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
         "O(1) for each key, some 10 us",
         "Estimates how many different elements were added to any of several keys.",
     )
-    .flags(&[F::READONLY])
+    .flags(&[F::READONLY, F::MAY_REPLICATE])
     .keys(&[KeySpec::range(1, -1, 1, &[K::RW, K::ACCESS])
         .notes("Written when the count of one key is kept in its value")])
     .args(&[Arg::key("key", 0).multiple()])

@@ -34,10 +34,33 @@ impl Reason {
     }
 }
 
+/// Where a command was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DenialContext {
+    /// A command that a client sent outside a transaction.
+    Toplevel,
+    /// A command between MULTI and EXEC, or a queued command at EXEC.
+    Multi,
+    /// A command of a script or a function.
+    Script,
+}
+
+impl DenialContext {
+    /// The name of the context, as ACL LOG shows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DenialContext::Toplevel => "toplevel",
+            DenialContext::Multi => "multi",
+            DenialContext::Script => "lua",
+        }
+    }
+}
+
 /// One denial: what was denied to which user.
 #[derive(Clone, Debug)]
 pub(crate) struct Denial {
     pub(crate) reason: Reason,
+    pub(crate) context: DenialContext,
     /// The command or the key. For a login: the command's name as the client wrote it.
     pub(crate) object: Vec<u8>,
     pub(crate) username: Vec<u8>,
@@ -69,6 +92,7 @@ impl AclLog {
         let alike = |e: &AclLogEntry| {
             let last = &e.last;
             last.reason == denial.reason
+                && last.context == denial.context
                 && last.at_ms.abs_diff(denial.at_ms) <= MERGE_MS as u64
                 && last.object == denial.object
                 && last.username == denial.username
@@ -97,7 +121,7 @@ mod tests {
 
     fn denial(object: &str, at_ms: i64) -> Denial {
         let (object, username, client) = (object.into(), b"bob".to_vec(), format!("at {at_ms}"));
-        Denial { reason: Reason::Key, object, username, client, at_ms }
+        Denial { reason: Reason::Key, context: DenialContext::Toplevel, object, username, client, at_ms }
     }
     fn shown(log: &AclLog) -> Vec<(String, u64)> {
         let own = |e: AclLogEntry| (String::from_utf8_lossy(&e.last.object).into_owned(), e.count);
@@ -120,6 +144,16 @@ mod tests {
         assert_eq!(shown(&log)[0], ("a".into(), 1), "too far down");
         log.add(denial("z", 1), 0);
         assert!(shown(&log).is_empty());
+    }
+
+    #[test]
+    fn denials_in_different_contexts_are_not_similar() {
+        let mut log = AclLog::default();
+        for context in [DenialContext::Toplevel, DenialContext::Multi, DenialContext::Script] {
+            log.add(Denial { context, ..denial("a", 0) }, 10);
+        }
+        let shown: Vec<_> = log.newest(10).iter().map(|e| e.last.context.name()).collect();
+        assert_eq!(shown, ["lua", "multi", "toplevel"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod user;
 
 pub use load::UsersError;
 pub(crate) use load::{merge_selectors, rewrite_users};
-pub(crate) use log::{AclLog, Denial, Reason};
+pub(crate) use log::{AclLog, Denial, DenialContext, Reason};
 pub(crate) use logins::Logins;
 pub(crate) use password::PASSWORD_BYTES_MAX;
 pub use rule::RuleError;

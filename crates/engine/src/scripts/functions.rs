@@ -39,13 +39,14 @@ pub(crate) enum LibraryError {
 #[derive(Clone, Default)]
 pub(crate) struct Functions {
     pub(crate) libraries: BTreeMap<Vec<u8>, Arc<Library>>,
+    /// The functions by their names in lower case: as in redis-server, FCALL finds a function by its name in any case.
     functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
 }
 
 impl Functions {
     /// A function by its name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<Function> {
-        self.functions.get(name).cloned()
+        self.functions.get(&name.to_ascii_lowercase()).cloned()
     }
     /// The number of functions.
     pub(crate) fn len(&self) -> usize {
@@ -69,7 +70,7 @@ impl Functions {
             return Err(LibraryError::LibraryExists(String::from_utf8_lossy(&library.name).into_owned()));
         }
         for info in &library.functions {
-            let taken = self.functions.get(&info.name).is_some_and(|f| f.library.name != library.name);
+            let taken = self.find(&info.name).is_some_and(|f| f.library.name != library.name);
             if taken {
                 return Err(LibraryError::FunctionExists(String::from_utf8_lossy(&info.name).into_owned()));
             }
@@ -85,7 +86,8 @@ impl Functions {
         for info in &library.functions {
             let function =
                 Function { library: library.clone(), info: Arc::new(info.clone()), routes: Arc::default() };
-            self.functions.insert(info.name.clone(), function);
+            // Of two functions of a library whose names differ only in case, FCALL finds the first one.
+            self.functions.entry(info.name.to_ascii_lowercase()).or_insert(function);
         }
         self.libraries.insert(library.name.clone(), library);
         Ok(())
@@ -94,7 +96,7 @@ impl Functions {
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.libraries.remove(name) else { return false };
         for info in &library.functions {
-            self.functions.remove(&info.name);
+            self.functions.remove(&info.name.to_ascii_lowercase());
         }
         true
     }

@@ -9,13 +9,13 @@
 //! blocks, and a script is still atomic.
 
 use super::{Running, Undo};
-use crate::acl::{Denied, Rights, User};
+use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
-use crate::session::{DetachedContext, InScripts, SessionCommand};
+use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand};
 use crate::stats::CommandCounter;
 use crate::{Engine, Now, TABLE};
 use std::sync::Arc;
@@ -189,7 +189,8 @@ const REMEMBERED_MAX: usize = 4096;
 /// Maximum number of bytes of the run's events.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
 
-const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+/// The error of a command that scripts may not call.
+pub(crate) const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
@@ -293,7 +294,9 @@ impl ScriptRun<'_, '_> {
                     }
                     Denied::Interrupted => "ERR the client is gone",
                 };
-                self.engine.deny(self.client, self.user, spec, denied, argv.args(), self.now);
+                let (args, context) = (argv.args(), DenialContext::Script);
+                let command = DeniedCommand { spec, args, denied, context };
+                self.engine.deny(self.client, self.user, command, self.now);
                 return Some(text);
             }
         }

@@ -5,7 +5,7 @@ use super::needs::Lane;
 use super::run::NextStep;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
-use super::{Session, Turn};
+use super::{Session, Turn, script};
 use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
@@ -74,7 +74,10 @@ impl Session {
             );
             return Some(self.reject(found.spec, text.as_bytes()));
         }
-        if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
+        if self.engine.pause.is_set()
+            && let Some(until_mono_us) =
+                self.engine.pause.waits_until(self.may_write(found.spec, flags), now.mono_us)
+        {
             self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
         }
@@ -161,6 +164,13 @@ impl Session {
         wait(Some(&shards))
     }
 
+    /// True when CLIENT PAUSE WRITE stops the current command, whose flags are `flags`. As in redis-server, these are
+    /// also PUBLISH, PFCOUNT, and every script that does not declare that it writes nothing.
+    fn may_write(&self, spec: &'static CommandSpec, flags: Flags) -> bool {
+        let declares_no_writes = || script::declares_no_writes(&self.engine, spec, self.argv.args());
+        flags.has(Flags::WRITE) || (flags.has(Flags::MAY_REPLICATE) && !declares_no_writes())
+    }
+
     /// Remembers the keys that the current command is about to read, if the client keeps copies.
     fn remember_read_keys(&mut self, spec: &'static CommandSpec) {
         if self.client.tracked.mode() == TrackingFlags::OFF {
@@ -187,7 +197,7 @@ impl Session {
     fn may_publish(&self, flags: Flags) -> bool {
         let publishes = flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT);
         publishes
-            || flags.has(Flags::MAY_REPLICATE)
+            || flags.has(Flags::all(&[Flags::MAY_REPLICATE, Flags::NOSCRIPT]))
             || (flags.has(Flags::WRITE) && self.engine.keyspace.has_listener())
     }
     /// `Some` when a long-running script holds a shard that the current command needs. True: the script is a function.

@@ -2,11 +2,12 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
+use super::permit::DeniedCommand;
 use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::transaction::Transaction;
 use super::waits::{Parked, Waits};
 use super::{Session, State, script};
-use crate::acl::{Rights, User};
+use crate::acl::{DenialContext, Rights, User};
 use crate::clients::Client;
 use crate::headroom::Reservation;
 use crate::long_locks::LongLocksOf;
@@ -193,7 +194,9 @@ impl LaneJob {
                     Ok(()) if self.rights_unchecked => RightsCheck::Granted,
                     Ok(()) => RightsCheck::Unchanged,
                     Err(denied) => {
-                        call.reply.error_bytes(&engine.deny(&self.client, user, spec, denied, args, now));
+                        let context = DenialContext::Toplevel;
+                        let command = DeniedCommand { spec, args, denied, context };
+                        call.reply.error_bytes(&engine.deny(&self.client, user, command, now));
                         RightsCheck::Denied
                     }
                 }

@@ -30,6 +30,7 @@ mod watch;
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library};
 pub use lane::{LaneDone, LaneJob};
+pub(crate) use permit::DeniedCommand;
 pub(crate) use script::replay as replay_script;
 pub(crate) use session_command::{CommandKind, DetachedContext, InFiles, InScripts, SessionCommand};
 pub(crate) use waits::{PARK_REASONS, ParkReason, Waits};

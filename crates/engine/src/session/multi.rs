@@ -11,7 +11,7 @@ use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
 use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, kind_of};
-use super::transaction::{Transaction, lost_rights_error, rights_to_found_keys};
+use super::transaction::{Transaction, refuse_queued, rights_to_found_keys};
 use super::{Session, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
@@ -226,6 +226,8 @@ impl Session {
                         DetachedContext { db, now },
                         &mut reply,
                     );
+                    let code = reply.error_code().map(<[u8]>::to_vec);
+                    self.count_failed(engine.stats.ids.of(spec), code.as_deref());
                     let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
                     engine.note_lap(&client, spec, argv.args(), now, took_ns);
                 }
@@ -240,12 +242,15 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
         let (mut laps, slot) = (Laps::default(), self.slot());
-        let is_limited = !self.identity.user.is_unrestricted();
-        for (at, Queued { spec, argv }) in commands.iter().enumerate() {
+        for (at, queued) in commands.iter().enumerate() {
+            let Queued { spec, argv } = queued;
             let id = self.engine.stats.ids.of(spec);
-            if is_limited && let Err(denied) = self.identity.user.check(spec, argv.args(), &mut || true) {
-                Reply::new(&mut out, self.protocol).error(&lost_rights_error(denied));
-                self.engine.stats.error(self.slot(), b"NOPERM");
+            if !self.identity.user.is_unrestricted()
+                && let Err(denied) = self.identity.user.check(spec, argv.args(), &mut || true)
+            {
+                let text =
+                    refuse_queued(&self.engine, &self.client, &self.identity.user, queued, denied, now);
+                Reply::new(&mut out, self.protocol).error(&text);
                 continue;
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
@@ -269,12 +274,8 @@ impl Session {
                         caching: self.flags.caching,
                     };
                     let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
-                    if let Some(code) =
-                        script::in_transaction(command, argv.args(), context, txn, None, &mut reply)
-                    {
-                        self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.count(self.slot(), id, CommandCounter::Failed, 1);
-                    }
+                    let code = script::in_transaction(command, argv.args(), context, txn, None, &mut reply);
+                    self.count_failed(id, code.as_deref());
                 }
                 Some((own, _)) if matches!(own.in_multi, InMulti::AfterUnlock) => {
                     laps.take_back();
@@ -283,7 +284,10 @@ impl Session {
                         ReplyPart::AfterUnlock(at, self.db),
                     ]);
                 }
-                Some((own, _)) => self.run_session_command(own, argv.args(), &mut out, now),
+                Some((own, _)) => {
+                    let code = self.run_session_command(own, argv.args(), &mut out, now);
+                    self.count_failed(id, code.as_deref());
+                }
                 None => {
                     self.engine.remember(&self.client, self.flags.caching, spec, argv.args());
                     let rights = rights_to_found_keys(&self.identity.user, spec, argv.args());
@@ -295,10 +299,8 @@ impl Session {
                         rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
                         client: self.client.id,
                     };
-                    if let Some(code) = run::to_end(spec, argv.args(), txn, &mut out, context) {
-                        self.engine.stats.error(self.slot(), &code);
-                        self.engine.stats.count(self.slot(), id, CommandCounter::Failed, 1);
-                    }
+                    let code = run::to_end(spec, argv.args(), txn, &mut out, context);
+                    self.count_failed(id, code.as_deref());
                 }
             }
             if alone {
@@ -309,22 +311,37 @@ impl Session {
         parts.push(ReplyPart::Encoded(out));
         parts
     }
-    /// Runs a session command that touches no data. Its reply goes to `out`.
-    fn run_session_command(&mut self, own: &SessionCommand, args: Args<'_>, out: &mut Chain, now: Now) {
+    /// Runs a session command that touches no data. Its reply goes to `out`. Returns the code of an error.
+    fn run_session_command(
+        &mut self,
+        own: &SessionCommand,
+        args: Args<'_>,
+        out: &mut Chain,
+        now: Now,
+    ) -> Option<Vec<u8>> {
         let before = std::mem::take(self.replies.target());
         let outcome = own.run(self, args, now);
-        let mut reply = std::mem::replace(self.replies.target(), before);
+        let mut chain = std::mem::replace(self.replies.target(), before);
+        let mut reply = Reply::new(&mut chain, self.protocol);
         match outcome {
             Ok(NextStep::Detach) => {
                 let engine = self.engine.clone();
-                let mut reply = Reply::new(out, self.protocol);
-                return own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
+                own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
             }
-            Ok(NextStep::Block(wait)) => (wait.write_empty)(&mut Reply::new(&mut reply, self.protocol)),
+            Ok(NextStep::Block(wait)) => (wait.write_empty)(&mut reply),
             Ok(_) => {}
-            Err(text) => Reply::new(&mut reply, self.protocol).error_bytes(&text),
+            Err(text) => reply.error_bytes(&text),
         }
-        out.push_chain(reply);
+        let code = reply.error_code().map(<[u8]>::to_vec);
+        out.push_chain(chain);
+        code
+    }
+    /// Counts a queued command that ended with an error of this code.
+    fn count_failed(&self, id: u32, code: Option<&[u8]>) {
+        if let Some(code) = code {
+            self.engine.stats.error(self.slot(), code);
+            self.engine.stats.count(self.slot(), id, CommandCounter::Failed, 1);
+        }
     }
     fn transaction(&mut self, queue: Box<Queue>) -> Transaction {
         Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch))

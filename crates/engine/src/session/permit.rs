@@ -2,7 +2,7 @@
 
 use super::run::NextStep;
 use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
-use crate::acl::{ACL_TABLE, Denial, Denied, Reason, User};
+use crate::acl::{ACL_TABLE, Denial, DenialContext, Denied, Reason, User};
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::tracking::TrackingFlags;
@@ -17,6 +17,7 @@ const NO_KEY: &str = "NOPERM this user has no permissions to access one of the k
 const NO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_WAIT_IN_EXEC: &str = "ERR after too many failed logins a login has to wait, which it cannot do inside MULTI: log in outside MULTI";
 
 /// Maximum number of bytes of a denied key that the log keeps.
 const SHOWN_BYTES_MAX: usize = 4096;
@@ -25,17 +26,18 @@ const STEPS_PER_ELEMENT: usize = 32;
 /// A check that may try more pattern elements than this runs on a helper thread, together with its command.
 const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
+/// A command that its user may not run.
+pub(crate) struct DeniedCommand<'a> {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) args: Args<'a>,
+    pub(crate) denied: Denied,
+    pub(crate) context: DenialContext,
+}
+
 impl Engine {
     /// Records a denied command of `user`. Returns the text of the error reply.
-    pub(crate) fn deny(
-        &self,
-        client: &Client,
-        user: &User,
-        spec: &'static CommandSpec,
-        denied: Denied,
-        args: Args<'_>,
-        now: Now,
-    ) -> Vec<u8> {
+    pub(crate) fn deny(&self, client: &Client, user: &User, command: DeniedCommand<'_>, now: Now) -> Vec<u8> {
+        let DeniedCommand { spec, args, denied, context } = command;
         let name = &ACL_TABLE.rows()[ACL_TABLE.id(spec)].name;
         let (reason, object, text) = match denied {
             Denied::Command => {
@@ -46,13 +48,20 @@ impl Engine {
             Denied::Channel(at) => (Reason::Channel, cut_name(args.at(at)), NO_CHANNEL.into()),
             Denied::Interrupted => return b"ERR the client is gone".to_vec(),
         };
-        self.note_denial(client, reason, object, user.name().to_vec(), now);
+        self.note_denial(client, (reason, context), object, user.name().to_vec(), now);
         text.into_bytes()
     }
-    fn note_denial(&self, client: &Client, reason: Reason, object: Vec<u8>, username: Vec<u8>, now: Now) {
+    fn note_denial(
+        &self,
+        client: &Client,
+        (reason, context): (Reason, DenialContext),
+        object: Vec<u8>,
+        username: Vec<u8>,
+        now: Now,
+    ) {
         let client = client.line(&self.stats.ids, now);
         let entries_max = self.config.number(Opt::AclLogMaxLen) as usize;
-        let denial = Denial { reason, object, username, client, at_ms: now.unix_ms() };
+        let denial = Denial { reason, context, object, username, client, at_ms: now.unix_ms() };
         self.acl.log.lock().add(denial, entries_max);
     }
 }
@@ -97,7 +106,8 @@ impl Session {
         found
     }
 
-    /// Logs in with a name and a password. After many failures the login waits first.
+    /// Logs in with a name and a password. After many failures the login waits first. Inside EXEC, where it cannot wait,
+    /// it then fails.
     pub(super) fn log_in(
         &mut self,
         name: &[u8],
@@ -111,6 +121,9 @@ impl Session {
         if !waited {
             let failures_max = engine.config.number(Opt::LoginFailuresMax) as u64;
             let wait_us = engine.acl.logins.wait_us(from, failures_max, now.mono_us);
+            if wait_us > 0 && self.in_exec {
+                return Err(NO_WAIT_IN_EXEC.into());
+            }
             if wait_us > 0 || self.identity.login_at_us.is_some() {
                 return Ok(Login::Later(*self.identity.login_at_us.get_or_insert(now.mono_us + wait_us)));
             }
@@ -123,7 +136,13 @@ impl Session {
         engine.acl.logins.record_failure(from, now.mono_us);
         engine.host.login_failed(&self.client.peer, engine.acl.get(name).map(|_| name));
         self.update_client_info();
-        engine.note_denial(&self.client, Reason::Auth, word.to_vec(), name.to_vec(), now);
+        engine.note_denial(
+            &self.client,
+            (Reason::Auth, self.denial_context()),
+            word.to_vec(),
+            name.to_vec(),
+            now,
+        );
         Err(WRONG_PASSWORD.into())
     }
 
@@ -134,8 +153,18 @@ impl Session {
         let denied = self.identity.user.check(spec, args, &mut || true).err()?;
         self.last_command = self.engine.stats.ids.of(spec);
         self.update_client_info();
-        let text = self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now);
+        let context = self.denial_context();
+        let text = self.engine.deny(
+            &self.client,
+            &self.identity.user,
+            DeniedCommand { spec, args, denied, context },
+            now,
+        );
         Some(self.reject(spec, &text))
+    }
+    /// The context of a denial of the current command.
+    pub(super) fn denial_context(&self) -> DenialContext {
+        if self.queue.is_some() || self.in_exec { DenialContext::Multi } else { DenialContext::Toplevel }
     }
     /// True when the rights check of the current command takes too long for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {

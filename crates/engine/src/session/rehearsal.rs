@@ -15,8 +15,9 @@
 
 use super::lane::LaneJob;
 use super::multi::Queued;
-use super::transaction::{Transaction, lost_rights_error};
+use super::transaction::{Transaction, lost_rights_error, refuse_queued};
 use crate::Now;
+use crate::acl::Denied;
 use crate::monitors::Caller;
 use crate::stats::CommandCounter;
 use std::collections::HashSet;
@@ -46,8 +47,8 @@ struct RehearsedCommand {
     took_ns: u64,
     /// The error code of an error reply.
     failed: Option<Box<[u8]>>,
-    /// True when the user may not run the command, so it did not run.
-    refused: bool,
+    /// What the user may not do. The command then did not run.
+    denied: Option<Denied>,
 }
 
 /// The outcome of one attempt to run the transaction.
@@ -90,7 +91,7 @@ impl Transaction {
                 Rehearsal::Done(out, outcomes) => {
                     on_draft.tell_events_at(call.keyspace);
                     call.lookups = on_draft.lookups();
-                    self.count(&outcomes, call, job, now);
+                    self.count(outcomes, call, job, now);
                     call.reply.array(self.queue.len());
                     call.reply.raw(out);
                     return true;
@@ -212,8 +213,8 @@ impl Transaction {
         job: &LaneJob,
     ) -> RehearsedCommand {
         if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-            Reply::new(out, job.protocol).error(&lost_rights_error(denied));
-            return RehearsedCommand { took_ns: 0, failed: None, refused: true };
+            Reply::new(out, job.protocol).error(&lost_rights_error(&denied));
+            return RehearsedCommand { took_ns: 0, failed: None, denied: Some(denied) };
         }
         self.engine.remember(&job.client, job.caching, spec, argv.args());
         let context = Context {
@@ -231,14 +232,16 @@ impl Transaction {
         };
         let outcome = run::with_pauses(spec, argv.args(), on_draft, out, &pause, context);
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
-        RehearsedCommand { took_ns, failed: outcome.error.map(Vec::into_boxed_slice), refused: false }
+        RehearsedCommand { took_ns, failed: outcome.error.map(Vec::into_boxed_slice), denied: None }
     }
     /// Counts the commands that have run, and sends them to the clients in MONITOR.
-    fn count(&self, outcomes: &[RehearsedCommand], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
+    fn count(&self, outcomes: Vec<RehearsedCommand>, call: &LaneCall<'_>, job: &LaneJob, now: Now) {
         let (engine, slot) = (&self.engine, job.client.peer.worker);
-        for (nth, (Queued { spec, argv }, outcome)) in self.queue.commands.iter().zip(outcomes).enumerate() {
+        for (nth, (queued, outcome)) in self.queue.commands.iter().zip(outcomes).enumerate() {
+            let Queued { spec, argv } = queued;
             pause_at(nth, call);
-            if outcome.refused {
+            if let Some(denied) = outcome.denied {
+                refuse_queued(engine, &job.client, &job.user, queued, denied, now);
                 continue;
             }
             let id = engine.stats.ids.of(spec);

@@ -55,6 +55,7 @@ pub(crate) enum CommandKind {
     Exec,
     Multi,
     Ping,
+    Reset,
     Select,
     Script(ScriptCommand),
 }

@@ -3,6 +3,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`NextStep::Yield`]).
 
 use super::commands::Outcome;
+use super::permit::DeniedCommand;
 use super::run::NextStep;
 use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
@@ -60,7 +61,8 @@ impl Session {
                     self.update_client_info();
                     let spec = TABLE.resolve(args)?.spec;
                     let denied = Denied::Channel(at);
-                    return Err(self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now));
+                    let command = DeniedCommand { spec, args, denied, context: self.denial_context() };
+                    return Err(self.engine.deny(&self.client, &self.identity.user, command, now));
                 }
             }
             self.progress.checked = end;

@@ -6,10 +6,12 @@
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
+use super::permit::DeniedCommand;
 use super::script;
 use super::session_command::{CommandKind, kind_of};
 use super::watch::Watch;
-use crate::acl::{Denied, Rights, User};
+use crate::acl::{DenialContext, Denied, Rights, User};
+use crate::clients::Client;
 use crate::monitors::Caller;
 use crate::stats::CommandCounter;
 use crate::{Engine, Now};
@@ -116,9 +118,11 @@ impl Transaction {
         if !self.watch.is_unchanged(&txn) {
             return call.reply.null_array();
         }
-        for Queued { spec, argv } in &self.queue.commands {
+        for queued in &self.queue.commands {
+            let Queued { spec, argv } = queued;
             if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-                Reply::new(&mut out, job.protocol).error(&lost_rights_error(denied));
+                let text = refuse_queued(engine, &job.client, &job.user, queued, denied, now);
+                Reply::new(&mut out, job.protocol).error(&text);
                 continue;
             }
             engine.remember(&job.client, job.caching, spec, argv.args());
@@ -190,7 +194,23 @@ pub(super) fn rights_to_found_keys(
     if run::needs_all_shards(spec) { Rights::of(user, spec, args) } else { None }
 }
 
-pub(super) fn lost_rights_error(denied: Denied) -> String {
+/// Records that `user` has lost the right to a queued command. Returns the text of the command's error reply.
+pub(super) fn refuse_queued(
+    engine: &Engine,
+    client: &Client,
+    user: &User,
+    Queued { spec, argv }: &Queued,
+    denied: Denied,
+    now: Now,
+) -> String {
+    let text = lost_rights_error(&denied);
+    engine.stats.error(client.peer.worker, b"NOPERM");
+    let command = DeniedCommand { spec, args: argv.args(), denied, context: DenialContext::Multi };
+    engine.deny(client, user, command, now);
+    text
+}
+
+pub(super) fn lost_rights_error(denied: &Denied) -> String {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",

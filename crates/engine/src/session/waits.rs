@@ -69,12 +69,35 @@ impl ParkReason {
 }
 
 /// A command that waits to run.
-#[derive(Clone, Debug)]
 pub(crate) struct Parked {
     since_us: u64,
     reason: ParkReason,
     /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
+    /// As in redis-server, a client that CLIENT PAUSE keeps waiting counts as a blocked client.
+    _counted: Option<CountedAsBlocked>,
+}
+
+impl Parked {
+    fn new(since_us: u64, reason: ParkReason) -> Parked {
+        Parked { since_us, reason, holder: None, _counted: None }
+    }
+}
+
+/// Counts a client as blocked until this is dropped.
+struct CountedAsBlocked(Arc<Engine>);
+
+impl CountedAsBlocked {
+    fn begin(engine: &Arc<Engine>) -> CountedAsBlocked {
+        engine.clients.count_blocked(false);
+        CountedAsBlocked(engine.clone())
+    }
+}
+
+impl Drop for CountedAsBlocked {
+    fn drop(&mut self) {
+        self.0.clients.uncount_blocked(false);
+    }
 }
 
 /// The times that a command waited before it ran.
@@ -119,7 +142,8 @@ impl Session {
         if self.parked.is_none() {
             let holder =
                 self.engine.long_locks.holder_for(self.client.id).filter(|_| reason == ParkReason::Shard);
-            self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder }));
+            let _counted = (reason == ParkReason::Pause).then(|| CountedAsBlocked::begin(&self.engine));
+            self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder, _counted }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
         }
@@ -127,8 +151,7 @@ impl Session {
     /// Records that the current command has waited for a key since `since_us` and now makes an attempt itself. A wait
     /// that is already recorded continues.
     pub(super) fn record_key_wait(&mut self, since_us: u64) {
-        let reason = ParkReason::Keys;
-        self.parked.get_or_insert_with(|| Box::new(Parked { since_us, reason, holder: None }));
+        self.parked.get_or_insert_with(|| Box::new(Parked::new(since_us, ParkReason::Keys)));
     }
     /// When the wait of the current command began, if it waits.
     pub(super) fn postponed_since_us(&self) -> Option<u64> {
@@ -145,7 +168,7 @@ impl Session {
         since_us: u64,
         now: Now,
     ) {
-        let waits = Waits::of(Some(&Parked { since_us, reason, holder: None }), now);
+        let waits = Waits::of(Some(&Parked::new(since_us, reason)), now);
         self.engine.note_parked(self.engine.stats.ids.of(spec), &waits);
         if let Some(args) = args {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
@@ -172,7 +195,7 @@ impl Session {
     #[cold]
     pub(super) fn record_disk_wait(&mut self, now: Now) {
         let since_us = std::mem::take(&mut self.disk.since_us);
-        let parked = Parked { since_us, reason: ParkReason::Disk, holder: None };
+        let parked = Parked::new(since_us, ParkReason::Disk);
         self.engine.note_parked(self.last_command, &Waits::of(Some(&parked), now));
     }
 }

@@ -173,6 +173,33 @@ fn the_log_tells_what_was_denied() {
 }
 
 #[test]
+fn the_log_tells_where_it_was_denied() {
+    let mut server = Server::with("acllog-max-len 100");
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    admin.run(&server, "ACL SETUSER bob on >pw +@all -incr ~*");
+    bob.script(&server, &[("AUTH bob pw", "+OK|"), ("INCR n", &no_command("incr")), ("MULTI", "+OK|")]);
+    bob.script(&server, &[("INCR n", &no_command("incr"))]);
+    assert!(bob.run(&server, "EXEC").starts_with("-EXECABORT"));
+    assert!(
+        bob.run(&server, "EVAL \"redis.call('incr','n')\" 0")
+            .starts_with("-ERR The user executing the script")
+    );
+    // Rights that are lost between MULTI and EXEC, on a worker and on a helper thread.
+    let long = format!("MSET {}", (0..3000).map(|n| format!("k{n} 1")).collect::<Vec<_>>().join(" "));
+    for others in ["GET n", &long] {
+        admin.run(&server, "ACL SETUSER bob +incr");
+        bob.script(&server, &[("MULTI", "+OK|"), ("INCR n", "+QUEUED|"), (others, "+QUEUED|")]);
+        admin.run(&server, "ACL SETUSER bob -incr");
+        assert!(bob.run(&server, "EXEC").starts_with("*2|-NOPERM ACLs rules changed"));
+    }
+    let log = admin.run(&server, "ACL LOG");
+    let contexts: Vec<&str> =
+        log.split("context|").skip(1).filter_map(|rest| rest.split('|').nth(1)).collect();
+    assert_eq!(contexts, ["multi", "lua", "toplevel"], "{log}");
+    assert!(log.starts_with("*3|*14|$5|count|:3|"), "{log}");
+}
+
+#[test]
 fn only_an_address_with_failed_logins_waits() {
     let mut server = Server::with("login-failures-max 3");
     let (mut admin, mut peer) = (server.connect(), server.connect());

@@ -5,7 +5,7 @@ use strand_keyspace::READERS_SERVED_MAX;
 
 /// Sends a command that must wait.
 #[track_caller]
-fn blocks(peer: &mut Peer, server: &Server, line: &str) -> Option<u64> {
+pub fn blocks(peer: &mut Peer, server: &Server, line: &str) -> Option<u64> {
     peer.feed(&command(line), usize::MAX);
     let stop = peer.drive(server);
     assert_eq!(peer.replies(), "", "{line}");
@@ -16,7 +16,7 @@ fn blocks(peer: &mut Peer, server: &Server, line: &str) -> Option<u64> {
 }
 
 /// Runs a session that others may have woken. Returns its replies.
-fn replies(peer: &mut Peer, server: &Server) -> String {
+pub fn replies(peer: &mut Peer, server: &Server) -> String {
     peer.drive(server);
     peer.replies()
 }
@@ -442,26 +442,6 @@ fn rights_that_were_withdrawn_meanwhile_count() {
     admin.run(&server, "RPUSH other 2");
     assert_eq!(waiter.drive(&server), Stop::Ended);
     assert_eq!(replies(&mut second, &server), "*2|$5|other|$1|2|");
-}
-
-#[test]
-fn a_pause_of_all_commands_stops_no_clock() {
-    let mut server = Server::new();
-    let (mut a, mut waiter, mut pusher) = (server.connect(), server.connect(), server.connect());
-    blocks(&mut waiter, &server, "BLPOP k 0.2");
-    a.run(&server, "CLIENT PAUSE 500 ALL");
-    pusher.feed(b"RPUSH k 1\r\n", usize::MAX);
-    assert!(matches!(pusher.drive(&server), Stop::Sleep(_)));
-    server.advance_ms(300);
-    assert_eq!(replies(&mut waiter, &server), "*-1|");
-    server.advance_ms(300);
-    assert_eq!(replies(&mut pusher, &server), ":1|");
-    // A wait that begins during a pause begins after the pause.
-    a.run(&server, "CLIENT PAUSE 500 WRITE");
-    waiter.feed(b"BLPOP k 0.1\r\n", usize::MAX);
-    assert!(matches!(waiter.drive(&server), Stop::Sleep(_)));
-    server.advance_ms(600);
-    assert_eq!(replies(&mut waiter, &server), "*2|$1|k|$1|1|");
 }
 
 #[test]

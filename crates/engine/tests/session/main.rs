@@ -16,6 +16,7 @@ mod loading;
 mod long;
 mod memory;
 mod pack4;
+mod pause;
 mod pressure;
 mod pubsub;
 mod scripts;

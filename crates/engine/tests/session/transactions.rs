@@ -45,6 +45,61 @@ fn a_watched_key_that_another_client_changes_discards_the_transaction() {
 }
 
 #[test]
+fn a_key_that_has_expired_does_not_exist_for_a_swap() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    for (here, there, want) in [
+        ("DEL k", "SET k 1 PX 1", "*1|+PONG|"),
+        ("SET k 1 PX 1", "SET k 1 PX 1", "*1|+PONG|"),
+        ("DEL k", "SET k 1", "*-1|"),
+        ("SET k 1", "SET k 1 PX 1", "*-1|"),
+    ] {
+        b.script(&server, &[("FLUSHALL", "+OK|"), ("SELECT 1", "+OK|")]);
+        b.run(&server, there);
+        b.run(&server, "SELECT 0");
+        b.run(&server, here);
+        server.advance_ms(2);
+        a.script(&server, &[("WATCH k", "+OK|"), ("MULTI", "+OK|"), ("PING", "+QUEUED|")]);
+        b.run(&server, "SWAPDB 0 1");
+        assert_eq!(a.run(&server, "EXEC"), want, "{here}; {there}");
+    }
+}
+
+#[test]
+fn a_login_inside_a_transaction_changes_the_rights_of_what_follows() {
+    let mut server = Server::with("login-failures-max 1");
+    let mut a = server.connect();
+    a.script(
+        &server,
+        &[
+            ("ACL SETUSER bob on >pw +@all -incr ~*", "+OK|"),
+            ("MULTI", "+OK|"),
+            ("INCR n", "+QUEUED|"),
+            ("AUTH bob pw", "+QUEUED|"),
+            ("INCR n", "+QUEUED|"),
+            ("HELLO 3 AUTH default x SETNAME me", "+QUEUED|"),
+            ("INCR n", "+QUEUED|"),
+            ("ACL WHOAMI", "+QUEUED|"),
+        ],
+    );
+    let replies = a.run(&server, "EXEC");
+    let (before, after) = replies.split_once("%7|").expect("HELLO replies a map in RESP3");
+    assert!(before.starts_with("*6|:1|+OK|-NOPERM ACLs rules changed between"), "{replies}");
+    assert!(after.ends_with(":2|$7|default|"), "{replies}");
+    assert!(a.run(&server, "CLIENT GETNAME").contains("me"));
+    // A wrong password is an error in its place, and after too many of them no login inside EXEC is tried.
+    let login = ("AUTH bob no", "+QUEUED|");
+    assert!(a.run(&server, "HELLO 2").starts_with("*14|"));
+    a.script(&server, &[("MULTI", "+OK|"), login, login, login]);
+    let replies = a.run(&server, "EXEC");
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.|";
+    assert!(replies.starts_with(&format!("*3|{wrong}{wrong}-ERR after too many failed logins")), "{replies}");
+    let stats = a.run(&server, "INFO errorstats commandstats");
+    assert!(stats.contains("errorstat_WRONGPASS:count=2"), "{stats}");
+    assert!(stats.contains("cmdstat_auth:") && stats.contains("failed_calls=3"), "{stats}");
+}
+
+#[test]
 fn a_watched_key_that_expires_discards_the_transaction() {
     let mut server = Server::new();
     let mut a = server.connect();
@@ -412,7 +467,7 @@ fn commands_that_cannot_run_inside_are_refused_when_they_are_queued() {
         ],
     );
     assert_eq!(a.run(&server, "EXEC"), "*3|-LOADING|:12345|+PONG|");
-    for line in ["FT._LIST", "SHUTDOWN NOSAVE", "LCS a b", "AUTH x", "DEBUG SLEEP 0", "DEBUG OBJECT a"] {
+    for line in ["FT._LIST", "SHUTDOWN NOSAVE", "LCS a b", "DEBUG SLEEP 0", "DEBUG OBJECT a"] {
         a.script(
             &server,
             &[

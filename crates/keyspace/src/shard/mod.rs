@@ -491,8 +491,8 @@ impl Shard {
         self.note(slot, position_of(key.hash.0), key.bytes);
     }
     /// Notes that a flush or a swap is about to take away the tables of these slots. Raises the watch flags of keys
-    /// that exist in one of them.
-    pub(crate) fn note_tables(&mut self, slots: &[usize]) {
+    /// that exist in one of them. A key that has expired does not exist.
+    pub(crate) fn note_tables(&mut self, slots: &[usize], now_ms: i64) {
         let records =
             slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
         self.changes += records.sum::<u64>();
@@ -503,7 +503,7 @@ impl Shard {
             let watchers = std::mem::take(&mut self.watchers);
             watchers.raise_where(|slot, key| {
                 let position = self.positions.position(key);
-                slots.contains(&slot) && slots.iter().any(|slot| self.has(*slot, position, key))
+                slots.contains(&slot) && slots.iter().any(|slot| self.has_live(*slot, position, key, now_ms))
             });
             self.watchers = watchers;
             self.watchers.waiters.signal_slots(slots);
@@ -517,6 +517,11 @@ impl Shard {
     }
     pub(crate) fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
+    }
+    fn has_live(&self, slot: usize, position: u64, key: &[u8], now_ms: i64) -> bool {
+        let Some(records) = self.table(slot).map(|table| &table.records) else { return false };
+        let at = records.locate(position, key);
+        at.is_some_and(|at| !RecordRef(records.at(at)).is_expired(now_ms))
     }
     /// Notes every key of database 0 for followers.
     pub(crate) fn note_each(&mut self) {

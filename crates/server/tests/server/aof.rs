@@ -300,18 +300,18 @@ fn scripts_in_a_file_are_run() {
     assert!(found[2].contains(&format!("{:?}", b"20000")), "{}", found[2]);
 }
 
-fn digest(link: &mut Link) -> String {
+pub fn digest(link: &mut Link) -> String {
     call(link, &["DEBUG", "DIGEST"])
 }
 /// The digest of the data that redis-server loads from a copy of `folder`.
-fn digest_there(folder: &Path) -> String {
+pub fn digest_there(folder: &Path) -> String {
     let other = self::folder();
     copy(folder, other.path());
     let redis = redis_at(other.path());
     digest(&mut redis.connect().expect("it listens"))
 }
 /// The digest of the data that a new server loads from a copy of `folder`.
-fn digest_here(folder: &Path) -> String {
+pub fn digest_here(folder: &Path) -> String {
     let other = self::folder();
     copy(folder, other.path());
     digest(&mut link(&start(other.path(), &[])))
@@ -319,7 +319,7 @@ fn digest_here(folder: &Path) -> String {
 fn until_rewritten(link: &mut Link) {
     comes_true(|| info(link, "aof_rewrite_in_progress") == "0" && info(link, "aof_rewrite_scheduled") == "0");
 }
-fn shut_down(mut server: Server) {
+pub fn shut_down(mut server: Server) {
     let mut client = link(&server);
     client.send(&["SHUTDOWN"]).expect("sent");
     assert!(server.end().success());
@@ -506,47 +506,6 @@ fn the_append_only_file_is_rewritten_when_it_has_grown() {
     let before = digest(&mut client);
     shut_down(server);
     assert_eq!(digest_there(folder.path()), before);
-}
-
-#[test]
-fn debug_loadaof_replaces_the_data_with_the_files_content() {
-    let folder = folder();
-    let server = start(folder.path(), &["--appendfsync", "everysec"]);
-    let mut client = link(&server);
-    for line in [
-        &["HSET", "hash", "a", "1"][..],
-        &["ZADD", "ranks", "1", "a"],
-        &["SELECT", "3"],
-        &["SADD", "set", "x"],
-    ] {
-        call(&mut client, line);
-    }
-    for i in 0..300 {
-        call(&mut client, &["RPUSH", &format!("list:{}", i % 7), &i.to_string()]);
-        if i == 150 {
-            assert!(call(&mut client, &["BGREWRITEAOF"]).contains("append only file rewriting"));
-        }
-    }
-    call(&mut client, &["SET", "expires", "1", "EX", "10000"]);
-    let (before, ttl) = (digest(&mut client), call(&mut client, &["PEXPIRETIME", "expires"]));
-    for _ in 0..3 {
-        assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), "OK");
-        assert_eq!(digest(&mut client), before);
-        assert_eq!(call(&mut client, &["PEXPIRETIME", "expires"]), ttl);
-        assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
-    }
-    // The server continues where the file stopped, and nothing was written twice.
-    assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
-    let after = digest(&mut client);
-    shut_down(server);
-    assert_eq!(digest_here(folder.path()), after);
-    assert_eq!(digest_there(folder.path()), after);
-    let none = Server::start(&["--enable-debug-command", "yes"]);
-    let mut client = link(&none);
-    call(&mut client, &["SET", "kept", "1"]);
-    let text = "ERR Error trying to load the AOF files, check server logs.";
-    assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), text);
-    assert_eq!(call(&mut client, &["GET", "kept"]), "1");
 }
 
 #[test]

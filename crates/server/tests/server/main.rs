@@ -24,6 +24,7 @@ mod http_writes;
 mod introspection;
 mod keyspace_events;
 mod linearizable;
+mod loadaof;
 mod measuring;
 mod migrate;
 mod monitoring;

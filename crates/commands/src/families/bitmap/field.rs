@@ -73,7 +73,9 @@ fn results(call: &mut Call<'_, '_>, read_only: bool) -> Result<Vec<Option<i64>>,
         return Err(ONLY_GET);
     }
     if len > 0 {
-        return edit(&mut db, &call.keys[0], len, |bytes| {
+        let unchanged =
+            |bytes: &[u8]| operations.iter().map(|operation| operation.result_if_unchanged(bytes)).collect();
+        return edit(&mut db, &call.keys[0], len, unchanged, |bytes| {
             operations.iter().map(|operation| operation.run(bytes)).collect()
         });
     }
@@ -88,14 +90,28 @@ impl Operation {
     /// FAIL.
     fn run(&self, bytes: &mut [u8]) -> Option<i64> {
         let before = self.kind.get(bytes, self.offset);
+        let new = self.new_number(before)?;
+        if self.action != Action::Get {
+            self.kind.put(bytes, self.offset, new);
+        }
+        Some(if matches!(self.action, Action::Add(..)) { new } else { before })
+    }
+    /// The result of the operation on `bytes`, as of [`Operation::run`]. `None` when the operation would change a bit.
+    fn result_if_unchanged(&self, bytes: &[u8]) -> Option<Option<i64>> {
+        let before = self.kind.get(bytes, self.offset);
+        match self.new_number(before) {
+            Some(new) => (new == before).then_some(Some(before)),
+            None => Some(None),
+        }
+    }
+    /// The number that the operation leaves where `before` is. `None` when it overflows and OVERFLOW is FAIL.
+    fn new_number(&self, before: i64) -> Option<i64> {
         let (new, overflow) = match self.action {
             Action::Get => return Some(before),
             Action::Set(value, overflow) => (self.kind.set_argument(value), overflow),
             Action::Add(increment, overflow) => (i128::from(before) + i128::from(increment), overflow),
         };
-        let new = self.kind.fit(new, overflow)?;
-        self.kind.put(bytes, self.offset, new);
-        Some(if matches!(self.action, Action::Set(..)) { before } else { new })
+        self.kind.fit(new, overflow)
     }
 }
 

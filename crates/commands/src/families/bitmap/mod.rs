@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::types::bits;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, Key, Settings, StrRef};
+use strand_keyspace::{Db, Key, Settings, StrRef, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -42,7 +42,9 @@ fn set_bit(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
         _ => return Err(BIT_VALUE),
     };
     let mut db = call.txn.db(call.db);
-    edit(&mut db, &call.keys[0], bytes_to(offset), |bytes| bits::set(bytes, offset, bit))
+    let key = &call.keys[0];
+    let is_there = |bytes: &[u8]| (bits::get(bytes, offset) == bit).then_some(bit);
+    edit(&mut db, key, bytes_to(offset), is_there, |bytes| bits::set(bytes, offset, bit))
 }
 
 /// The range of bytes that SETBIT writes.
@@ -194,24 +196,39 @@ fn bytes_to(offset: u64) -> usize {
     (offset / 8) as usize + 1
 }
 
+/// Why [`edit`] has not edited a string.
+enum Unedited<R> {
+    /// The edit changes nothing. This is its result.
+    Unchanged(R),
+    Failed(&'static str),
+}
+
 /// Lets `change` edit the bytes of the string at `key`. Zeros are appended first if the string has fewer than `len`
-/// bytes. The encoding becomes `raw`, whatever the length.
+/// bytes. The encoding becomes `raw`, whatever the length. As in redis-server, an edit that changes nothing is no change
+/// of the key: when the string is long enough, `unchanged` returns the result of such an edit.
 fn edit<R>(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
     len: usize,
+    unchanged: impl FnOnce(&[u8]) -> Option<R>,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R, &'static str> {
+    // Any other encoding becomes `raw`, which is a change.
+    let is_raw = db.peek(key).is_some_and(|r| matches!(r.value(), ValueRef::Str(s) if s.encoding() == "raw"));
     let mut change = Some(change);
     let mut once = |blob: &mut Blob| (change.take().expect("called once"))(blob.make_mut());
     let edited = db.edit_str(key, |blob| {
         if blob.len() < len {
-            blob.try_resize(len, 0).map_err(|_| errors::OUT_OF_MEMORY)?;
+            blob.try_resize(len, 0).map_err(|_| Unedited::Failed(errors::OUT_OF_MEMORY))?;
+        } else if is_raw && let Some(result) = unchanged(blob) {
+            return Err(Unedited::Unchanged(result));
         }
         Ok(once(blob))
     });
-    if let Some(done) = edited.map_err(wrong_type)? {
-        return done;
+    match edited.map_err(wrong_type)? {
+        Some(Ok(result) | Err(Unedited::Unchanged(result))) => return Ok(result),
+        Some(Err(Unedited::Failed(text))) => return Err(text),
+        None => {}
     }
     let mut blob = Blob::try_zeroed(len).map_err(|_| errors::OUT_OF_MEMORY)?;
     let result = once(&mut blob);

@@ -92,6 +92,12 @@ impl Engine {
         self.open_files(&mut found, &Names::of(&self.config))?;
         Ok(found)
     }
+    /// The files in the folder, which no writer has open.
+    pub(super) fn find_left_files(&self) -> Result<FoundAof, DataError> {
+        let mut found = self.open_aof_folder()?;
+        self.open_files(&mut found, &Names::of(&self.config))?;
+        Ok(found)
+    }
     fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), DataError> {
         for file in found.manifest.to_load() {
             let opened = match found.is_legacy {

@@ -1,44 +1,60 @@
 //! DEBUG LOADAOF: replaces the data with the content of the append-only file.
 
 use super::AofMode;
+use super::load::FoundAof;
+use crate::persist::DataError;
 use crate::{Engine, Now};
 
 const FAILED: &str = "ERR Error trying to load the AOF files, check server logs.";
 
 impl Engine {
-    /// Writes all pending changes and loads the files again. Runs on a helper thread. Commands that need the data
-    /// wait meanwhile.
+    /// Writes all pending changes and loads the files again. Without an append-only file, loads the files that
+    /// BGREWRITEAOF left. Runs on a helper thread. Commands that need the data wait meanwhile.
     ///
     /// # Errors
     /// The text of the error reply. The data loaded before the error stays.
     pub(crate) fn reload_aof(&self, now: Now) -> Result<(), &'static str> {
-        let failed = |why: String| {
-            self.host.log(&why);
-            FAILED
-        };
         self.await_rewrite();
-        // Lock in the order in which a rewrite locks.
-        let mut guard = self.persist.aof.writer.lock();
-        let writer = guard.as_mut().filter(|_| self.persist.aof.mode() == AofMode::On);
-        let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
-        let _long_lock = self.long_locks.announce(None);
-        let tail = self.keyspace.switch_journal(false);
-        let written = writer.write_until(self, tail, now);
-        let done = match written {
-            Err(e) => Err(format!("DEBUG LOADAOF: cannot write the append-only file: {e}")),
-            Ok(()) => {
-                let found = self.reopen_aof(writer.folder.clone(), writer.manifest().clone());
-                let loaded = found.and_then(|mut found| {
-                    (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
-                    self.load_files(&mut found, now)
-                });
-                loaded.map_err(|error| error.to_string())
-            }
+        let loaded = match self.persist.aof.mode() {
+            AofMode::On => self.reload_written_files(now),
+            AofMode::Off => self.load_left_files(now),
+            AofMode::Starting => Err("the append-only file is not complete yet".into()),
         };
-        self.keyspace.switch_journal(true);
-        done.map_err(failed)?;
+        loaded.map_err(|why| {
+            self.host.log(&format!("DEBUG LOADAOF: {why}"));
+            FAILED
+        })?;
         self.persist.state.lock().saved_changes = self.keyspace.changes();
         self.host.log("Append Only File loaded by DEBUG LOADAOF");
         Ok(())
+    }
+    fn reload_written_files(&self, now: Now) -> Result<(), String> {
+        // Lock in the order in which a rewrite locks.
+        let mut guard = self.persist.aof.writer.lock();
+        let writer = guard.as_mut().ok_or("there is no append-only file")?;
+        let _long_lock = self.long_locks.announce(None);
+        let tail = self.keyspace.switch_journal(false);
+        let written = writer.write_until(self, tail, now);
+        let loaded = written.map_err(|e| format!("cannot write the append-only file: {e}")).and_then(|()| {
+            let found = self.reopen_aof(writer.folder.clone(), writer.manifest().clone());
+            self.replace_data(found, now)
+        });
+        self.keyspace.switch_journal(true);
+        loaded
+    }
+    fn load_left_files(&self, now: Now) -> Result<(), String> {
+        let found = self.find_left_files().map_err(|error| error.to_string())?;
+        if found.manifest.to_load().next().is_none() {
+            return Err("there is no append-only file".into());
+        }
+        let _long_lock = self.long_locks.announce(None);
+        self.replace_data(Ok(found), now)
+    }
+    fn replace_data(&self, found: Result<FoundAof, DataError>, now: Now) -> Result<(), String> {
+        let loaded = found.and_then(|mut found| {
+            (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+            self.load_files(&mut found, now)
+        });
+        loaded.map_err(|error| error.to_string())
     }
 }

@@ -204,7 +204,7 @@ pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
         reply.int(entry.count as i64);
         for (name, value) in [
             ("reason", last.reason.name().as_bytes()),
-            ("context", b"toplevel"),
+            ("context", last.context.name().as_bytes()),
             ("object", &last.object),
             ("username", &last.username),
         ] {

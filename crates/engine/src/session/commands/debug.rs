@@ -3,12 +3,14 @@
 use super::{DONE, NextStep, Outcome, Session, debug_data};
 use crate::config::value::memory;
 use crate::persist::Reload;
+use crate::scripts::run::{NOT_ALLOWED, ScriptRun};
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::serial::digest::{DebugDigest, ValueDigest};
 use strand_commands::{errors, introspect, serial};
 use strand_keyspace::types::string::parse_int;
-use strand_wire::args::Args;
+use strand_script::CallOutcome;
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// Maximum number of seconds of DEBUG SLEEP.
@@ -74,7 +76,8 @@ impl Session {
             return Ok(NextStep::Detach);
         }
         if is("PROTOCOL", 3) {
-            return self.debug_protocol(args);
+            write_sample(args.at(2), &mut self.reply())?;
+            return DONE;
         }
         if is("SET-ACTIVE-EXPIRE", 3) {
             let on = leading_float(args.at(2)) as i64 != 0;
@@ -142,63 +145,78 @@ impl Session {
         txn.db(self.db).set_str(&key, strand_keyspace::StrRef::of(b"half"), None);
         panic!("DEBUG PANIC of a test");
     }
-    /// Runs DEBUG PROTOCOL, which replies with a sample of any reply type.
-    fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
-        let resp3 = self.protocol == Protocol::Resp3;
-        let mut reply = self.reply();
-        let kind = args.at(2).to_ascii_lowercase();
-        match kind.as_slice() {
-            b"string" => reply.bulk(b"Hello World"),
-            b"integer" => reply.int(12345),
-            b"double" => reply.double(SAMPLE_DOUBLE),
-            b"null" => reply.null(),
-            b"array" => {
-                reply.array(3);
-                (0..3).for_each(|i| reply.int(i));
-            }
-            b"set" => {
-                reply.set(3);
-                (0..3).for_each(|i| reply.int(i));
-            }
-            b"map" => {
-                reply.map(3);
-                for i in 0..3 {
-                    reply.int(i);
-                    reply.bool(i == 1);
-                }
-            }
-            b"attrib" => {
-                if resp3 {
-                    let mut attribute = strand_chain::Chain::new();
-                    attribute.push_slice(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
-                    reply.raw(attribute);
-                }
-                reply.bulk(b"Some real reply following the attribute");
-            }
-            b"push" if !resp3 => return Err("ERR RESP2 is not supported by this command".into()),
-            b"push" => {
-                reply.push(2);
-                reply.bulk(b"server-cpu-usage");
-                reply.int(42);
-                reply.bulk(b"Some real reply following the push reply");
-            }
-            b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
-            b"true" => reply.bool(true),
-            b"false" => reply.bool(false),
-            b"bignum" if resp3 => {
-                let mut number = strand_chain::Chain::new();
-                number.push_slice(b"(1234567999999999999999999999999999999\r\n");
-                reply.raw(number);
-            }
-            b"bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
-            _ => {
-                let names = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
-                let text = format!("ERR Wrong protocol type name. Please use one of the following: {names}");
-                return Err(text.into());
+}
+
+/// Writes the reply of DEBUG PROTOCOL: a sample of the reply type `kind`.
+///
+/// # Errors
+/// The whole text of the error reply.
+fn write_sample(kind: &[u8], reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    let resp3 = reply.protocol() == Protocol::Resp3;
+    match kind.to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.int(12345),
+        b"double" => reply.double(SAMPLE_DOUBLE),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|i| reply.int(i));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|i| reply.int(i));
+        }
+        b"map" => {
+            reply.map(3);
+            for i in 0..3 {
+                reply.int(i);
+                reply.bool(i == 1);
             }
         }
-        DONE
+        b"attrib" => {
+            if resp3 {
+                let mut attribute = strand_chain::Chain::new();
+                attribute.push_slice(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
+                reply.raw(attribute);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if !resp3 => return Err("ERR RESP2 is not supported by this command".into()),
+        b"push" => {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.int(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        b"true" => reply.bool(true),
+        b"false" => reply.bool(false),
+        b"bignum" if resp3 => {
+            let mut number = strand_chain::Chain::new();
+            number.push_slice(b"(1234567999999999999999999999999999999\r\n");
+            reply.raw(number);
+        }
+        b"bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
+        _ => {
+            let names = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
+            let text = format!("ERR Wrong protocol type name. Please use one of the following: {names}");
+            return Err(text.into());
+        }
     }
+    Ok(())
+}
+
+/// Runs DEBUG in a script, after DEBUG SET-DISABLE-DENY-SCRIPTS: PROTOCOL, by which tests check how replies become Lua
+/// values. All other subcommands are refused.
+pub(super) fn in_script(_: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+    let args = argv.args();
+    if !args.is(1, "PROTOCOL") || args.len() != 3 {
+        return CallOutcome::Refused(NOT_ALLOWED.into());
+    }
+    if let Err(text) = write_sample(args.at(2), reply) {
+        reply.error_bytes(&text);
+    }
+    CallOutcome::Replied
 }
 
 /// The subcommands that read the data: OBJECT, DIGEST, DIGEST-VALUE.

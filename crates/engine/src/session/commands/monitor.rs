@@ -41,6 +41,10 @@ impl Session {
         if std::mem::replace(&mut self.retry.sent_to_monitors, true) || kind_of(spec) == CommandKind::Exec {
             return;
         }
+        // As in redis-server, RESET is not shown to its own client, which is no longer in MONITOR.
+        if kind_of(spec) == CommandKind::Reset {
+            self.leave_monitor();
+        }
         let args = self.argv.args();
         // As in redis-server, SELECT is shown with its new database.
         let selected = match kind_of(spec) {

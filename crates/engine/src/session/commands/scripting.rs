@@ -166,6 +166,9 @@ pub(super) fn function_flush(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
+    if args.len() > 3 {
+        return Err(wrong_arguments(args));
+    }
     check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
     change(&engine.scripts, |functions| {
         *functions = Functions::default();
@@ -182,6 +185,12 @@ pub(super) fn function_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> R
 
 pub(super) fn function_list(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     list(&engine.scripts.functions.read().clone(), args, reply)
+}
+
+/// The error for too many arguments of a subcommand of FUNCTION.
+fn wrong_arguments(args: Args<'_>) -> ErrorText {
+    let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
+    [head, args.at(1), b"'. Try FUNCTION HELP."].concat()
 }
 
 fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), ErrorText> {
@@ -339,8 +348,7 @@ pub(super) fn function_restore(
 
 fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
     if args.len() > 4 {
-        let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
-        return Err([head, args.at(1), b"'. Try FUNCTION HELP."].concat());
+        return Err(wrong_arguments(args));
     }
     let policies = ["APPEND", "FLUSH", "REPLACE"];
     let policy = match args.len() {

@@ -17,9 +17,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
     .history(&[("6.0.0", "A user name may come first.")])
-    .exec(Exec::Session(
-        &SessionCommand::at_once(|session, args, now| session.auth(args, now)).in_multi(InMulti::Refused),
-    )),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.auth(args, now)))),
     CommandSpec::new(
         "client",
         "connection",
@@ -289,9 +287,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     )
     .optional()])
     .history(&[("6.2.0", "Without a version it only reports.")])
-    .exec(Exec::Session(
-        &SessionCommand::at_once(|session, args, now| session.hello(args, now)).in_multi(InMulti::Refused),
-    )),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.hello(args, now)))),
     CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Returns PONG, or its argument.")
         .flags(&[F::FAST])
         .args(&[Arg::string("message").optional()])
@@ -321,6 +317,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, _, _| session.reset())
+            .kind(CommandKind::Reset)
             .in_multi(InMulti::Immediate)
             .allow_subscribers(),
     )),

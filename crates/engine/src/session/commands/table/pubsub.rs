@@ -6,7 +6,7 @@ use crate::session::session_command::{InFiles, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const SUBSCRIBES: &[F] = &[F::PUBSUB, F::NOSCRIPT, F::LOADING, F::STALE];
-const PUBLISHES: &[F] = &[F::PUBSUB, F::LOADING, F::STALE, F::FAST];
+const PUBLISHES: &[F] = &[F::PUBSUB, F::LOADING, F::STALE, F::FAST, F::MAY_REPLICATE];
 const ASKS: &[F] = &[F::PUBSUB, F::LOADING, F::STALE];
 /// The positions of shard channels. In a cluster, shard channels are spread like keys, but they are not keys.
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, &[K::NOT_KEY])];

@@ -5,7 +5,8 @@ use crate::session::script::{EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO
 use crate::session::session_command::{CommandKind, InFiles, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-const RUNS: &[F] = &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
+const RUNS: &[F] =
+    &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::MAY_REPLICATE, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
 const READS: &[F] =
     &[F::READONLY, F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
 const RW_NOTES: &str =

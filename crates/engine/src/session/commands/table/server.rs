@@ -212,6 +212,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             &SessionCommand::at_once(|session, args, now| session.debug(args, now))
                 .kind(CommandKind::Debug)
                 .or_detached(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
+                .in_scripts(InScripts::Runs(debug::in_script))
                 .in_multi(InMulti::QueuedIf(debug::is_plain)),
         )),
     CommandSpec::new(

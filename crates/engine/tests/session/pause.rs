@@ -1,0 +1,81 @@
+//! CLIENT PAUSE: which commands wait, and what the waits change.
+
+use crate::blocking::{blocks, replies};
+use crate::fixture::{Server, Stop};
+use strand_wire::client::encode_command;
+
+fn words(words: &[&str]) -> Vec<u8> {
+    let mut request = Vec::new();
+    encode_command(&mut request, words);
+    request
+}
+
+#[test]
+fn a_pause_of_all_commands_stops_no_clock() {
+    let mut server = Server::new();
+    let (mut a, mut waiter, mut pusher) = (server.connect(), server.connect(), server.connect());
+    blocks(&mut waiter, &server, "BLPOP k 0.2");
+    a.run(&server, "CLIENT PAUSE 500 ALL");
+    pusher.feed(b"RPUSH k 1\r\n", usize::MAX);
+    assert!(matches!(pusher.drive(&server), Stop::Sleep(_)));
+    server.advance_ms(300);
+    assert_eq!(replies(&mut waiter, &server), "*-1|");
+    server.advance_ms(300);
+    assert_eq!(replies(&mut pusher, &server), ":1|");
+    // A wait that begins during a pause begins after the pause.
+    a.run(&server, "CLIENT PAUSE 500 WRITE");
+    waiter.feed(b"BLPOP k 0.1\r\n", usize::MAX);
+    assert!(matches!(waiter.drive(&server), Stop::Sleep(_)));
+    server.advance_ms(600);
+    assert_eq!(replies(&mut waiter, &server), "*2|$1|k|$1|1|");
+}
+
+#[test]
+fn a_pause_of_writes_stops_every_script_that_may_write() {
+    let mut server = Server::new();
+    let mut admin = server.connect();
+    let library = "#!lua name=l\nredis.register_function('w', function() return 1 end)\n\
+        redis.register_function{function_name='r', callback=function() return 1 end, flags={'no-writes'}}";
+    assert_eq!(admin.send(&server, &words(&["FUNCTION", "LOAD", library])), "$1|l|");
+    admin.run(&server, "CLIENT PAUSE 500 WRITE");
+    let declared = "#!lua flags=no-writes\nreturn 1";
+    for (call, is_paused) in [
+        (&["EVAL", "return 1", "0"][..], true),
+        (&["EVAL", "#!lua\nreturn 1", "0"], true),
+        (&["EVAL", declared, "0"], false),
+        (&["EVAL_RO", "return 1", "0"], false),
+        (&["FCALL", "w", "0"], true),
+        (&["FCALL", "r", "0"], false),
+        (&["FCALL_RO", "r", "0"], false),
+        (&["PFCOUNT", "hll"], true),
+        (&["PUBLISH", "channel", "text"], true),
+        (&["SPUBLISH", "channel", "text"], true),
+        (&["GET", "k"], false),
+    ] {
+        let mut client = server.connect();
+        client.feed(&words(call), usize::MAX);
+        assert_eq!(matches!(client.drive(&server), Stop::Sleep(_)), is_paused, "{call:?}");
+    }
+    // A script in a transaction counts, whatever it declares.
+    let mut client = server.connect();
+    client.script(&server, &[("MULTI", "+OK|"), ("FCALL r 0", "+QUEUED|")]);
+    client.feed(b"EXEC\r\n", usize::MAX);
+    assert!(matches!(client.drive(&server), Stop::Sleep(_)));
+}
+
+#[test]
+fn a_paused_client_counts_as_blocked() {
+    let mut server = Server::new();
+    let (mut a, mut writer, mut leaver) = (server.connect(), server.connect(), server.connect());
+    a.run(&server, "CLIENT PAUSE 500 WRITE");
+    for client in [&mut writer, &mut leaver] {
+        client.feed(b"SET k 1\r\n", usize::MAX);
+        assert!(matches!(client.drive(&server), Stop::Sleep(_)));
+    }
+    assert!(a.run(&server, "INFO clients").contains("blocked_clients:2|"));
+    drop(leaver);
+    assert!(a.run(&server, "INFO clients").contains("blocked_clients:1|"));
+    server.advance_ms(600);
+    assert_eq!(replies(&mut writer, &server), "+OK|");
+    assert!(a.run(&server, "INFO clients").contains("blocked_clients:0|"));
+}

@@ -1,0 +1,71 @@
+//! DEBUG LOADAOF: the data becomes what the files of the append-only file say.
+
+use crate::aof::{call, digest, digest_here, digest_there, folder, info, link, shut_down, start};
+use crate::harness::{Server, comes_true};
+
+#[test]
+fn debug_loadaof_replaces_the_data_with_the_files_content() {
+    let folder = folder();
+    let server = start(folder.path(), &["--appendfsync", "everysec"]);
+    let mut client = link(&server);
+    for line in [
+        &["HSET", "hash", "a", "1"][..],
+        &["ZADD", "ranks", "1", "a"],
+        &["SELECT", "3"],
+        &["SADD", "set", "x"],
+    ] {
+        call(&mut client, line);
+    }
+    for i in 0..300 {
+        call(&mut client, &["RPUSH", &format!("list:{}", i % 7), &i.to_string()]);
+        if i == 150 {
+            assert!(call(&mut client, &["BGREWRITEAOF"]).contains("append only file rewriting"));
+        }
+    }
+    call(&mut client, &["SET", "expires", "1", "EX", "10000"]);
+    let (before, ttl) = (digest(&mut client), call(&mut client, &["PEXPIRETIME", "expires"]));
+    for _ in 0..3 {
+        assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), "OK");
+        assert_eq!(digest(&mut client), before);
+        assert_eq!(call(&mut client, &["PEXPIRETIME", "expires"]), ttl);
+        assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
+    }
+    // The server continues where the file stopped, and nothing was written twice.
+    assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
+    let after = digest(&mut client);
+    shut_down(server);
+    assert_eq!(digest_here(folder.path()), after);
+    assert_eq!(digest_there(folder.path()), after);
+    let none = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = link(&none);
+    call(&mut client, &["SET", "kept", "1"]);
+    let text = "ERR Error trying to load the AOF files, check server logs.";
+    assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), text);
+    assert_eq!(call(&mut client, &["GET", "kept"]), "1");
+}
+
+#[test]
+fn debug_loadaof_loads_what_a_rewrite_without_an_append_only_file_left() {
+    let folder = folder();
+    let dir = folder.path().to_str().expect("a path of a test");
+    for preamble in ["yes", "no"] {
+        let server = Server::start(&[
+            "--enable-debug-command",
+            "yes",
+            "--dir",
+            dir,
+            "--aof-use-rdb-preamble",
+            preamble,
+        ]);
+        let mut client = link(&server);
+        call(&mut client, &["RPUSH", "list", "a", "1"]);
+        call(&mut client, &["BGREWRITEAOF"]);
+        comes_true(|| info(&mut client, "aof_rewrite_in_progress") == "0");
+        let before = digest(&mut client);
+        call(&mut client, &["SET", "not in the files", "1"]);
+        assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), "OK");
+        assert_eq!(digest(&mut client), before);
+        assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
+        shut_down(server);
+    }
+}
