@@ -1,6 +1,6 @@
 //! [`Engine`]: the state that all sessions share.
 
-use crate::acl::{Acl, PASSWORD_BYTES_MAX, UsersError, rewrite_users};
+use crate::acl::{Acl, DEFAULT_USER, PASSWORD_BYTES_MAX, UsersError, rewrite_users};
 use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
@@ -152,6 +152,11 @@ impl Engine {
             return Err(UsersError::LongPassword);
         }
         let all_channels = self.all_channels_by_default();
+        // The default user exists before its line, so `configure` cannot tell that it has two.
+        let is_default = |words: &&Vec<Vec<u8>>| words.first().is_some_and(|name| name == DEFAULT_USER);
+        if declared.iter().filter(is_default).count() > 1 {
+            return Err(UsersError::Duplicate { user: String::from_utf8_lossy(DEFAULT_USER).into_owned() });
+        }
         declared.iter().try_for_each(|words| self.acl.configure(words, all_channels))?;
         match file.is_empty() {
             true => Ok(()),

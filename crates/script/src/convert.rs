@@ -144,6 +144,13 @@ impl<'r> Reader<'r> {
             }
             b'(' => return self.field("big_number", self.string(rest)?),
             b'#' => Value::Boolean(rest == b"t"),
+            b'|' => {
+                // As in redis-server, a script does not see the attributes of a reply.
+                for _ in 0..len().saturating_mul(2) {
+                    self.inner()?;
+                }
+                return self.value();
+            }
             b'=' => {
                 let text = self.text(len());
                 let (format, text) = (&text[..text.len().min(3)], &text[text.len().min(4)..]);

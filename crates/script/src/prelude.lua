@@ -56,5 +56,5 @@ end
 local function load(f, handler) return raw_xpcall(f, handler) end
 
 return {
-  pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, load = load,
+  pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, shield = shield, sweep = sweep, load = load,
 }

@@ -139,7 +139,7 @@ impl Sandbox {
         let function_meta = lua.create_table()?;
         function_meta.raw_set("__index", &function_real)?;
         function_meta.raw_set("__newindex", lua.create_function(read_only)?)?;
-        function_meta.raw_set("__metatable", false)?;
+        function_meta.raw_set("__metatable", prelude.get::<Table>("shield")?)?;
         let function_globals = lua.create_table()?;
         function_globals.set_metatable(Some(function_meta.clone()))?;
         function_real.raw_set("_G", &function_globals)?;

@@ -61,7 +61,8 @@ pub(crate) enum Verdict {
     EndSession,
 }
 
-const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
+/// The error of a command that needs the data while the data is loaded.
+pub(crate) const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
                            disk. Commands that may modify the data set are disabled, because this instance is configured \
                            to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). \

@@ -546,6 +546,8 @@ impl Host for ScriptRun<'_, '_> {
             Err(text) => return CallOutcome::Refused(text.into()),
         };
         if let Some(text) = self.refusal(spec, argv) {
+            let stats = &self.engine.stats;
+            stats.count(self.client.peer.worker, stats.ids.of(spec), CommandCounter::Rejected, 1);
             return CallOutcome::Refused(text.into());
         }
         if self.engine.monitors.any() {

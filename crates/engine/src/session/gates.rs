@@ -76,7 +76,7 @@ impl Session {
         }
         if self.engine.pause.is_set()
             && let Some(until_mono_us) =
-                self.engine.pause.waits_until(self.may_write(found.spec, flags), now.mono_us)
+                self.engine.pause.waits_until(self.may_write(found.spec), now.mono_us)
         {
             self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
@@ -164,11 +164,20 @@ impl Session {
         wait(Some(&shards))
     }
 
-    /// True when CLIENT PAUSE WRITE stops the current command, whose flags are `flags`. As in redis-server, these are
-    /// also PUBLISH, PFCOUNT, and every script that does not declare that it writes nothing.
-    fn may_write(&self, spec: &'static CommandSpec, flags: Flags) -> bool {
-        let declares_no_writes = || script::declares_no_writes(&self.engine, spec, self.argv.args());
-        flags.has(Flags::WRITE) || (flags.has(Flags::MAY_REPLICATE) && !declares_no_writes())
+    /// True when CLIENT PAUSE WRITE stops the current command. As in redis-server, it stops writes, PUBLISH, PFCOUNT,
+    /// every script that does not declare that it writes nothing, and EXEC of one of these.
+    fn may_write(&self, spec: &'static CommandSpec) -> bool {
+        let may_write = |spec: &'static CommandSpec, args| {
+            spec.flags.has(Flags::WRITE)
+                || (spec.flags.has(Flags::MAY_REPLICATE)
+                    && !script::declares_no_writes(&self.engine, spec, args))
+        };
+        match &self.queue {
+            Some(queue) if kind_of(spec) == CommandKind::Exec => {
+                queue.commands.iter().any(|queued| may_write(queued.spec, queued.argv.args()))
+            }
+            _ => may_write(spec, self.argv.args()),
+        }
     }
 
     /// Remembers the keys that the current command is about to read, if the client keeps copies.

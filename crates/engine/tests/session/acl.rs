@@ -284,6 +284,7 @@ fn users_come_from_the_configuration_and_go_back() {
     for (config, acl, part) in [
         ("user bob on +@nope", "", "Unknown command"),
         ("user bob on\nuser bob off", "", "Duplicate"),
+        ("user default on\nuser default off", "", "Duplicate"),
         ("user bob on\naclfile users.acl", "", "only be one"),
         ("aclfile users.acl", "nonsense", "users.acl:1 should start"),
         ("aclfile nosuch.acl", "", "No such file"),

@@ -14,6 +14,7 @@ use strand_diag::history::Figure;
 use strand_engine::config::Opt;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
+use strand_wire::client::encode_command;
 
 /// What the engine asked the fixture's host for.
 #[derive(Debug)]
@@ -513,6 +514,13 @@ pub fn command(line: &str) -> Vec<u8> {
         out.extend_from_slice(b"\r\n");
     }
     out
+}
+
+/// A request of these words, which may have blanks and line ends.
+pub fn words(words: &[&str]) -> Vec<u8> {
+    let mut request = Vec::new();
+    encode_command(&mut request, words);
+    request
 }
 
 pub fn bytes(chain: &Chain) -> Vec<u8> {

@@ -10,6 +10,18 @@ use strand_engine::{Load, StartError};
 
 const KEYS: usize = 20_000;
 
+#[test]
+fn options_that_name_the_files_wait_for_the_end_of_loading() {
+    let mut server = Server::with("enable-protected-configs yes");
+    let mut peer = server.connect();
+    server.engine.begin_loading(100, server.now);
+    let loading = "-LOADING Redis is loading the dataset in memory|";
+    for line in ["CONFIG SET dir /", "CONFIG SET appendonly yes", "CONFIG SET maxmemory 0 appendonly no"] {
+        assert_eq!(peer.run(&server, line), loading, "{line}");
+    }
+    assert_eq!(peer.run(&server, "CONFIG SET maxmemory-samples 7"), "+OK|");
+}
+
 /// A server with keys of two databases, and its snapshot.
 fn saved() -> (Server, Vec<u8>) {
     let mut server = Server::new();

@@ -1,6 +1,6 @@
 //! Long scripts: they leave the worker, lock nothing while they only read, and are atomic.
 
-use crate::fixture::{Peer, Server, Stop, command};
+use crate::fixture::{Peer, Server, Stop, command, words};
 use std::cell::{Cell, RefCell};
 
 /// A loop that takes too long for a worker.
@@ -112,4 +112,38 @@ fn a_client_that_keeps_copies_hears_of_a_key_that_its_long_script_read() {
     assert_eq!(run_long(&server, &mut peer, &line, &|| {}), "$1|1|");
     other.run(&server, "SET a 2");
     assert_eq!(peer.hears(&server), ">2|$10|invalidate|*1|$1|a|");
+}
+
+#[test]
+fn functions_have_names_of_any_case_and_globals_that_nobody_changes() {
+    let mut server = Server::with("enable-debug-command yes");
+    let mut a = server.connect();
+    let library = "#!lua name=l\nredis.register_function('Fn', function() return 'found' end)\n\
+        redis.register_function('globals', function() getmetatable(_G).__index = {} end)\n\
+        redis.register_function('bignum', function() redis.setresp(3)\n\
+        return redis.call('debug', 'protocol', 'bignum').big_number end)";
+    assert_eq!(a.send(&server, &words(&["FUNCTION", "LOAD", library])), "$1|l|");
+    for name in ["Fn", "fn", "FN"] {
+        assert_eq!(a.run(&server, &format!("FCALL {name} 0")), "$5|found|");
+    }
+    let again = "#!lua name=other\nredis.register_function('fN', function() end)";
+    let reply = a.send(&server, &words(&["FUNCTION", "LOAD", again]));
+    assert!(reply.contains("already exists"), "{reply}");
+    assert!(a.run(&server, "FCALL globals 0").contains("Attempt to modify a readonly table"));
+    assert!(a.run(&server, "FCALL bignum 0").contains("not allowed from script"));
+    a.run(&server, "DEBUG SET-DISABLE-DENY-SCRIPTS 1");
+    assert_eq!(a.run(&server, "FCALL bignum 0"), "$37|1234567999999999999999999999999999999|");
+    let text = "-ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|";
+    assert_eq!(a.run(&server, "FUNCTION FLUSH SYNC x"), text);
+    assert_eq!(a.run(&server, "FUNCTION DELETE l"), "+OK|");
+    assert_eq!(a.run(&server, "FCALL fn 0"), "-ERR Function not found|");
+}
+
+#[test]
+fn a_command_that_a_script_may_not_call_counts_as_rejected() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    a.run(&server, "EVAL \"redis.pcall('shutdown')\" 0");
+    let stats = a.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_shutdown:calls=0,") && stats.contains("rejected_calls=1,"), "{stats}");
 }

@@ -43,6 +43,12 @@ impl Host for Replies {
                 reply.set(1);
                 reply.bulk(b"m");
             }
+            b"attribute" => {
+                let mut head = Chain::new();
+                head.push_slice(b"|1\r\n$3\r\nkey\r\n*2\r\n:1\r\n:2\r\n");
+                reply.raw(head);
+                reply.bulk(b"after it");
+            }
             b"stop" => return CallOutcome::Stop,
             b"panic" => panic!("on purpose"),
             _ => return CallOutcome::Refused("ERR unknown".into()),
@@ -160,6 +166,7 @@ fn every_kind_of_reply_of_resp3_arrives() {
         ("redis.setresp(3) return type(redis.call('null')) .. type(redis.call('nulls'))", "$6|nilnil|"),
         ("redis.setresp(3) return type(redis.call('bool'))", "$7|boolean|"),
         ("redis.setresp(3) return tostring(redis.call('double').double)", "$3|1.5|"),
+        ("redis.setresp(3) return redis.call('attribute')", "$8|after it|"),
         ("redis.setresp(3) return redis.call('map').map.k", "$1|v|"),
         ("redis.setresp(3) return tostring(redis.call('set').set.m)", "$4|true|"),
         ("redis.setresp(3) return redis.call('big').big_number", "$30|123456789012345678901234567890|"),

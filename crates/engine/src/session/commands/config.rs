@@ -3,6 +3,7 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
+use crate::persist::IS_LOADING;
 use crate::session::run::NextStep;
 use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
@@ -123,6 +124,12 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
         [head, name, b"') - ", reason.as_bytes()].concat()
     };
     let options: Vec<Opt> = pairs.iter().filter_map(|(name, _)| find(name)).collect();
+    // The files that are being loaded are found by these options.
+    if engine.persist.is_loading()
+        && options.iter().any(|option| matches!(option, Opt::Dir | Opt::AppendOnly))
+    {
+        return Err(IS_LOADING.into());
+    }
     let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());
     let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
     let before = values();
