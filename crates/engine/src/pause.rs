@@ -13,6 +13,10 @@ impl Pause {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
+    /// True when a pause of all commands was begun.
+    pub(crate) fn stops_all(&self) -> bool {
+        self.0.load(Relaxed) & 1 == 1
+    }
     /// Pauses until `until_us`. A running pause can only become longer and stricter.
     pub(crate) fn begin(&self, until_us: u64, all: bool, now_us: u64) {
         let new = (until_us << 1) | u64::from(all);

@@ -33,7 +33,8 @@ local function resume(...) return resumed(raw_resume(...)) end
 
 -- A table that scripts can read and not change: the table that they see is empty, and what is in it lies in another one.
 local shield = setmetatable({}, { __newindex = N.readonly, __metatable = false })
-local proxies = {}
+local proxies = { shield }
+N.protected[shield] = {}
 
 local function protect(real)
   local proxy = setmetatable({}, { __index = real, __newindex = N.readonly, __metatable = shield })

@@ -300,7 +300,8 @@ impl ScriptRun<'_, '_> {
                 return Some(text);
             }
         }
-        if spec.flags.has(Flags::WRITE) && self.read_only {
+        // As in redis-server, also PUBLISH and PFCOUNT, because CLIENT PAUSE WRITE lets read-only scripts run.
+        if self.read_only && (spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::MAY_REPLICATE)) {
             return Some("ERR Write commands are not allowed from read-only scripts.");
         }
         if self.out_of_memory && !self.flags.allow_oom && !self.wrote && spec.flags.has(Flags::DENYOOM) {

@@ -76,7 +76,7 @@ impl Session {
         }
         if self.engine.pause.is_set()
             && let Some(until_mono_us) =
-                self.engine.pause.waits_until(self.may_write(found.spec), now.mono_us)
+                self.engine.pause.waits_until(self.is_paused(found.spec), now.mono_us)
         {
             self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
@@ -164,15 +164,16 @@ impl Session {
         wait(Some(&shards))
     }
 
-    /// True when CLIENT PAUSE WRITE stops the current command. As in redis-server, it stops writes, PUBLISH, PFCOUNT,
-    /// every script that does not declare that it writes nothing, and EXEC of one of these.
-    fn may_write(&self, spec: &'static CommandSpec) -> bool {
+    /// True when the pause stops the current command. PAUSE ALL stops every command. As in redis-server, PAUSE WRITE stops
+    /// writes, PUBLISH, PFCOUNT, every script that does not declare that it writes nothing, and EXEC of one of these.
+    fn is_paused(&self, spec: &'static CommandSpec) -> bool {
         let may_write = |spec: &'static CommandSpec, args| {
             spec.flags.has(Flags::WRITE)
                 || (spec.flags.has(Flags::MAY_REPLICATE)
                     && !script::declares_no_writes(&self.engine, spec, args))
         };
         match &self.queue {
+            _ if self.engine.pause.stops_all() => true,
             Some(queue) if kind_of(spec) == CommandKind::Exec => {
                 queue.commands.iter().any(|queued| may_write(queued.spec, queued.argv.args()))
             }

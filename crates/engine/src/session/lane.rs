@@ -471,7 +471,7 @@ impl Session {
             transaction: self.outgoing_transaction.take(),
             script: self.outgoing_script.take(),
             sent_ns: self.engine.host.mono_ns(),
-            parked: self.parked.take(),
+            parked: self.parked.take().map(Parked::handed_over),
             reservation: None,
         })
     }

@@ -25,7 +25,7 @@ use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::{ErrorText, Reply};
+use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// What a command of this file returns.
 type Outcome = Result<NextStep, ErrorText>;
@@ -81,8 +81,9 @@ impl Queue {
 /// A part of EXEC's reply.
 enum ReplyPart {
     Encoded(Chain),
-    /// A command that runs after the shards are unlocked: its index in the queue, and the selected database.
-    AfterUnlock(usize, usize),
+    /// A command that runs after the shards are unlocked: its index in the queue, and the database and the protocol at
+    /// its place.
+    AfterUnlock(usize, usize, Protocol),
 }
 
 impl Session {
@@ -215,11 +216,12 @@ impl Session {
         for part in parts {
             match part {
                 ReplyPart::Encoded(chain) => self.reply().raw(chain),
-                ReplyPart::AfterUnlock(at, db) => {
+                ReplyPart::AfterUnlock(at, db, protocol) => {
                     let Queued { spec, argv } = &transaction.queue.commands[at];
                     let Exec::Session(command) = spec.exec else { continue };
                     let began_ns = engine.host.mono_ns();
-                    let mut reply = self.reply();
+                    let mut chain = Chain::new();
+                    let mut reply = Reply::new(&mut chain, protocol);
                     SessionCommand::of(command).run_detached(
                         &engine,
                         argv.args(),
@@ -227,6 +229,7 @@ impl Session {
                         &mut reply,
                     );
                     let code = reply.error_code().map(<[u8]>::to_vec);
+                    self.reply().raw(chain);
                     self.count_failed(engine.stats.ids.of(spec), code.as_deref());
                     let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
                     engine.note_lap(&client, spec, argv.args(), now, took_ns);
@@ -281,7 +284,7 @@ impl Session {
                     laps.take_back();
                     parts.extend([
                         ReplyPart::Encoded(std::mem::take(&mut out)),
-                        ReplyPart::AfterUnlock(at, self.db),
+                        ReplyPart::AfterUnlock(at, self.db, self.protocol),
                     ]);
                 }
                 Some((own, _)) => {

@@ -75,12 +75,17 @@ pub(crate) struct Parked {
     /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
     /// As in redis-server, a client that CLIENT PAUSE keeps waiting counts as a blocked client.
-    _counted: Option<CountedAsBlocked>,
+    counted: Option<CountedAsBlocked>,
 }
 
 impl Parked {
+    /// The wait of a command that goes to a helper thread. Its client no longer counts as blocked.
+    pub(super) fn handed_over(mut self: Box<Self>) -> Box<Self> {
+        self.counted = None;
+        self
+    }
     fn new(since_us: u64, reason: ParkReason) -> Parked {
-        Parked { since_us, reason, holder: None, _counted: None }
+        Parked { since_us, reason, holder: None, counted: None }
     }
 }
 
@@ -142,8 +147,8 @@ impl Session {
         if self.parked.is_none() {
             let holder =
                 self.engine.long_locks.holder_for(self.client.id).filter(|_| reason == ParkReason::Shard);
-            let _counted = (reason == ParkReason::Pause).then(|| CountedAsBlocked::begin(&self.engine));
-            self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder, _counted }));
+            let counted = (reason == ParkReason::Pause).then(|| CountedAsBlocked::begin(&self.engine));
+            self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder, counted }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
         }

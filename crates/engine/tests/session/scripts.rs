@@ -140,6 +140,17 @@ fn functions_have_names_of_any_case_and_globals_that_nobody_changes() {
 }
 
 #[test]
+fn scripts_that_declare_no_writes_publish_nothing() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    for call in ["'publish', 'channel', 'text'", "'pfcount', KEYS[1]", "'set', KEYS[1], 'x'"] {
+        let script = format!("#!lua flags=no-writes\nreturn redis.call({call})");
+        let reply = a.send(&server, &words(&["EVAL", &script, "1", "k"]));
+        assert!(reply.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{reply}");
+    }
+}
+
+#[test]
 fn a_command_that_a_script_may_not_call_counts_as_rejected() {
     let mut server = Server::new();
     let mut a = server.connect();

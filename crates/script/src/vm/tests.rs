@@ -101,6 +101,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
         "for k in pairs(redis) do redis[k] = nil end",
         "getmetatable(_G).__index = nil",
         "getmetatable(redis).__index = nil",
+        "rawset(getmetatable(_G), 'x', 1)",
         "loadstring('x = 1')()",
         "load(function() return nil end) x = 1",
         "coroutine.wrap(function() x = 1 end)()",

@@ -213,7 +213,7 @@ fn edit<R>(
     unchanged: impl FnOnce(&[u8]) -> Option<R>,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R, &'static str> {
-    // Any other encoding becomes `raw`, which is a change.
+    // An edit changes any other encoding to `raw`. Unlike in redis-server, this is a change of the key.
     let is_raw = db.peek(key).is_some_and(|r| matches!(r.value(), ValueRef::Str(s) if s.encoding() == "raw"));
     let mut change = Some(change);
     let mut once = |blob: &mut Blob| (change.take().expect("called once"))(blob.make_mut());

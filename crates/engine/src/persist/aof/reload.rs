@@ -43,6 +43,11 @@ impl Engine {
         loaded
     }
     fn load_left_files(&self, now: Now) -> Result<(), String> {
+        // Nobody can turn on the append-only file meanwhile.
+        let _writer = self.persist.aof.writer.lock();
+        if self.persist.aof.mode() != AofMode::Off {
+            return Err("the append-only file was turned on".into());
+        }
         let found = self.find_left_files().map_err(|error| error.to_string())?;
         if found.manifest.to_load().next().is_none() {
             return Err("there is no append-only file".into());

@@ -125,9 +125,8 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     };
     let options: Vec<Opt> = pairs.iter().filter_map(|(name, _)| find(name)).collect();
     // The files that are being loaded are found by these options.
-    if engine.persist.is_loading()
-        && options.iter().any(|option| matches!(option, Opt::Dir | Opt::AppendOnly))
-    {
+    let is_of_files = |option: &Opt| *option == Opt::AppendOnly || (*option == Opt::Dir && protected_too);
+    if engine.persist.is_loading() && options.iter().any(is_of_files) {
         return Err(IS_LOADING.into());
     }
     let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());

@@ -129,6 +129,15 @@ impl ScriptCall {
     }
 }
 
+/// The flags of the script or function that a command names: of a text, a digest or a name. `None`: there is none.
+pub(super) fn declared_flags(engine: &Engine, command: ScriptCommand, named: &[u8]) -> Option<ScriptFlags> {
+    match command.by {
+        ScriptSource::Function => Some(engine.scripts.functions.read().find(named)?.info.flags),
+        ScriptSource::Digest => Some(engine.scripts.find(named)?.script.flags),
+        ScriptSource::Text => Some(Script::new(named).ok()?.flags),
+    }
+}
+
 /// The script of EVAL or EVALSHA.
 fn script(engine: &Engine, command: ScriptCommand, text: &[u8]) -> Result<Arc<CachedScript>, ErrorText> {
     if command.by == ScriptSource::Digest {

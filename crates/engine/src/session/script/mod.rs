@@ -48,13 +48,11 @@ const LANE_LIMITS: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 10
 /// Maximum number of arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
-/// True when the command runs a script or function that declares the flag `no-writes`. Compiles a new script.
+/// True when the command runs a script or function that declares the flag `no-writes`. Compiles nothing.
 pub(super) fn declares_no_writes(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> bool {
     let CommandKind::Script(command) = kind_of(spec) else { return false };
-    ScriptCall::of(engine, command, args).is_ok_and(|call| {
-        let flags = call.flags();
-        !flags.compatible && flags.no_writes
-    })
+    call::declared_flags(engine, command, args.at(1))
+        .is_some_and(|flags| !flags.compatible && flags.no_writes)
 }
 
 /// How a command names the script that it runs, and whether that script may write.
