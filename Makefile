@@ -47,7 +47,7 @@ test-bindings: bindings
 	@$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	@$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
-test-real: setup binary ## clients of the JVM (needs java and mvn); test suites of redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
+test-real: setup binary ## clients of the JVM (needs java and mvn); test suites of redis-server, redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
 	$(CARGO) build --workspace --quiet
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Test suites of Redis's clients, unchanged: each against Debian's redis-server, then against Strand.
+"""Test suites of Redis and of its clients, unchanged: each against Debian's redis-server, then against Strand.
 
 usage: suites.py STRAND_BINARY [--only NAME]. Fetches a suite in a pinned version (target/real-clients/suites), runs it in a network of
 its own (`unshare`), as suites have fixed ports, and compares: what fails at Strand and not at redis-server fails here, unless EXPECTED
@@ -25,6 +25,8 @@ PASSED_MIN = 400
 #: Of one answer that a suite waits for.
 ANSWER_SECONDS_MAX = 60
 
+#: Debian's redis-server.
+REDIS = "7.0.15"
 REDIS_PY = "5.2.1"
 REDIS_PY_SHA256 = "16f2e22dff21d5125e8481515e386711a34cbec50f0e44413dd7d9c060a54e0f"
 REDIS_PY_NEEDS = [f"redis=={REDIS_PY}", "pytest==7.4.4", "pytest-asyncio==0.23.8", "pytest-timeout==2.4.0", "mock==5.2.0",
@@ -33,6 +35,110 @@ GO_REDIS = "github.com/redis/go-redis/v9@v9.0.5"
 
 #: What fails at Strand and not at redis-server, with the reason.
 EXPECTED = {
+    # These tests are skipped at Strand: a test that waits for what never comes would end the suite.
+    "redis-server's tests": {name: reason for reason, names in {
+        "there is no replication yet": """
+            /.*[Rr]eplica.*
+            /.*slave.*
+            MASTERAUTH test with binary password
+            allow-stale shebang flag
+            SWAPDB wants to wake blocked client, but the key already expired
+            MULTI + LPUSH + EXPIRE + DEBUG SLEEP on blocked client, key already expired
+            SCAN: Lazy-expire should not be wrapped in MULTI/EXEC
+            RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC
+            FUNCTION - allow stale
+            CONFIG SET bind-source-addr""",
+        "a long script keeps only clients of its keys waiting, and only they get BUSY": """
+            /Timedout.*script.*
+            SHUTDOWN NOSAVE can kill a timedout script anyway
+            MULTI and script timeout
+            EXEC and script timeout
+            MULTI-EXEC body and script timeout
+            just EXEC and script timeout
+            FUNCTION - test function kill
+            FUNCTION - test script kill not working on function
+            FUNCTION - test function kill not working on eval""",
+        "no process is forked, and none of its numbers is in INFO": """
+            SRANDMEMBER with a dict containing long chain
+            Don't rehash if redis has child process
+            MULTI with BGREWRITEAOF
+            Temp rdb will be deleted if we use bg_unlink when shutdown
+            failed bgsave prevents writes
+            Test child sending info""",
+        "100,000 integers take less than a megabyte": """
+            FLUSHDB ASYNC can reclaim memory in background""",
+        "the test looks for redis-server's words in the log": """
+            MULTI with config set appendonly
+            Turning off AOF kills the background writing child if any
+            SHUTDOWN will abort if rdb save failed on signal
+            Server should not start if RDB is corrupted
+            /.*: Server should have logged an error
+            SHUTDOWN can proceed if shutdown command was with nosave""",
+        "DEBUG SLEEP stops its own client only, and does not stand in a transaction": """
+            SLOWLOG - EXEC is not logged, just executed commands
+            MIGRATE timeout actually works""",
+        "commands about the server run after the last command on data": """
+            SLOWLOG - Rewritten commands are logged as their original command""",
+        "each transaction in the append-only file selects its own database": """
+            All time-to-live(TTL) in commands are propagated as absolute timestamp in milliseconds in AOF
+            MULTI with FLUSHALL and AOF
+            FLUSHDB / FLUSHALL should persist in AOF""",
+        "FLUSHALL writes no snapshot": """
+            FLUSHALL should reset the dirty counter to 0 if we enable save""",
+        "a read of an expired key removes the key, also during a pause": """
+            Test both active and passive expires are skipped during client pause""",
+        "the process keeps its title": """
+            Process title set as expected""",
+        "there is no debugger of scripts": """
+            Test scripting debug protocol parsing
+            Test scripting debug lua stack overflow""",
+        "an error of a command in a script counts for the command and for the script": """
+            Consistent eval error reporting""",
+        "clients have no query buffers of redis-server's kind, and at most 256 KiB of replies before they read": """
+            No response for single command if client output buffer hard limit is enforced
+            No response for multi commands in pipeline if client output buffer limit is enforced
+            query buffer resized correctly
+            query buffer resized correctly when not idle""",
+        "a negative count has a limit": """
+            Obuf limit, HRANDFIELD with huge count stopped mid-run""",
+        "a helper thread frees what is large, whatever the command": """
+            lazy free a stream with all types of metadata
+            lazy free a stream with deleted cgroup""",
+        "CONFIG SET is answered while data is loaded": """
+            config during loading""",
+        "DEBUG has fewer subcommands, and in a script only PROTOCOL": """
+            CONFIG REWRITE sanity
+            AOF fsync always barrier issue
+            Script block the time during execution
+            Script delete the expired key
+            FUNCTION - test debug reload different options""",
+        "while DEBUG LOADAOF runs, clients wait instead of getting LOADING": """
+            EVAL timeout with slow verbatim Lua script from AOF""",
+        "a write is in the append-only file after 20 ms, and the test looks at once": """
+            Generate timestamp annotations in AOF""",
+        "a port and an address are not changed while the server runs": """
+            CONFIG sanity
+            CONFIG SET rollback on apply error""",
+        "the test needs a skipped one": """
+            Now use EVALSHA against the master, with both SHAs
+            bgsave resets the change counter
+            Temp rdb will be deleted in signal handle""",
+        "a snapshot is of one moment and has no expired keys, and FLUSHALL does not end it": """
+            Test FLUSHALL aborts bgsave
+            Test RDB load info""",
+        "SHUTDOWN waits for nothing that SHUTDOWN ABORT could give up": """
+            SHUTDOWN ABORT can cancel SIGTERM""",
+        "a set in a script keeps its order": """
+            SORT BY <constant> output gets ordered for scripting""",
+        "used_memory_lua counts all interpreters": """
+            EVAL does not leak in the Lua stack""",
+        "the configuration is read more strictly, and its errors have other words": """
+            /redis-server command line arguments - .*
+            CONFIG REWRITE handles rename-command properly""",
+        "MIGRATE opens a connection for each call": """
+            MIGRATE is caching connections
+            MIGRATE cached connections are released after some time""",
+    }.items() for name in map(str.strip, names.strip().split("\n"))},
     "redis-py": {},
     "go-redis": {
         "Commands server [It] should SlaveOf": "there is no replication yet",
@@ -51,6 +157,24 @@ exec redis-server "$@"
 """
 
 
+#: Stands where redis-server's tests look for redis-server. They wait for a line with the server's process, which redis-server writes
+#: when it listens.
+STAND_IN = """#!/bin/bash
+strand=%s
+[ -n "$strand" ] || exec /usr/bin/redis-server "$@"
+me=$$
+port=6379
+[ -f "$1" ] && port=$(awk '$1 == "port" {p = $2} END {print p}' "$1")
+{ for _ in {1..200}; do
+      (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+      kill -0 $me 2>/dev/null || break
+      sleep 0.02
+  done
+  echo "listens, PID: $me"; } &
+exec "$strand" serve "$@" --http-port 0 --workers 1 2>&1
+"""
+
+
 def command(*words, **options):
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, **options)
 
@@ -58,7 +182,7 @@ def command(*words, **options):
 def alone(words, folder, log):
     """Runs words in a network of their own and ends every process that is left there; the log's text."""
     with open(log, "wb") as out:
-        words = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "bash", "-c",
+        words = ["unshare", "--map-root-user", "--net", "--pid", "--mount-proc", "--fork", "--kill-child", "bash", "-c",
                  'ip link set lo up && exec "$@"', "suite", *words]
         process = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         try:
@@ -68,6 +192,78 @@ def alone(words, folder, log):
             process.wait()
     with open(log, errors="replace") as text:
         return text.read()
+
+
+class Redis:
+    """redis-server's own tests, from Debian's source package: all of one server; not those of replicas, clusters, sentinels, TLS, modules,
+    the report of a crash, client tracking (a difference shifts every later reply), manifests (each test needs the state that the one before left, and some need forks), and broken dumps (these
+    need DEBUG subcommands that Strand refuses)."""
+
+    name = "redis-server's tests"
+    UNITS = """auth protocol keyspace scan info info-command type/string type/incr type/list type/list-2 type/list-3 type/set type/zset
+        type/hash type/stream type/stream-cgroups sort expire other multi quit aofrw acl acl-v2 latency-monitor dump pubsub slowlog scripting
+        functions introspection introspection-2 limits obuf-limits bitops bitfield geo hyperloglog lazyfree pause querybuf shutdown
+        violations""".split()
+    INTEGRATION = """aof rdb convert-zipmap-hash-on-load convert-ziplist-hash-on-load convert-ziplist-zset-on-load redis-cli
+        redis-benchmark shutdown""".split()
+    #: Clients of the suite that test at the same time, and what one test may take.
+    CLIENTS, TEST_SECONDS_MAX = 3, 120
+
+    def fetch(self):
+        self.folder = os.path.join(FOLDER, "redis")
+        if os.path.exists(os.path.join(self.folder, ".fetched")):
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        apt = os.path.join(self.folder, "apt")
+        os.makedirs(os.path.join(apt, "lists", "partial"))
+        os.makedirs(os.path.join(apt, "sources"))
+        # Debian's packages come from where this machine gets them, as sources.
+        for folder, _, names in os.walk("/etc/apt"):
+            for name in names:
+                with open(os.path.join(folder, name), errors="replace") as file:
+                    text = file.read()
+                if name.endswith((".list", ".sources")) and "debian" in text and "/debian" in text:
+                    text = re.sub(r"^Types:.*$", "Types: deb-src", re.sub(r"^deb ", "deb-src ", text, flags=re.M), flags=re.M)
+                    with open(os.path.join(apt, "sources", name), "w") as file:
+                        file.write(text)
+        get = ["apt-get", "-q", "-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={apt}/sources",
+               "-o", f"Dir::State::lists={apt}/lists", "-o", "APT::Sandbox::User=root"]
+        command(*get, "update", stdout=subprocess.DEVNULL)
+        command(*get, "source", "--download-only", "redis", cwd=self.folder, stdout=subprocess.DEVNULL)
+        packed = next(name for name in os.listdir(self.folder) if name.endswith(".orig.tar.gz"))
+        assert packed == f"redis_{REDIS}.orig.tar.gz", f"{packed}: the tests of another version than {REDIS}"
+        shutil.unpack_archive(os.path.join(self.folder, packed), self.folder, filter="data")
+        os.rename(os.path.join(self.folder, f"redis-{REDIS}"), os.path.join(self.folder, "source"))
+        # Outside a test, so it would end the suite: Strand has no debugger of scripts.
+        scripting = os.path.join(self.folder, "source", "tests", "unit", "scripting.tcl")
+        with open(scripting) as file:
+            text = file.read()
+        debugger = re.compile(r"^start_server \{[^\n]*\{\n    r script debug sync\n.*?^\}\n", re.M | re.S)
+        assert debugger.search(text), scripting
+        with open(scripting, "w") as file:
+            file.write(debugger.sub("", text))
+        for program in ("redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"):
+            os.symlink(shutil.which(program), os.path.join(self.folder, "source", "src", program))
+        open(os.path.join(self.folder, ".fetched"), "w").close()
+
+    def run(self, strand, log):
+        source = os.path.join(self.folder, "source")
+        server = os.path.join(source, "src", "redis-server")
+        with open(server, "w") as file:
+            file.write(STAND_IN % (f"'{strand}'" if strand else ""))
+        os.chmod(server, 0o755)
+        skipped = os.path.join(self.folder, "skipped")
+        with open(skipped, "w") as file:
+            file.writelines(f"{name}\n" for name in EXPECTED[self.name] if strand)
+        shutil.rmtree(os.path.join(source, "tests", "tmp"))
+        os.makedirs(os.path.join(source, "tests", "tmp"))
+        suite = ["./runtest", "--durable", "--clients", str(self.CLIENTS), "--timeout", str(self.TEST_SECONDS_MAX), "--tags",
+                 "-needs:repl -large-memory", "--skipfile", skipped]
+        units = [f"unit/{name}" for name in self.UNITS] + [f"integration/{name}" for name in self.INTEGRATION]
+        suite += [word for unit in units for word in ("--single", unit)]
+        text = re.sub(r"\x1b\[[0-9;]*m", "", alone(suite, source, log))
+        failed = re.findall(r"^\[(?:err|exception|timeout)\]: (.*?)(?: in tests/\S+)?$", text, re.M)
+        return set(failed), len(re.findall(r"^\[(?:ok|skip)\]: ", text, re.M))
 
 
 class RedisPy:
@@ -152,7 +348,7 @@ def main():
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     os.makedirs(FOLDER, exist_ok=True)
     bad = 0
-    for suite in [RedisPy(), GoRedis()]:
+    for suite in [Redis(), RedisPy(), GoRedis()]:
         if only not in suite.name:
             continue
         if suite.name == "go-redis" and shutil.which("go") is None:

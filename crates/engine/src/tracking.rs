@@ -120,6 +120,15 @@ pub(crate) struct Tracking {
     keys_max: AtomicUsize,
 }
 
+/// Why a client is told of a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// The client has read the key.
+    AsReader,
+    /// The client wants to hear of every key, or of every key with a prefix.
+    AsSubscribed,
+}
+
 impl Tracking {
     pub(crate) fn new(clients: Arc<Clients>) -> Tracking {
         Tracking {
@@ -194,7 +203,7 @@ impl Tracking {
     /// Remembers that the client is about to read `key`.
     pub(crate) fn remember(&self, client: &Client, key: &[u8]) {
         if key.len() > KEY_BYTES_MAX {
-            return self.send(client.id, &Frame::invalidation(key), 0);
+            return self.send(client.id, Told::AsReader, &Frame::invalidation(key), 0);
         }
         let at = self.part_of(key);
         let mut part = self.parts[at].lock();
@@ -246,7 +255,7 @@ impl Tracking {
         let frame = Frame::invalidation(key);
         for len in prefixes.lens.range(..=key.len()).map(|(len, _)| *len) {
             for client in prefixes.clients.get(&key[..len]).into_iter().flatten() {
-                self.send(*client, &frame, by);
+                self.send(*client, Told::AsSubscribed, &frame, by);
             }
         }
     }
@@ -260,7 +269,7 @@ impl Tracking {
         let frame = Frame::invalidation_of_all();
         for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(TrackingFlags::ON))
         {
-            self.send(client.id, &frame, 0);
+            self.send(client.id, Told::AsSubscribed, &frame, 0);
         }
     }
     fn tell_readers(&self, key: &[u8], readers: &[u64], by: u64) {
@@ -268,13 +277,17 @@ impl Tracking {
         self.items.fetch_sub(readers.len(), Relaxed);
         let frame = Frame::invalidation(key);
         for client in readers {
-            self.send(*client, &frame, by);
+            self.send(*client, Told::AsReader, &frame, by);
         }
     }
     /// Sends an invalidation to a client, or to the client of its redirection.
-    fn send(&self, client: u64, frame: &Frame, by: u64) {
+    fn send(&self, client: u64, told: Told, frame: &Frame, by: u64) {
         let Some(client) = self.clients.get(client) else { return };
         let mode = client.tracked.mode();
+        // As in redis-server, a client that has changed to BCAST hears no more of the keys that it has read before.
+        if told == Told::AsReader && mode.has(TrackingFlags::BCAST) {
+            return;
+        }
         if !mode.has(TrackingFlags::ON) || (mode.has(TrackingFlags::NOLOOP) && by == client.id) {
             return;
         }

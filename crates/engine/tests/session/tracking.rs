@@ -158,3 +158,17 @@ fn prefixes_have_limits_and_many_clients_hear_of_theirs() {
     drop((peers, c));
     assert!(b.run(&server, "INFO stats").contains("tracking_total_prefixes:0|"));
 }
+
+#[test]
+fn a_client_that_changes_to_bcast_hears_no_more_of_the_keys_that_it_has_read() {
+    let mut server = Server::new();
+    let mut a = tracked(&mut server, "CLIENT TRACKING ON");
+    let mut b = server.connect();
+    a.run(&server, "GET key");
+    a.run(&server, "CLIENT TRACKING OFF");
+    a.run(&server, "CLIENT TRACKING ON BCAST PREFIX other");
+    b.run(&server, "SET key 1");
+    assert_eq!(a.hears(&server), "");
+    b.run(&server, "SET other 1");
+    assert_eq!(a.hears(&server), invalidation("other"));
+}
