@@ -46,7 +46,12 @@ pub(crate) struct Functions {
 impl Functions {
     /// A function by its name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<Function> {
-        self.functions.get(&name.to_ascii_lowercase()).cloned()
+        // Most names are in lower case, and need no copy.
+        let found = match name.iter().any(u8::is_ascii_uppercase) {
+            false => self.functions.get(name),
+            true => self.functions.get(&name.to_ascii_lowercase()),
+        };
+        found.cloned()
     }
     /// The number of functions.
     pub(crate) fn len(&self) -> usize {
