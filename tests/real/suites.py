@@ -48,6 +48,8 @@ EXPECTED = {
             MULTI + LPUSH + EXPIRE + DEBUG SLEEP on blocked client, key already expired
             SCAN: Lazy-expire should not be wrapped in MULTI/EXEC
             RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC
+            WAIT should acknowledge 1 additional copy of the data
+            WAIT implicitly blocks on client pause since ACKs aren't sent
             FUNCTION - allow stale
             CONFIG SET bind-source-addr""",
         "a long script keeps only clients of its keys waiting, and only they get BUSY": """
@@ -78,6 +80,7 @@ EXPECTED = {
             SHUTDOWN can proceed if shutdown command was with nosave""",
         "DEBUG SLEEP stops its own client only, and does not stand in a transaction": """
             SLOWLOG - EXEC is not logged, just executed commands
+            Tracking gets notification of lazy expired keys
             MIGRATE timeout actually works""",
         "commands about the server run after the last command on data": """
             SLOWLOG - Rewritten commands are logged as their original command""",
@@ -89,6 +92,10 @@ EXPECTED = {
             FLUSHALL should reset the dirty counter to 0 if we enable save""",
         "a read of an expired key removes the key, also during a pause": """
             Test both active and passive expires are skipped during client pause""",
+        "the keys that a script reads are tracked, not the keys that it declares": """
+            Tracking only occurs for scripts when a command calls a read-only command""",
+        "only commands that need memory evict, and a thread does the rest": """
+            Tracking invalidation message of eviction keys should be before response""",
         "the process keeps its title": """
             Process title set as expected""",
         "there is no debugger of scripts": """
@@ -100,7 +107,14 @@ EXPECTED = {
             No response for single command if client output buffer hard limit is enforced
             No response for multi commands in pipeline if client output buffer limit is enforced
             query buffer resized correctly
-            query buffer resized correctly when not idle""",
+            query buffer resized correctly when not idle
+            avoid client eviction when client is freed by output buffer limit
+            client evicted due to output buf
+            /client total memory grows during .*""",
+        "a large request is read in parts, and other clients' commands run between them": """
+            client evicted due to percentage of maxmemory""",
+        "a client has at most 1,024 prefixes of CLIENT TRACKING": """
+            client evicted due to client tracking prefixes""",
         "a negative count has a limit": """
             Obuf limit, HRANDFIELD with huge count stopped mid-run""",
         "a helper thread frees what is large, whatever the command": """
@@ -196,16 +210,16 @@ def alone(words, folder, log):
 
 class Redis:
     """redis-server's own tests, from Debian's source package: all of one server. Left out are those of replicas, clusters, sentinels, TLS,
-    modules and the report of a crash; of client tracking (a difference shifts every later reply); of manifests (each test needs the state
-    that the one before left, and some need forks); and of broken dumps (they need DEBUG subcommands that Strand refuses)."""
+    modules and the report of a crash; of manifests (each test needs the state that the one before left, and some need forks); and of
+    broken dumps (they need DEBUG subcommands that Strand refuses)."""
 
     name = "redis-server's tests"
     UNITS = """auth protocol keyspace scan info info-command type/string type/incr type/list type/list-2 type/list-3 type/set type/zset
-        type/hash type/stream type/stream-cgroups sort expire other multi quit aofrw acl acl-v2 latency-monitor dump pubsub slowlog scripting
-        functions introspection introspection-2 limits obuf-limits bitops bitfield geo hyperloglog lazyfree pause querybuf shutdown
-        violations""".split()
-    INTEGRATION = """aof rdb convert-zipmap-hash-on-load convert-ziplist-hash-on-load convert-ziplist-zset-on-load redis-cli
-        redis-benchmark shutdown""".split()
+        type/hash type/stream type/stream-cgroups sort expire other multi quit aofrw acl acl-v2 latency-monitor dump pubsub pubsubshard
+        tracking slowlog scripting functions introspection introspection-2 limits obuf-limits bitops bitfield geo hyperloglog lazyfree
+        wait pause querybuf client-eviction shutdown violations""".split()
+    INTEGRATION = """aof rdb convert-zipmap-hash-on-load convert-ziplist-hash-on-load convert-ziplist-zset-on-load dismiss-mem
+        redis-cli redis-benchmark shutdown""".split()
     #: Clients of the suite that test at the same time, and what one test may take.
     CLIENTS, TEST_SECONDS_MAX = 3, 120
 

@@ -163,27 +163,10 @@ impl LoadResult {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
-    measure(server, load, seed, |clients| clients.run(seconds))
-}
-
-/// Does what [`run`] does, but each connection sends its next batch as soon as it has its replies.
-///
-/// # Errors
-/// When the server goes away or returns an error.
-pub fn run_on_reply(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
-    measure(server, load, seed, |clients| clients.run_on_reply(seconds))
-}
-
-fn measure(
-    server: &Server,
-    load: Workload,
-    seed: u64,
-    run: impl FnOnce(&mut Clients) -> io::Result<()>,
-) -> io::Result<LoadResult> {
     prepare(server, load)?;
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
-    run(&mut clients)?;
+    clients.run(seconds)?;
     let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
     Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
@@ -218,15 +201,41 @@ fn prepare(server: &Server, load: Workload) -> io::Result<()> {
 }
 
 /// Runs `load` as [`run`] does, but from one thread on each of `cores`. Each thread has its own connections.
+///
+/// # Errors
+/// When the server goes away or returns an error, or the kernel refuses a core.
 pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<LoadResult> {
+    on_cores(server, load, cores, |clients| clients.run(seconds))
+}
+
+/// Does what [`run_on`] does, but each connection sends its next batch as soon as it has its replies.
+///
+/// # Errors
+/// When the server goes away or returns an error, or the kernel refuses a core.
+pub fn run_on_reply(
+    server: &Server,
+    load: Workload,
+    seconds: f64,
+    cores: &[usize],
+) -> io::Result<LoadResult> {
+    on_cores(server, load, cores, |clients| clients.run_on_reply(seconds))
+}
+
+fn on_cores(
+    server: &Server,
+    load: Workload,
+    cores: &[usize],
+    run: impl Fn(&mut Clients) -> io::Result<()> + Sync,
+) -> io::Result<LoadResult> {
     let opened = cores.iter().map(|core| Clients::open(server, load, *core as u64));
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
     let (cpu, start) = (server.cpu()?, Instant::now());
     let all = std::thread::scope(|scope| {
+        let run = &run;
         let one = |(mut clients, core): (Clients, usize)| {
             scope.spawn(move || {
                 pin_to(core)?;
-                clients.run(seconds).map(|()| clients)
+                run(&mut clients).map(|()| clients)
             })
         };
         let threads: Vec<_> = opened.into_iter().zip(cores.iter().copied()).map(one).collect();

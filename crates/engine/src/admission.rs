@@ -172,19 +172,23 @@ impl Engine {
         done
     }
     /// Enforces `maxmemory-clients`. True when that limit is set.
-    fn evict_clients(&self) -> bool {
-        let bytes_max = match self.config.number(Opt::MaxMemoryClients) {
-            0 => return false,
-            // A percentage of `maxmemory` is no limit while `maxmemory` is 0.
-            percent @ ..0 => match self.memory.limit_bytes() {
-                0 => return false,
-                limit => (u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64,
-            },
-            bytes => bytes as u64,
-        };
+    pub(crate) fn evict_clients(&self) -> bool {
+        let Some(bytes_max) = self.clients_bytes_max() else { return false };
         let evicted = self.clients.evict(bytes_max);
         self.stats.add(0, Stat::ClientEvictions, evicted as u64);
         true
+    }
+    /// `maxmemory-clients` in bytes, if that limit is set.
+    pub(crate) fn clients_bytes_max(&self) -> Option<u64> {
+        match self.config.number(Opt::MaxMemoryClients) {
+            0 => None,
+            // A percentage of `maxmemory` is no limit while `maxmemory` is 0.
+            percent @ ..0 => match self.memory.limit_bytes() {
+                0 => None,
+                limit => Some((u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64),
+            },
+            bytes => Some(bytes as u64),
+        }
     }
     /// Makes each worker check the data's size before its next write.
     pub(crate) fn forget_spare(&self) {

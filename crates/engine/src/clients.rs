@@ -139,6 +139,10 @@ impl Client {
         self.turn_fields.input_bytes.store(input_bytes as u64, Relaxed);
         self.turn_fields.args_bytes.store(args_bytes as u64, Relaxed);
     }
+    /// Publishes the number of bytes of the replies that are not written yet.
+    pub(crate) fn set_output_bytes(&self, bytes: usize) {
+        self.turn_fields.output_bytes.store(bytes as u64, Relaxed);
+    }
     pub(crate) fn texts(&self) -> Texts {
         self.texts.lock().clone()
     }

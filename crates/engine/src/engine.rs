@@ -18,7 +18,7 @@ use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::timing::Event;
-use crate::tracking::Tracking;
+use crate::tracking::{FORGOTTEN_PER_TICK, Tracking};
 use crate::{Config, Host, Now, ServerFacts, StartError, TABLE, system_text};
 use parking_lot::Mutex;
 use std::sync::atomic::{
@@ -234,6 +234,7 @@ impl Engine {
         self.check_save_points(now);
         self.check_aof_growth(now);
         self.reclaim();
+        self.tracking.forget_excess(FORGOTTEN_PER_TICK);
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
@@ -294,6 +295,7 @@ impl Engine {
         self.memory.set_limit(number(Opt::MaxMemory));
         self.sample_memory();
         self.forget_spare();
+        self.evict_clients();
         self.update_save_alerts();
     }
 }

@@ -7,12 +7,14 @@
 //! the client's inbox. Its session opens the inbox between two commands, and not while a reply is on its way from a
 //! helper thread. So an invalidation never overtakes the reply that it belongs to.
 //!
-//! Bounds: `tracking-table-max-keys`. A key that is too long to be remembered ([`KEY_BYTES_MAX`]) is invalidated at
-//! once, after the reply, so that no client keeps a copy of it.
+//! Bounds: `tracking-table-max-keys`. While the table has more keys, random keys are invalidated and forgotten: a few by
+//! each read that adds a key, the rest by the regular work ([`Tracking::forget_excess`]). A key that is too long to be
+//! remembered ([`KEY_BYTES_MAX`]) is invalidated at once, after the reply, so that no client keeps a copy of it.
 
 use crate::Engine;
 use crate::clients::{Client, Clients};
 use crate::pubsub::Frame;
+use indexmap::IndexMap;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,6 +29,10 @@ use strand_wire::args::Args;
 const PARTS: usize = 64;
 /// Keys with more bytes are not remembered.
 const KEY_BYTES_MAX: usize = 1024;
+/// Maximum number of keys that a read forgets, that CONFIG SET forgets, and that the regular work forgets in a turn.
+const FORGOTTEN_PER_READ: usize = 4;
+const FORGOTTEN_PER_CONFIG_SET: usize = 256;
+pub(crate) const FORGOTTEN_PER_TICK: usize = 10_000;
 /// When a key reaches this number of readers, and at each doubling, readers that have disconnected are forgotten.
 const READERS_MIN: usize = 64;
 /// Maximum number of prefixes of a client, and of bytes of one prefix.
@@ -97,8 +103,10 @@ impl Engine {
     }
 }
 
-/// The readers of each key.
-type ReaderPart = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
+/// The readers of each key. An index map, because a random key of the map is forgotten without a search.
+type ReaderPart = IndexMap<Box<[u8]>, Readers>;
+/// The ids of the clients that have read a key.
+type Readers = SmallVec<[u64; 2]>;
 
 /// The clients that track keys by prefix.
 #[derive(Default)]
@@ -118,6 +126,8 @@ pub(crate) struct Tracking {
     keys: AtomicUsize,
     items: AtomicUsize,
     keys_max: AtomicUsize,
+    /// Counts the keys that were taken out at random.
+    turn: AtomicUsize,
 }
 
 /// Why a client is told of a change.
@@ -140,11 +150,13 @@ impl Tracking {
             keys: AtomicUsize::new(0),
             items: AtomicUsize::new(0),
             keys_max: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
         }
     }
     /// `tracking-table-max-keys`; 0 is no limit.
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Relaxed);
+        self.forget_excess(FORGOTTEN_PER_CONFIG_SET);
     }
     /// Number of tracked clients.
     pub(crate) fn clients_len(&self) -> usize {
@@ -205,8 +217,7 @@ impl Tracking {
         if key.len() > KEY_BYTES_MAX {
             return self.send(client.id, Told::AsReader, &Frame::invalidation(key), 0);
         }
-        let at = self.part_of(key);
-        let mut part = self.parts[at].lock();
+        let mut part = self.parts[self.part_of(key)].lock();
         let readers = match part.get_mut(key) {
             Some(readers) => readers,
             None => {
@@ -225,25 +236,37 @@ impl Tracking {
         readers.push(client.id);
         self.items.fetch_add(1, Relaxed);
         drop(part);
-        self.forget_some(at);
+        self.forget_excess(FORGOTTEN_PER_READ);
     }
-    /// Makes room: invalidates keys that have not changed while there are too many.
-    fn forget_some(&self, from: usize) {
+    /// While the table has too many keys, invalidates and forgets `at_most` random keys.
+    pub(crate) fn forget_excess(&self, at_most: usize) {
         let keys_max = self.keys_max.load(Relaxed);
-        let mut at = from;
-        while keys_max > 0 && self.keys.load(Relaxed) > keys_max {
-            at = (at + 1) % PARTS;
-            let mut part = self.parts[at].lock();
-            let Some(key) = part.keys().next().cloned() else { continue };
-            let readers = part.remove(&key).unwrap_or_default();
-            drop(part);
+        for _ in 0..at_most {
+            if keys_max == 0 || self.keys.load(Relaxed) <= keys_max {
+                return;
+            }
+            let Some((key, readers)) = self.take_any() else { return };
             self.tell_readers(&key, &readers, 0);
         }
+    }
+    /// Takes a random key out of the table.
+    fn take_any(&self) -> Option<(Box<[u8]>, Readers)> {
+        let turn = self.turn.fetch_add(1, Relaxed);
+        (0..PARTS).find_map(|step| {
+            let mut part = self.parts[turn.wrapping_add(step) % PARTS].lock();
+            let at = self.hasher.hash_one(turn) as usize % part.len().max(1);
+            let taken = part.swap_remove_index(at)?;
+            if part.len() < part.capacity() / 8 {
+                let len = part.len();
+                part.shrink_to(2 * len);
+            }
+            Some(taken)
+        })
     }
     /// Reports that client `by` (0: none) changed `key`.
     pub(crate) fn changed(&self, key: &[u8], by: u64) {
         if self.keys.load(Relaxed) > 0 {
-            let readers = self.parts[self.part_of(key)].lock().remove(key);
+            let readers = self.parts[self.part_of(key)].lock().swap_remove(key);
             if let Some(readers) = readers {
                 self.tell_readers(key, &readers, by);
             }
@@ -254,6 +277,7 @@ impl Tracking {
         }
         let frame = Frame::invalidation(key);
         for len in prefixes.lens.range(..=key.len()).map(|(len, _)| *len) {
+            let frame = frame.clone().with_prefix(len);
             for client in prefixes.clients.get(&key[..len]).into_iter().flatten() {
                 self.send(*client, Told::AsSubscribed, &frame, by);
             }

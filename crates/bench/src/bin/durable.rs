@@ -45,7 +45,9 @@ struct Options {
 fn main() -> Result<()> {
     let options = options()?;
     let (machine, start) = (Machine::here(&options.common.strand), Instant::now());
-    let all_cores = format!("0-{}", std::thread::available_parallelism()?.get() - 1);
+    // Before this thread is pinned, because then it has one core.
+    let cores = std::thread::available_parallelism()?.get();
+    let all_cores = format!("0-{}", cores - 1);
     load::pin_to(1)?;
     let wants = |name: &str| options.common.only.as_deref().is_none_or(|only| only == name);
     let mut reports = Vec::new();
@@ -53,7 +55,7 @@ fn main() -> Result<()> {
         reports.push(everysec(&options, &all_cores)?);
     }
     if wants("always") {
-        reports.push(always(&options)?);
+        reports.push(always(&options, cores / 2)?);
     }
     if wants("load") {
         reports.extend(loading(&options, &all_cores)?);
@@ -126,49 +128,81 @@ fn everysec_row(options: &Options, servers: &[Server], load: Workload, row: &mut
     Ok(())
 }
 
-/// Measures writes whose replies wait for the disk.
-fn always(options: &Options) -> Result<Report> {
+/// Measures writes whose replies wait for the disk. The server has one core and one worker, and one thread of clients has
+/// another core. On a machine of four cores and more, the server then has the first `half` of the cores and its default
+/// number of workers, and a thread of clients is on each other core.
+fn always(options: &Options, half: usize) -> Result<Report> {
     let title = format!(
         "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s; each client sends its next request \
-         on reply, or all clients send in step",
+         on reply, or the clients of a thread send in step",
         options.common.rounds, options.common.seconds
     );
     let mut report = Report::new(
         &title,
-        &["connections", "send", "strand op/s", "redis op/s", "ratio", "strand p99 us", "redis p99 us"],
+        &[
+            "server's cores",
+            "connections",
+            "send",
+            "strand op/s",
+            "redis op/s",
+            "ratio",
+            "strand p99 us",
+            "redis p99 us",
+        ],
     );
-    let folders = [folder(options)?, folder(options)?];
-    let mut servers = Vec::new();
-    for (kind, folder) in KINDS.into_iter().zip(&folders) {
-        let file = append_only(folder.path(), "always");
-        servers.push(start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?);
-    }
-    for connections in [1, 32, 200] {
-        let load = Workload { connections, ..writers(options, VALUE) };
-        // A single connection sends on reply in both cases.
-        for in_step in [false, true].into_iter().take(connections) {
-            let mut wall = [Vec::new(), Vec::new()];
-            let mut trips = [load::histogram()?, load::histogram()?];
-            for round in 0..options.common.rounds {
-                for turn in 0..2 {
-                    let i = (round + turn) % 2;
-                    let run = if in_step { load::run } else { load::run_on_reply };
-                    let measured = run(&servers[i], load, options.common.seconds, round as u64)?;
-                    wall[i].push(measured.per_second());
-                    trips[i] += &measured.round_trips_us;
-                }
+    let one = (ONE_CORE.to_string(), vec![1]);
+    let many = (half > 1).then(|| (format!("0-{}", half - 1), (half..2 * half).collect()));
+    for (cores, clients) in std::iter::once(one).chain(many) {
+        let folders = [folder(options)?, folder(options)?];
+        let mut servers = Vec::new();
+        for (kind, folder) in KINDS.into_iter().zip(&folders) {
+            let file = append_only(folder.path(), "always");
+            let start = if clients.len() == 1 { start } else { start_as_given };
+            servers.push(start(options, kind, &file.each_ref().map(String::as_str), &cores)?);
+        }
+        let cores = clients.len().to_string();
+        for connections in [1, 32, 200] {
+            let clients = &clients[..connections.min(clients.len())];
+            // A single connection sends on reply in both cases.
+            for in_step in [false, true].into_iter().take(connections) {
+                let send = if in_step { "in step" } else { "on reply" };
+                let first = [&cores, &connections.to_string(), send];
+                let mut row = ReportRow::new(&first, reproduce("always"));
+                let load = Workload { connections: connections / clients.len(), ..writers(options, VALUE) };
+                always_row(options, &servers, load, clients, in_step, &mut row)?;
+                report.row(row);
             }
-            let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
-            let send = if in_step { "in step" } else { "on reply" };
-            let mut row = ReportRow::new(&[&connections.to_string(), send], reproduce("always"));
-            wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
-            row.cell(format!("{:.2}", median(&ratios)));
-            row.figure("ratio", median(&ratios));
-            trips.iter().for_each(|trips| row.cell(grouped(trips.value_at_quantile(0.99) as f64)));
-            report.row(row);
         }
     }
     Ok(report)
+}
+
+/// Fills a row of [`always`]. `clients`: the cores of the threads of clients, each with `load`.
+fn always_row(
+    options: &Options,
+    servers: &[Server],
+    load: Workload,
+    clients: &[usize],
+    in_step: bool,
+    row: &mut ReportRow,
+) -> Result<()> {
+    let mut wall = [Vec::new(), Vec::new()];
+    let mut trips = [load::histogram()?, load::histogram()?];
+    for round in 0..options.common.rounds {
+        for turn in 0..2 {
+            let i = (round + turn) % 2;
+            let run = if in_step { load::run_on } else { load::run_on_reply };
+            let measured = run(&servers[i], load, options.common.seconds, clients)?;
+            wall[i].push(measured.per_second());
+            trips[i] += &measured.round_trips_us;
+        }
+    }
+    let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
+    wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
+    row.cell(format!("{:.2}", median(&ratios)));
+    row.figure("ratio", median(&ratios));
+    trips.iter().for_each(|trips| row.cell(grouped(trips.value_at_quantile(0.99) as f64)));
+    Ok(())
 }
 
 /// Measures the sizes of the files that both servers write for equal data, and the time in which both load

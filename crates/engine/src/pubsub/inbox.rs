@@ -90,7 +90,9 @@ impl Inbox {
         }
         contents.bytes = 0;
         contents.taken += contents.frames.len() as u64;
-        Ok(std::mem::take(&mut contents.frames))
+        let frames = std::mem::take(&mut contents.frames);
+        drop(contents);
+        Ok(Frame::join_prefixes(frames))
     }
     /// The number of frames put in so far.
     pub(crate) fn number(&self) -> u64 {
@@ -105,7 +107,8 @@ impl Inbox {
         contents.taken += n;
         let frames: Vec<Frame> = contents.frames.drain(..n as usize).collect();
         contents.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
-        frames
+        drop(contents);
+        Frame::join_prefixes(frames)
     }
     /// Bytes of the inbox's frames and of the client's subscriptions.
     pub(crate) fn bytes(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! [`Message`]: a published message, encoded once. [`Frame`]: the bytes for a subscriber.
 
 use super::Namespace;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use strand_chain::{Blob, Chain};
 use strand_wire::args::Args;
@@ -136,13 +137,35 @@ pub(crate) struct Frame {
 enum Shape {
     /// The frame contains a message.
     Message,
-    /// An invalidation: the changed keys as a RESP array; empty means all keys. `redirected`: another client read the
-    /// keys.
-    Invalidation { redirected: bool },
+    /// The frame contains the changed keys as bulk strings.
+    Invalidation(Invalidation),
     /// The client of a redirection has disconnected. Only in RESP3.
     BrokenRedirect,
     /// A complete line, including its first byte.
     Line,
+}
+
+/// What an invalidation says besides the keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Invalidation {
+    /// The number of keys. 0: all keys have changed.
+    keys: usize,
+    /// Another client tracks the keys.
+    is_redirected: bool,
+    /// With BCAST: number of bytes of the client's prefix that the keys begin with. `None`: the client has read the key.
+    prefix_bytes: Option<usize>,
+}
+
+impl Invalidation {
+    /// Writes the count of the keys, or `all_keys`.
+    fn write_count(self, out: &mut Chain, all_keys: &[u8]) {
+        if self.keys == 0 {
+            return out.push_slice(all_keys);
+        }
+        out.push_slice(b"*");
+        out.push_slice(Digits::unsigned(self.keys as u64).as_slice());
+        out.push_slice(LINE_END);
+    }
 }
 
 /// The first bytes of an invalidation in RESP2. The invalidation is a message on this channel; any subscriber gets
@@ -161,19 +184,68 @@ impl Frame {
     /// A frame that invalidates `key`.
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
         let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
-        head.extend_from_slice(b"*1\r\n");
         header(&mut head, b"", key.len());
         head.extend_from_slice(key);
         head.extend_from_slice(b"\r\n");
-        Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }
+        let shape = Shape::Invalidation(Invalidation { keys: 1, ..Invalidation::default() });
+        Frame { head, body: None, shape }
     }
     /// A frame that invalidates all keys.
     pub(crate) fn invalidation_of_all() -> Frame {
-        Frame { head: Blob::new(), body: None, shape: Shape::Invalidation { redirected: false } }
+        Frame { head: Blob::new(), body: None, shape: Shape::Invalidation(Invalidation::default()) }
     }
     /// The invalidation for the client of a redirection.
-    pub(crate) fn redirected(self) -> Frame {
-        Frame { shape: Shape::Invalidation { redirected: true }, ..self }
+    pub(crate) fn redirected(mut self) -> Frame {
+        self.change_invalidation(|invalidation| invalidation.is_redirected = true);
+        self
+    }
+    /// The invalidation for a client that hears of all keys with a prefix of this length.
+    pub(crate) fn with_prefix(mut self, prefix_bytes: usize) -> Frame {
+        self.change_invalidation(|invalidation| invalidation.prefix_bytes = Some(prefix_bytes));
+        self
+    }
+    fn change_invalidation(&mut self, change: impl FnOnce(&mut Invalidation)) {
+        if let Shape::Invalidation(invalidation) = &mut self.shape {
+            change(invalidation);
+        }
+    }
+    /// Joins invalidations of one prefix that follow each other, as redis-server sends one message for each prefix.
+    pub(super) fn join_prefixes(frames: Vec<Frame>) -> Vec<Frame> {
+        if !frames.windows(2).any(|two| two.iter().all(|frame| frame.prefix().is_some())) {
+            return frames;
+        }
+        let mut joined: Vec<Frame> = Vec::new();
+        // Of the frames that follow each other: the place of each prefix in `joined`, and the keys.
+        let (mut places, mut keys) = (HashMap::new(), HashSet::new());
+        for frame in &frames {
+            let Some(prefix) = frame.prefix() else {
+                places.clear();
+                keys.clear();
+                joined.push(frame.clone());
+                continue;
+            };
+            let place = *places.entry(prefix).or_insert(joined.len());
+            if !keys.insert((place, &frame.head[..])) {
+                continue;
+            }
+            match joined.get_mut(place) {
+                None => joined.push(frame.clone()),
+                Some(earlier) => {
+                    earlier.head.extend_from_slice(&frame.head);
+                    earlier.change_invalidation(|invalidation| invalidation.keys += 1);
+                }
+            }
+        }
+        joined
+    }
+    /// With BCAST: whether the invalidation is redirected, and the prefix that its key has.
+    fn prefix(&self) -> Option<(bool, &[u8])> {
+        let Shape::Invalidation(Invalidation { is_redirected, prefix_bytes: Some(bytes), .. }) = self.shape
+        else {
+            return None;
+        };
+        let key_at = self.head.iter().position(|byte| *byte == b'\n')? + 1;
+        Some((is_redirected, self.head.get(key_at..key_at + bytes)?))
     }
     /// Tells a client that the target of its redirection has disconnected.
     pub(crate) fn broken_redirect(client: u64) -> Frame {
@@ -191,17 +263,15 @@ impl Frame {
             }
             (Shape::Message, Protocol::Resp2) => out.push_slice(b"*"),
             (Shape::Line, _) => {}
-            (Shape::Invalidation { .. }, Protocol::Resp3) => {
+            (Shape::Invalidation(invalidation), Protocol::Resp3) => {
                 out.push_slice(b">2\r\n$10\r\ninvalidate\r\n");
-                if self.head.is_empty() {
-                    out.push_slice(b"_\r\n");
-                }
+                invalidation.write_count(out, b"_\r\n");
             }
-            (Shape::Invalidation { redirected: true }, Protocol::Resp2) if subscribed => {
+            (Shape::Invalidation(invalidation), Protocol::Resp2)
+                if invalidation.is_redirected && subscribed =>
+            {
                 out.push_slice(INVALIDATED);
-                if self.head.is_empty() {
-                    out.push_slice(b"$-1\r\n");
-                }
+                invalidation.write_count(out, b"$-1\r\n");
             }
             _ => return,
         }

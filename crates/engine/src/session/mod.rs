@@ -160,6 +160,8 @@ pub struct Session {
     subscriptions: Subscriptions,
     /// The client's prefixes of CLIENT TRACKING BCAST.
     prefixes: BTreeSet<Vec<u8>>,
+    /// Heap bytes of the prefixes.
+    prefixes_bytes: usize,
     /// The progress of the current SUBSCRIBE or UNSUBSCRIBE.
     progress: Progress,
     /// The wait of a session that must make the attempt itself (see [`blocked`]). The session keeps its place in the
@@ -243,6 +245,7 @@ impl Session {
             in_exec: false,
             subscriptions: Subscriptions::default(),
             prefixes: BTreeSet::new(),
+            prefixes_bytes: 0,
             progress: Progress::default(),
             own_attempt: None,
             outgoing_script: None,
@@ -307,6 +310,10 @@ impl Session {
     /// The replies. The driver writes from the front and advances.
     pub fn output(&mut self) -> &mut Chain {
         if self.disk.offset.is_some() { &mut self.disk.empty_output } else { &mut self.replies.out }
+    }
+    /// Call this after a write of [`Session::output`]. Bytes that were written do not count as the client's memory.
+    pub fn output_written(&self) {
+        self.client.set_output_bytes(self.replies.out.len());
     }
     /// True when [`Session::run`] continues after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
@@ -377,9 +384,12 @@ impl Session {
         self.client.update_request(self.request_bytes, args.iter().map(<[u8]>::len).sum());
     }
     fn update_client_info(&self) {
-        let waiting_bytes = match &self.state {
-            State::Blocked(blocked) => blocked.bytes(),
-            _ => 0,
+        let decoded_bytes = self.request_bytes.saturating_sub(self.input.len());
+        // As in redis-server, the arguments of an incomplete request count as input.
+        let (input_bytes, args_bytes) = match &self.state {
+            State::Ready => (self.request_bytes, 0),
+            State::Blocked(blocked) => (self.input.len(), decoded_bytes + blocked.bytes()),
+            _ => (self.input.len(), decoded_bytes),
         };
         self.client.update(ClientFacts {
             last_us: self.last_active_us,
@@ -388,8 +398,8 @@ impl Session {
             resp3: self.protocol == Protocol::Resp3,
             no_evict: self.flags.no_evict,
             no_touch: self.flags.no_touch,
-            input_bytes: self.input.len(),
-            args_bytes: self.request_bytes.saturating_sub(self.input.len()) + waiting_bytes,
+            input_bytes,
+            args_bytes,
             queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
             dirty: self.watch.is_dirty(),
             queued: self.queue.as_ref().map(|queue| queue.len()),

@@ -526,6 +526,10 @@ impl Session {
             }
         }
         self.update_client_info();
+        // A client that holds more than all clients may hold is closed at once. The sum is checked in the background.
+        if self.settings.clients_bytes_max.is_some_and(|bytes_max| self.client.held_bytes() > bytes_max) {
+            self.engine.evict_clients();
+        }
     }
 }
 

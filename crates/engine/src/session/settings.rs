@@ -31,6 +31,8 @@ pub(crate) struct SessionSettings {
     /// The hard limit of class normal. It also bounds a single reply.
     pub(crate) reply_bytes_max: usize,
     bulk_bytes_max: usize,
+    /// `maxmemory-clients`, if that limit is set.
+    pub(crate) clients_bytes_max: Option<u64>,
     /// Commands with more bytes than this are timed alone.
     pub(crate) shared_lap_bytes_max: usize,
 }
@@ -75,6 +77,7 @@ impl SessionSettings {
                 _ => SHARED_LAP_BYTES_MAX,
             },
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
+            clients_bytes_max: engine.clients_bytes_max(),
         }
     }
     /// The limits on output for the client. A client with subscriptions is in class pubsub.

@@ -165,9 +165,11 @@ impl Session {
         }
         self.subscriptions_changed();
     }
-    fn subscriptions_changed(&mut self) {
+    /// Call this when the client's subscriptions, or its prefixes of CLIENT TRACKING, have changed.
+    pub(super) fn subscriptions_changed(&mut self) {
         let subscriptions = &self.subscriptions;
-        self.client.inbox.set_subscriptions(subscriptions.lens(), subscriptions.bytes());
+        let bytes = subscriptions.bytes() + self.prefixes_bytes;
+        self.client.inbox.set_subscriptions(subscriptions.lens(), bytes);
         self.update_inbox_limit();
         self.update_guard();
     }

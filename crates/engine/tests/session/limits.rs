@@ -248,6 +248,33 @@ fn a_client_that_sends_all_before_it_reads_is_served() {
 }
 
 #[test]
+fn a_client_over_the_limit_of_all_clients_is_closed_at_once() {
+    let mut server = Server::with("maxmemory-clients 1mb");
+    let mut admin = server.connect();
+    let half_request = |bytes: usize| [b"*1\r\n$2000000\r\n".as_slice(), &vec![b'x'; bytes]].concat();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.feed(&half_request(600_000), usize::MAX);
+    a.drive(&server);
+    assert!(admin.run(&server, "CLIENT LIST").contains(" qbuf=600014 qbuf-free=0 argv-mem=0 "));
+    assert_eq!(a.ended, None);
+    b.feed(&half_request(1_100_000), usize::MAX);
+    b.drive(&server);
+    b.drive(&server);
+    assert_eq!((a.ended, b.ended), (None, Some(End::Abort)));
+    // A lower limit takes effect at once, too.
+    admin.run(&server, "CONFIG SET maxmemory-clients 500kb");
+    a.drive(&server);
+    assert_eq!(a.ended, Some(End::Abort));
+    assert!(admin.run(&server, "INFO stats").contains("|evicted_clients:2|"));
+    // Prefixes of CLIENT TRACKING count.
+    let mut c = server.connect();
+    let prefixes: Vec<String> = (0..1000).map(|i| format!("PREFIX {i:0>1000}")).collect();
+    c.run(&server, &format!("CLIENT TRACKING ON BCAST {}", prefixes.join(" ")));
+    c.drive(&server);
+    assert_eq!(c.ended, Some(End::Abort));
+}
+
+#[test]
 fn the_clients_that_hold_most_are_closed_at_their_limit() {
     let mut server = Server::with("maxmemory-clients 1mb");
     let mut admin = server.connect();

@@ -107,6 +107,22 @@ fn the_table_is_bounded() {
     // An invalidation was sent for each forgotten key, so no client keeps a copy of such a key.
     assert_eq!(invalidations + a.received_bytes().len(), 900);
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:100|tracking_total_items:100|"));
+    // A lower limit forgets some keys at once and the rest beside the regular work.
+    for i in 0..100 {
+        a.run(&server, &format!("GET key:{i}"));
+    }
+    b.run(&server, "CONFIG SET tracking-table-max-keys 1000");
+    for i in 0..1000 {
+        a.run(&server, &format!("GET other:{i}"));
+    }
+    a.hears(&server);
+    assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:1000|"));
+    b.run(&server, "CONFIG SET tracking-table-max-keys 1");
+    let at_once = a.hears(&server).matches("invalidate").count();
+    assert_eq!(at_once, 256);
+    server.engine.tick(server.now);
+    assert_eq!(a.hears(&server).matches("invalidate").count(), 999 - 256);
+    b.run(&server, "CONFIG SET tracking-table-max-keys 100");
     // A key that is too long to be remembered is invalidated at once, after the reply.
     let long = "k".repeat(2000);
     assert_eq!(a.run(&server, &format!("GET {long}")), "_|");
@@ -157,6 +173,44 @@ fn prefixes_have_limits_and_many_clients_hear_of_theirs() {
     );
     drop((peers, c));
     assert!(b.run(&server, "INFO stats").contains("tracking_total_prefixes:0|"));
+}
+
+#[test]
+fn a_command_that_changes_many_keys_sends_one_invalidation_for_each_prefix() {
+    let mut server = Server::new();
+    let mut a = tracked(&mut server, "CLIENT TRACKING ON BCAST PREFIX a: PREFIX b:");
+    let mut b = server.connect();
+    b.run(&server, "MSET a:1 1 b:1 1 a:2 1 other 1 a:1 2");
+    assert_eq!(
+        a.hears(&server),
+        [">2|$10|invalidate|*2|$3|a:1|$3|a:2|", invalidation("b:1").as_str()].concat()
+    );
+    // The keys of the client's own transaction come after the reply.
+    let own = "*2|:2|:2|>2|$10|invalidate|*2|$3|a:1|$3|a:2|";
+    a.run(&server, "MULTI");
+    a.run(&server, "INCR a:1");
+    a.run(&server, "INCR a:2");
+    let reply = a.run(&server, "EXEC");
+    assert_eq!([reply, a.hears(&server)].concat(), own.replacen(":2|", ":3|", 1));
+    // FLUSHALL stands between the changes before and after it.
+    b.run(&server, "MULTI");
+    b.run(&server, "SET a:1 1");
+    b.run(&server, "FLUSHALL");
+    b.run(&server, "SET a:1 1");
+    b.run(&server, "EXEC");
+    assert_eq!(
+        a.hears(&server),
+        [invalidation("a:1").as_str(), ">2|$10|invalidate|_|", invalidation("a:1").as_str()].concat()
+    );
+    // A client of RESP2 hears as the target of a redirection only.
+    let mut target = server.connect();
+    let id = target.run(&server, "CLIENT ID");
+    target.run(&server, "SUBSCRIBE __redis__:invalidate");
+    let mut c = server.connect();
+    c.run(&server, &format!("CLIENT TRACKING ON BCAST PREFIX c: REDIRECT {}", id.trim_matches([':', '|'])));
+    b.run(&server, "MSET c:1 1 c:2 1");
+    assert_eq!(target.hears(&server), "*3|$7|message|$20|__redis__:invalidate|*2|$3|c:1|$3|c:2|");
+    assert_eq!(c.hears(&server), "");
 }
 
 #[test]

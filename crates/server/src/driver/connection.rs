@@ -341,6 +341,7 @@ impl Connection<'_> {
             _ => MOVED_BYTES_MAX,
         };
         let written = self.stream.write(self.session.output(), bytes_max)?;
+        self.session.output_written();
         self.moved_bytes += written.bytes;
         self.may_write = !written.is_full;
         if written.is_full || self.stuck_since_us > 0 {

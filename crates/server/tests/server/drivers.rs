@@ -277,6 +277,15 @@ fn unread_replies_are_counted_and_bounded() {
         let mut watch = server.connect();
         let value = "v".repeat(64 << 10);
         watch.call(&format!("SET k {value}"), "+OK\r\n");
+        // A client that has read its replies holds no memory.
+        let mut reader = server.connect();
+        assert_eq!(reader.bulk("GET k").len(), value.len());
+        comes_true(|| {
+            let list = watch.bulk("CLIENT LIST");
+            list.lines().any(|line| line.contains(" omem=0 tot-mem=0 ") && line.contains(" cmd=get "))
+        });
+        drop(reader);
+        expect_alone(&mut watch);
         let mut deaf: Vec<_> = (0..20).map(|_| server.connect()).collect();
         for client in &mut deaf {
             client.stream.set_nonblocking(true).expect("a TCP socket");

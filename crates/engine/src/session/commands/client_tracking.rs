@@ -102,8 +102,9 @@ impl Session {
         let redirect = asked.redirect.unwrap_or(0);
         self.engine.tracking.turn_on(&self.client, new, redirect, prefixes.iter().copied());
         self.prefixes.extend(prefixes.into_iter().map(Vec::from));
+        self.prefixes_bytes = self.prefixes.iter().map(|prefix| prefix.len() + size_of::<Vec<u8>>()).sum();
         self.engine.update_key_listeners();
-        self.update_guard();
+        self.subscriptions_changed();
         Ok(())
     }
     /// Turns tracking off for this client.
@@ -111,9 +112,10 @@ impl Session {
         if self.client.tracked.mode().has(TrackingFlags::ON) {
             let prefixes = std::mem::take(&mut self.prefixes);
             self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
+            self.prefixes_bytes = 0;
             self.flags.caching = false;
             self.engine.update_key_listeners();
-            self.update_guard();
+            self.subscriptions_changed();
         }
     }
     /// `CLIENT CACHING YES|NO`, for the next command. Reply: OK.
