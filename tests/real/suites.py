@@ -84,10 +84,8 @@ EXPECTED = {
             MIGRATE timeout actually works""",
         "commands about the server run after the last command on data": """
             SLOWLOG - Rewritten commands are logged as their original command""",
-        "each transaction in the append-only file selects its own database": """
-            All time-to-live(TTL) in commands are propagated as absolute timestamp in milliseconds in AOF
-            MULTI with FLUSHALL and AOF
-            FLUSHDB / FLUSHALL should persist in AOF""",
+        "the append-only file has RESTORE with REPLACE": """
+            All time-to-live(TTL) in commands are propagated as absolute timestamp in milliseconds in AOF""",
         "FLUSHALL writes no snapshot": """
             FLUSHALL should reset the dirty counter to 0 if we enable save""",
         "a read of an expired key removes the key, also during a pause": """

@@ -193,7 +193,7 @@ impl Keyspace {
         &self.journal
     }
     /// Starts or stops the recording of changes in the journal. All shards are held meanwhile, so every transaction
-    /// is recorded either whole or not at all. Returns the journal's offset at that moment.
+    /// is recorded either whole or not at all. Returns the journal's offset at that moment, where database 0 is selected.
     pub fn switch_journal(&self, on: bool) -> u64 {
         let _all = self.lock_all(0);
         self.journal.switch(on);
@@ -201,7 +201,7 @@ impl Keyspace {
             true => self.settings.listens.fetch_or(JOURNAL, SeqCst),
             false => self.settings.listens.fetch_and(!JOURNAL, SeqCst),
         };
-        self.journal.tail()
+        self.journal.select_database_0()
     }
     /// Records in the journal a command that changes something other than keys.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {

@@ -140,7 +140,9 @@ impl Encoded {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) encoded: Encoded,
-    /// The database that is selected after the last recorded command.
+    /// The databases of the first and of the last recorded command. The stream selects the first one before the effects
+    /// if another one is selected there.
+    first_db: usize,
     db: usize,
     commands: usize,
     /// Number of changes of the current command for which no effect is recorded yet.
@@ -247,14 +249,14 @@ impl Effects {
             self.record_removal(db, &key, &fields);
         }
     }
-    /// Ends the effects of a transaction: selects database 0 again. Returns false when there are no effects.
-    pub(crate) fn close(&mut self) -> bool {
+    /// Ends the effects of a transaction. Returns false when there are no effects.
+    pub(crate) fn close(&self) -> bool {
         debug_assert_eq!(self.changes, 0, "a change without an effect, at the end of a transaction");
-        if self.commands == 0 {
-            return false;
-        }
-        self.select(0);
-        true
+        self.commands > 0
+    }
+    /// The databases of the first and of the last command.
+    pub(crate) fn databases(&self) -> (usize, usize) {
+        (self.first_db, self.db)
     }
     fn is_wrapped(&self) -> bool {
         self.commands > 1 && !self.are_independent
@@ -263,7 +265,7 @@ impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
         self.encoded.len() == 0 && self.removals.is_empty()
     }
-    /// Bytes that the effects take in the journal.
+    /// Bytes that the effects take in the journal, without the command that selects their first database.
     pub(crate) fn len(&self) -> usize {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
     }
@@ -280,18 +282,35 @@ impl Effects {
     }
     /// Removes all effects, and keeps the allocations.
     pub(crate) fn reset(&mut self) {
-        let Effects { encoded, db, commands, changes, names_own_effects, are_independent, removals } = self;
+        let Effects {
+            encoded,
+            first_db,
+            db,
+            commands,
+            changes,
+            names_own_effects,
+            are_independent,
+            removals,
+        } = self;
         encoded.clear();
         removals.clear();
-        (*db, *commands, *changes, *names_own_effects, *are_independent) = (0, 0, 0, false, false);
+        (*first_db, *db, *commands, *changes) = (0, 0, 0, 0);
+        (*names_own_effects, *are_independent) = (false, false);
     }
     fn select(&mut self, db: usize) {
-        if self.db != db {
-            let number = db.to_string();
-            self.encoded.command([Arg::Bytes(b"SELECT"), Arg::Bytes(number.as_bytes())].into_iter());
-            self.db = db;
+        if self.commands == 0 {
+            self.first_db = db;
+        } else if self.db != db {
+            self.encoded.bytes.extend(select(db));
         }
+        self.db = db;
     }
+}
+
+/// The command that selects a database.
+pub(crate) fn select(db: usize) -> Vec<u8> {
+    let number = db.to_string();
+    format!("*2\r\n$6\r\nSELECT\r\n${}\r\n{number}\r\n", number.len()).into_bytes()
 }
 
 #[cfg(test)]
@@ -335,7 +354,8 @@ mod tests {
             effects.end(db, || sent(line));
         }
         assert!(effects.close());
-        assert_eq!(text(&mut effects), "| MULTI | SET a 1 | SELECT 3 | INCR b | INCR c | SELECT 0 | EXEC");
+        assert_eq!(text(&mut effects), "| MULTI | SET a 1 | SELECT 3 | INCR b | INCR c | EXEC");
+        assert_eq!(effects.databases(), (0, 3));
     }
 
     #[test]
@@ -351,7 +371,8 @@ mod tests {
         effects.begin_own();
         effects.end(0, || sent("SPOP t"));
         assert!(effects.close());
-        assert_eq!(text(&mut effects), "| SELECT 2 | SREM s a | SELECT 0");
+        assert_eq!(text(&mut effects), "| SREM s a");
+        assert_eq!(effects.databases(), (2, 2));
     }
 
     #[test]
@@ -365,7 +386,7 @@ mod tests {
         effects.changed();
         effects.forget_since(mark);
         assert!(effects.close());
-        let left = "| MULTI | SET a 1 | SELECT 5 | DEL old | SELECT 0 | EXEC";
+        let left = "| MULTI | SET a 1 | SELECT 5 | DEL old | EXEC";
         assert_eq!(text(&mut effects), left);
     }
 }

@@ -1,7 +1,9 @@
 //! [`Journal`]: the stream of all changes, in one order, at exact byte offsets.
 //!
-//! A transaction that changed something takes its position in the stream while it holds its shards, by one
-//! addition. So the order of the stream is an order in which the transactions could have run one after the other.
+//! A transaction that changed something takes its position in the stream while it holds its shards, by one atomic
+//! exchange. So the order of the stream is an order in which the transactions could have run one after the other. The
+//! exchange also tells which database is selected at the position, so SELECT is in the stream only where the database
+//! changes.
 //! After the shards are released, the thread writes the transaction's bytes into its own *buffer*. [`Journal::take`]
 //! joins the buffers in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
 //! long range of one buffer is taken without a copy. [`effects`] describes the content of the stream.
@@ -15,7 +17,7 @@ mod padding;
 pub use effects::{Arg, EffectsMark, SentArgs};
 pub use padding::padding;
 
-use effects::Effects;
+use effects::{Effects, select};
 use parking_lot::Mutex;
 use spin::{Yield, mutex::SpinMutex};
 use std::cell::{Cell, RefCell};
@@ -59,7 +61,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Journal {
     id: u64,
-    /// The offset after the last transaction that has a position.
+    /// The end of the last transaction that has a position ([`Tail`]).
     tail: Aligned,
     is_on: AtomicBool,
     buffers: Mutex<Vec<SharedBuffer>>,
@@ -79,6 +81,28 @@ struct Wake(Box<dyn Fn() + Send + Sync>);
 impl std::fmt::Debug for Wake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Wake")
+    }
+}
+
+/// The end of the stream in one word: the offset, and the database that is selected there.
+#[derive(Clone, Copy, Debug)]
+struct Tail(u64);
+
+/// Bits of a [`Tail`] for the database. The other 56 bits are the offset: at a gigabyte a second they last two years.
+const DB_BITS: u32 = 8;
+/// Stands for each database whose number is this large. The stream selects such a database before each transaction.
+const LARGE_DB: usize = (1 << DB_BITS) - 1;
+
+impl Tail {
+    fn new(offset: u64, db: usize) -> Tail {
+        Tail(offset << DB_BITS | db.min(LARGE_DB) as u64)
+    }
+    fn offset(self) -> u64 {
+        self.0 >> DB_BITS
+    }
+    /// True when the stream must select `db` before a command for this database.
+    fn needs_select(self, db: usize) -> bool {
+        db >= LARGE_DB || (self.0 & LARGE_DB as u64) as usize != db
     }
 }
 
@@ -116,7 +140,9 @@ struct Merger {
 #[derive(Debug)]
 pub(crate) struct PlacedEffects<'j> {
     journal: &'j Journal,
-    offset: u64,
+    /// The end of the stream before the transaction.
+    before: Tail,
+    /// Number of bytes in the stream.
     len: usize,
     /// The effects to write. `None` after they were written.
     effects: Option<Box<Effects>>,
@@ -147,7 +173,31 @@ impl Journal {
     /// The offset after the last change. When [`Journal::take`] has returned this offset, the taker has the bytes
     /// of all changes so far.
     pub fn tail(&self) -> u64 {
-        self.tail.0.load(Acquire)
+        Tail(self.tail.0.load(Acquire)).offset()
+    }
+    /// Makes the stream select database 0, and returns the offset after that. A file that begins at this offset needs no
+    /// SELECT.
+    pub fn select_database_0(&self) -> u64 {
+        let select = select(0);
+        let (before, len) = self.reserve(|before| (if before.needs_select(0) { select.len() } else { 0 }, 0));
+        if len > 0 {
+            self.put(before.offset(), len, |buffer| buffer.push_slice(&select));
+        }
+        before.offset() + len as u64
+    }
+    /// Reserves the next bytes of the stream. `plan` gets the end of the stream, and returns the number of bytes and the
+    /// database that is selected after them. Returns the end before the bytes, and their number.
+    #[inline]
+    fn reserve(&self, plan: impl Fn(Tail) -> (usize, usize)) -> (Tail, usize) {
+        let mut before = Tail(self.tail.0.load(Relaxed));
+        loop {
+            let (len, db) = plan(before);
+            let after = Tail::new(before.offset() + len as u64, db);
+            match self.tail.0.compare_exchange_weak(before.0, after.0, SeqCst, Relaxed) {
+                Ok(_) => return (before, len),
+                Err(now) => before = Tail(now),
+            }
+        }
     }
     /// Sets the byte that gets the bit [`JOURNAL_FULL`]. Only the first call has an effect.
     pub fn set_alerts(&self, alerts: Arc<AtomicU8>) {
@@ -174,7 +224,7 @@ impl Journal {
     /// Number of bytes between the taker's offset and the end of the stream.
     fn waiting(&self) -> usize {
         let frontier = self.frontier.load(SeqCst);
-        self.tail.0.load(SeqCst).saturating_sub(frontier) as usize
+        Tail(self.tail.0.load(SeqCst)).offset().saturating_sub(frontier) as usize
     }
     fn update_full_alert(&self, waiting: usize) {
         let Some(alerts) = self.alerts.get() else { return };
@@ -212,14 +262,18 @@ impl Journal {
     }
     /// Gives a transaction with effects its position in the stream; `None` if there are no effects. Call this while
     /// the transaction's shards are held.
-    pub(crate) fn place(&self, mut effects: Box<Effects>) -> Option<PlacedEffects<'_>> {
+    pub(crate) fn place(&self, effects: Box<Effects>) -> Option<PlacedEffects<'_>> {
         if !effects.close() {
             keep(effects);
             return None;
         }
-        let len = effects.len();
-        let offset = self.tail.0.fetch_add(len as u64, SeqCst);
-        Some(PlacedEffects { journal: self, offset, len, effects: Some(effects) })
+        let (first_db, last_db) = effects.databases();
+        let bytes = effects.len();
+        let (before, len) = self.reserve(|before| match before.needs_select(first_db) {
+            true => (select(first_db).len() + bytes, last_db),
+            false => (bytes, last_db),
+        });
+        Some(PlacedEffects { journal: self, before, len, effects: Some(effects) })
     }
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
         self.with_buffer(|buffer| {
@@ -267,19 +321,30 @@ impl PlacedEffects<'_> {
     /// Writes the bytes of the transaction. Call this after the shards are released.
     pub(crate) fn write(mut self) {
         if let Some(mut effects) = self.effects.take() {
-            self.journal.put(self.offset, self.len, |buffer| effects.put(buffer));
+            let (first_db, _) = effects.databases();
+            self.journal.put(self.before.offset(), self.len, |buffer| {
+                if self.before.needs_select(first_db) {
+                    buffer.push_slice(&select(first_db));
+                }
+                effects.put(buffer);
+            });
             keep(effects);
         }
     }
 }
 
 impl Drop for PlacedEffects<'_> {
-    /// After a panic before the bytes were written: fills the hole in the stream with a command that changes
-    /// nothing.
+    /// After a panic before the bytes were written: fills the hole in the stream with a command that changes nothing.
+    /// What follows expects the transaction's last database.
     fn drop(&mut self) {
-        if self.effects.is_some() {
-            let len = self.len;
-            self.journal.put(self.offset, len, |buffer| buffer.push_slice(&padding(len)));
+        if let Some(effects) = &self.effects {
+            let (_, last_db) = effects.databases();
+            let selects = if self.before.needs_select(last_db) { select(last_db) } else { Vec::new() };
+            let padding = padding(self.len - selects.len());
+            self.journal.put(self.before.offset(), self.len, |buffer| {
+                buffer.push_slice(&selects);
+                buffer.push_slice(&padding);
+            });
         }
     }
 }

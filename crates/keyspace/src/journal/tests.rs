@@ -6,8 +6,12 @@ use std::time::Duration;
 use strand_chain::Blob;
 
 fn effects(args: &[Arg<'_>]) -> Box<Effects> {
+    effects_of(&[(0, args)])
+}
+
+fn effects_of(commands: &[(usize, &[Arg<'_>])]) -> Box<Effects> {
     let mut effects = Journal::effects();
-    effects.add(0, args.iter().copied());
+    commands.iter().for_each(|(db, args)| effects.add(*db, args.iter().copied()));
     effects
 }
 
@@ -49,6 +53,58 @@ fn panic_fills_the_stream_with_padding() {
     journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect").write();
     let stream = taken(&journal);
     assert_eq!(stream, [encoded(&[b"PING", b"--"]), encoded(&[b"B"])].concat());
+}
+
+#[test]
+fn the_stream_selects_a_database_only_where_it_changes() {
+    let journal = Journal::new();
+    let command = [Arg::Bytes(b"DEL"), Arg::Bytes(b"key")];
+    let place = |dbs: &[usize]| {
+        let commands: Vec<_> = dbs.iter().map(|db| (*db, &command[..])).collect();
+        journal.place(effects_of(&commands)).expect("an effect")
+    };
+    let shown = || {
+        let text = String::from_utf8(taken(&journal)).expect("words");
+        let lines = text.split("\r\n").filter(|line| !line.starts_with(['*', '$']));
+        lines.collect::<Vec<_>>().join(" ").replace("DEL key", "DEL").trim_end().to_string()
+    };
+    for (dbs, want) in [
+        (&[0][..], "DEL"),
+        (&[3], "SELECT 3 DEL"),
+        (&[3], "DEL"),
+        (&[3, 0], "MULTI DEL SELECT 0 DEL EXEC"),
+        (&[5, 5, 12], "SELECT 5 MULTI DEL DEL SELECT 12 DEL EXEC"),
+        (&[12], "DEL"),
+        // Such a large number is not remembered.
+        (&[300], "SELECT 300 DEL"),
+        (&[300], "SELECT 300 DEL"),
+        (&[255], "SELECT 255 DEL"),
+        (&[0], "SELECT 0 DEL"),
+    ] {
+        place(dbs).write();
+        assert_eq!(shown(), want, "{dbs:?}");
+    }
+    // A file that begins here needs no SELECT.
+    place(&[7]).write();
+    assert_eq!(journal.select_database_0(), journal.tail());
+    assert_eq!(shown(), "SELECT 7 DEL SELECT 0");
+    assert_eq!(journal.select_database_0(), journal.tail());
+    assert_eq!(shown(), "");
+    // After a panic, what follows finds its database.
+    for dbs in [&[4][..], &[4], &[4, 9], &[9, 10], &[300], &[2, 300]] {
+        drop(place(dbs));
+        let last = *dbs.last().expect("one");
+        place(&[last]).write();
+        let stream = shown();
+        let selected = stream.split(' ').filter_map(|word| word.parse().ok()).next_back();
+        assert_eq!(
+            selected,
+            if dbs == [4] && !stream.contains("SELECT") { None } else { Some(last) },
+            "{stream}"
+        );
+        assert!(stream.contains("PING") || stream.contains("GET"), "{stream}");
+        assert_eq!(journal.take(&mut Chain::new()), journal.tail());
+    }
 }
 
 #[test]

@@ -93,11 +93,10 @@ impl Engine {
         write_manifest(&*folder, &manifest, &names)?;
         self.remove(&*folder, &history);
         let before_bytes = total_bytes.saturating_sub(file.bytes());
-        let tail = self.keyspace.journal().tail();
-        let mut writer = Writer::new(folder, names, manifest, file, before_bytes, tail);
+        let offset = self.keyspace.journal().select_database_0();
+        let mut writer = Writer::new(folder, names, manifest, file, before_bytes, offset);
         if db != 0 {
-            // A file of redis-server or a cut file may end with any database selected. The new commands are for
-            // database 0.
+            // The file may end with any database selected, and the journal goes on with database 0.
             writer.select_database_0();
         }
         Ok(writer)
@@ -113,7 +112,8 @@ impl Engine {
         folder.remove(&name)?;
         let file = folder.append_to(&name)?;
         let manifest = Manifest { base: None, increments: vec![File { name, seq }], history: old };
-        let mut writer = Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().tail());
+        let mut writer =
+            Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().select_database_0());
         writer.set_base_seq(base_seq);
         Ok(writer)
     }
@@ -255,7 +255,7 @@ impl Engine {
                     self.keyspace.switch_journal(true);
                 }
                 let mut all = self.keyspace.lock_all(0);
-                let offset = self.keyspace.journal().tail();
+                let offset = self.keyspace.journal().select_database_0();
                 (self.take_snapshot(&mut all), offset)
             };
             match prior {
