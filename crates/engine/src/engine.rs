@@ -219,6 +219,10 @@ impl Engine {
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
+    /// The time in Unix milliseconds, at a moment after `then_ms`. A clock that was set back stands still.
+    pub(crate) fn time_since(&self, then_ms: i64) -> i64 {
+        self.host.now().unix_ms().max(then_ms)
+    }
     /// The number of open sessions.
     pub fn clients(&self) -> usize {
         self.clients.len()

@@ -186,6 +186,12 @@ impl<'k> Txn<'k> {
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms
     }
+    /// Makes the transaction happen at this time. Call it after a long wait for the shards, and before any key is looked
+    /// up.
+    pub fn set_now_ms(&mut self, now_ms: i64) {
+        self.clock.now_ms = now_ms;
+        self.clock.expiry_ms = now_ms;
+    }
     /// True when data with the expiry `at_ms` has expired for this transaction.
     pub fn has_passed(&self, at_ms: i64) -> bool {
         at_ms <= self.clock.expiry_ms

@@ -6,9 +6,9 @@
 //! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]). The records at the commands' keys are copied
 //!    into the draft slice by slice, as they were at that moment.
 //! 3. At a second moment the shards are locked again. If no other client wrote one of the keys since the first moment,
-//!    the transaction happens now: its changes are promised ([`strand_keyspace::Promises`]), and its effects go to the
-//!    journal. Otherwise the rehearsal restarts. Of a rehearsal that restarts, no client has seen anything, and nothing
-//!    is counted.
+//!    and none of the keys expired meanwhile, the transaction happens now: its changes are promised
+//!    ([`strand_keyspace::Promises`]), and its effects go to the journal. Otherwise the rehearsal restarts. Of a
+//!    rehearsal that restarts, no client has seen anything, and nothing is counted.
 //! 4. The promises are carried out, slice by slice.
 //!
 //! A transaction that only reads happens at the first moment, and is done after the second step.
@@ -51,13 +51,22 @@ struct RehearsedCommand {
     denied: Option<Denied>,
 }
 
+/// The commands have run on copies.
+struct Rehearsed {
+    /// The replies.
+    out: Chain,
+    outcomes: Vec<RehearsedCommand>,
+    /// When the first of the copied records expires.
+    first_expiry_ms: Option<i64>,
+}
+
 /// The outcome of one attempt to run the transaction.
 enum Rehearsal {
     /// The replies of the commands, and the outcome of each command.
     Done(Chain, Vec<RehearsedCommand>),
     /// A watched key had changed.
     Dirty,
-    /// Another client wrote one of the keys.
+    /// Another client wrote one of the keys, or one of the keys expired.
     Overtaken,
 }
 
@@ -84,6 +93,7 @@ impl Transaction {
         let needs = self.needs(call);
         self.set_shards(&needs.keys);
         for _ in 0..TRIES {
+            call.now_ms = self.engine.time_since(call.now_ms);
             let draft = call.keyspace.draft(std::array::from_fn(|_| call.rng.u64(..)));
             let mut on_draft = draft.lock_shard(0, call.now_ms);
             let rehearsal = self.try_on(&mut on_draft, &needs, call, job);
@@ -134,14 +144,21 @@ impl Transaction {
             return Rehearsal::Dirty;
         }
         let view = txn.view(job.db, wanted);
+        let viewed_ms = self.engine.time_since(call.now_ms);
         drop(txn);
         on_draft.keep_events();
         // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
         // hear of every later change, and its reads are remembered only from now on.
         let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);
-        let Some((out, outcomes)) = self.run_commands(on_draft, needs, &view, is_over_now, call, job) else {
+        let ran = self.run_commands(on_draft, needs, &view, is_over_now, call, job);
+        let Some(Rehearsed { out, outcomes, first_expiry_ms }) = ran else {
             return Rehearsal::Overtaken;
         };
+        // The commands saw each key as of `call.now_ms`. Since then, another client may have found that a key expired.
+        let has_expired_at = |now_ms: i64| first_expiry_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        if has_expired_at(viewed_ms) {
+            return Rehearsal::Overtaken;
+        }
         let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
         if !self.writes() {
             // PFCOUNT only reads, but it has stored its count in the copy.
@@ -165,6 +182,9 @@ impl Transaction {
         if !view.is_unchanged(&txn) || keyspace.journal().is_on() != is_recorded {
             return Rehearsal::Overtaken;
         }
+        if has_expired_at(self.engine.time_since(call.now_ms)) {
+            return Rehearsal::Overtaken;
+        }
         txn.take_effects_of(on_draft);
         txn.promise(job.db, promises);
         drop(txn);
@@ -181,16 +201,18 @@ impl Transaction {
         is_over_now: bool,
         call: &mut LaneCall<'k>,
         job: &LaneJob,
-    ) -> Option<(Chain, Vec<RehearsedCommand>)> {
+    ) -> Option<Rehearsed> {
         let commands = &self.queue.commands;
         let (mut out, mut outcomes) = (Chain::new(), Vec::with_capacity(commands.len()));
+        let mut first_expiry_ms = None;
         let (mut copied, mut next) = (0, 0);
         while next < commands.len() {
             let fit = needs.ends[next + 1..].iter().take_while(|end| **end - copied <= SLICE_ARGUMENTS);
             let end = next + 1 + fit.take(SLICE_ARGUMENTS).count();
             let missing = &needs.keys[copied..needs.ends[end - 1]];
             copied += missing.len();
-            if !copy(on_draft, missing, view, call, job) && !is_over_now {
+            let is_unchanged = copy(on_draft, missing, view, &mut first_expiry_ms, call, job);
+            if !is_unchanged && !is_over_now {
                 return None;
             }
             for queued in &commands[next..end] {
@@ -202,7 +224,7 @@ impl Transaction {
             }
             call.pause();
         }
-        Some((out, outcomes))
+        Some(Rehearsed { out, outcomes, first_expiry_ms })
     }
     fn run_command(
         &self,
@@ -258,12 +280,13 @@ impl Transaction {
     }
 }
 
-/// Copies the records at `keys` to the draft, as they were at the moment of the view. False: another client has written
-/// one of the view's keys.
+/// Copies the records at `keys` to the draft, as they were at the moment of the view. `first_expiry_ms` becomes the
+/// earliest expiry of all copied records. False: another client has written one of the view's keys.
 fn copy<'k>(
     on_draft: &mut Txn<'_>,
     keys: &[Key<'_>],
     view: &View<'k>,
+    first_expiry_ms: &mut Option<i64>,
     call: &LaneCall<'k>,
     job: &LaneJob,
 ) -> bool {
@@ -276,6 +299,7 @@ fn copy<'k>(
         drop(txn);
         for (key, record) in keys.iter().zip(records) {
             if let Some((value, expire_at_ms)) = record {
+                *first_expiry_ms = [*first_expiry_ms, expire_at_ms].into_iter().flatten().min();
                 let key = on_draft.keyspace().key(key.bytes);
                 on_draft.db(job.db).put_copy(&key, value, expire_at_ms);
             }

@@ -114,6 +114,9 @@ impl Transaction {
         }
         let mut out = Chain::new();
         let mut txn = call.hold_shards(self.shards());
+        // Other clients may have seen keys expire since the job began.
+        call.now_ms = engine.time_since(call.now_ms);
+        txn.set_now_ms(call.now_ms);
         txn.set_no_touch(call.no_touch);
         if !self.watch.is_unchanged(&txn) {
             return call.reply.null_array();

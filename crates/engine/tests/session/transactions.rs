@@ -2,6 +2,7 @@
 
 use crate::fixture::{Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::Relaxed;
 use strand_engine::{LaneJob, Turn};
 
 #[test]
@@ -345,6 +346,33 @@ fn a_long_transaction_that_others_overtake_begins_anew_and_holds_its_shards_in_t
     }
     let stats = other.run(&server, "INFO commandstats");
     assert!(stats.contains("cmdstat_exec:calls=3,"), "{stats}");
+}
+
+#[test]
+fn a_key_that_expires_during_a_long_transaction_is_gone_in_it() {
+    // Another client may have found that the key is gone, before the transaction happens.
+    // A transaction that only reads happens when it begins, after some 80 pauses.
+    for (writes, pauses_before, is_gone) in
+        [(true, 3, true), (true, 80, true), (false, 3, true), (false, 130, false)]
+    {
+        let mut server = Server::new();
+        let (mut peer, mut other) = (server.connect(), server.connect());
+        other.run(&server, "SET k old PX 100");
+        let ask = if writes { "APPEND k new" } else { "STRLEN k" };
+        let keys = (0..5000).map(|n| if writes { format!("INCR n{n}") } else { format!("GET n{n}") });
+        let job = queued(&server, &mut peer, std::iter::once(ask.to_string()).chain(keys));
+        let pauses = Cell::new(0);
+        let replies = finish(&server, &mut peer, job, &|| {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() == pauses_before {
+                server.step_us.store(1_000_000_000, Relaxed);
+            }
+        });
+        assert!(pauses.get() > pauses_before, "{}", pauses.get());
+        let (gone, there) = if writes { (":3|", ":6|") } else { (":0|", ":3|") };
+        let wanted = if is_gone { gone } else { there };
+        assert!(replies.starts_with(&format!("*5001|{wanted}")), "{writes} {pauses_before}: {replies:.20}");
+    }
 }
 
 #[test]

@@ -382,7 +382,9 @@ impl Database {
                 all.into_iter().for_each(|key| self.put(key, State::Absent, None));
                 ok()
             }
-            Step::Script(steps, _) => Value::Array(steps.iter().map(|step| self.run(step, during)).collect()),
+            Step::Script(steps, _) => {
+                Value::Array(steps.iter().map(|step| as_lua_number(self.run(step, during))).collect())
+            }
             Step::Exec(_) | Step::Watch(_) | Step::Unwatch => Value::Null,
         }
     }
@@ -426,4 +428,12 @@ impl Database {
 
 fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
+}
+
+/// A reply as a script returns it: Lua's numbers have 53 bits.
+fn as_lua_number(reply: Value) -> Value {
+    match reply {
+        Value::Int(n) => Value::Int(n as f64 as i64),
+        other => other,
+    }
 }
