@@ -112,14 +112,13 @@ impl Step {
             (_, reply) => reply,
         }
     }
-    /// True when the step may change what other clients see.
+    /// True when the step may change what clients see later. WATCH, UNWATCH and each EXEC do: they decide whether the next
+    /// EXEC of the client runs.
     pub fn may_change(&self) -> bool {
         use Operation as O;
         match self {
-            Step::One(_, O::Get | O::HGet(_) | O::LLen) | Step::MGet(..) | Step::Watch(_) | Step::Unwatch => {
-                false
-            }
-            Step::Exec(steps) | Step::Script(steps, _) => steps.iter().any(Step::may_change),
+            Step::One(_, O::Get | O::HGet(_) | O::LLen) | Step::MGet(..) => false,
+            Step::Script(steps, _) => steps.iter().any(Step::may_change),
             _ => true,
         }
     }

@@ -12,7 +12,9 @@ mod client;
 mod plan;
 mod world;
 
+use parking_lot::Mutex;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_testkit::linearizability::{self, Call, Request};
 use world::{Fault, World};
 
@@ -65,31 +67,64 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
+/// The sums of what the runs of all seeds have tried.
+#[derive(Default)]
+struct Tried {
+    calls: usize,
+    steps: usize,
+    interruptions: usize,
+    jobs: usize,
+    waits: (usize, usize),
+}
+
+impl Tried {
+    fn add(&mut self, run: &Run) {
+        self.calls += run.history.len();
+        self.steps += run.steps;
+        self.interruptions += run.interruptions;
+        self.jobs += run.jobs;
+        self.waits = (self.waits.0 + run.waits.0, self.waits.1 + run.waits.1);
+    }
+}
+
+/// Runs one seed. Panics when the seed fails, and prints the command that runs the seed again.
+fn run_seed(seed: u64) -> Run {
+    let again = format!("STRAND_SEED={seed} cargo test --workspace --test session -- simulation::every");
+    match std::panic::catch_unwind(|| simulate(seed, None)) {
+        Ok(Ok(run)) => run,
+        Ok(Err(failure)) => panic!("seed {seed}: {failure}\nagain: {again}"),
+        Err(panic) => {
+            println!("seed {seed} panicked\nagain: {again}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
 #[test]
 fn every_seed_has_a_history_that_one_call_after_the_other_explains() {
     let seeds = match number("STRAND_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("STRAND_SEEDS").unwrap_or(SEEDS),
     };
-    let (mut calls, mut steps, mut interruptions, mut jobs, mut waits) = (0, 0, 0, 0, (0, 0));
     let is_one = seeds.end - seeds.start == 1;
-    for seed in seeds {
-        let outcome = std::panic::catch_unwind(|| simulate(seed, None));
-        let again = format!("STRAND_SEED={seed} cargo test --workspace --test session -- simulation::every");
-        let run = match outcome {
-            Ok(Ok(run)) => run,
-            Ok(Err(failure)) => panic!("seed {seed}: {failure}\nagain: {again}"),
-            Err(panic) => {
-                println!("seed {seed} panicked\nagain: {again}");
-                std::panic::resume_unwind(panic);
-            }
-        };
-        calls += run.history.len();
-        steps += run.steps;
-        interruptions += run.interruptions;
-        jobs += run.jobs;
-        waits = (waits.0 + run.waits.0, waits.1 + run.waits.1);
-    }
+    // Each seed runs on one thread, and each core runs seeds. The failure of a seed ends the others' turns.
+    let (next, tried) = (AtomicU64::new(seeds.start), Mutex::new(Tried::default()));
+    let run_seeds = || {
+        while let seed = next.fetch_add(1, Relaxed)
+            && seed < seeds.end
+        {
+            let run = std::panic::catch_unwind(|| run_seed(seed)).unwrap_or_else(|panic| {
+                next.store(seeds.end, Relaxed);
+                std::panic::resume_unwind(panic)
+            });
+            tried.lock().add(&run);
+        }
+    };
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..cores).for_each(|_| _ = scope.spawn(run_seeds));
+    });
+    let Tried { calls, steps, interruptions, jobs, waits } = tried.into_inner();
     println!(
         "{calls} calls, {steps} steps, {interruptions} interruptions, {jobs} jobs, waits served and not: {waits:?}"
     );
