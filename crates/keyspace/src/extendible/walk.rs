@@ -69,12 +69,14 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     }
     /// Finds the first segment at or after `from` in which something may have expired at `now_ms`, and removes its
     /// expired items. Calls `gone` with the key, the position and the outside value of each removed item. An item
-    /// of which only a part expired (a field of a hash) stays, and its key is added to `in_part`. Returns the
-    /// number of items looked at, and the position at which to continue (`None`: at the end of the table).
+    /// of which only a part expired (a field of a hash) stays, and its key is added to `in_part`. With `stay`, all
+    /// expired items stay, and their keys are added to `in_part`. Returns the number of items looked at, and the
+    /// position at which to continue (`None`: at the end of the table).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
         now_ms: i64,
+        stay: bool,
         gone: &mut impl FnMut(&[u8], u64, Option<V>),
         in_part: &mut Vec<Vec<u8>>,
     ) -> (usize, Option<u64>) {
@@ -93,10 +95,11 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
                     looked_at += 1;
                     let expiry_ms = item.expiry_ms();
                     let mut due = expiry_ms <= now_ms;
-                    if due
-                        && let Content::Outside(value) = item.content()
-                        && value.key_expiry_ms(expiry_ms) > now_ms
-                    {
+                    let lives = match item.content() {
+                        Content::Outside(value) => value.key_expiry_ms(expiry_ms) > now_ms,
+                        _ => false,
+                    };
+                    if due && (stay || lives) {
                         in_part.push(item.key().to_vec());
                         due = false;
                     }

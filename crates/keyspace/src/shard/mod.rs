@@ -397,6 +397,8 @@ impl Shard {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.changed_keys));
         let mut watchers = std::mem::take(&mut self.watchers);
         let mut in_part = Vec::new();
+        // A view must keep each record before the record is removed.
+        let stay = self.keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
         let (looked_at, next) = self.change_table(slot, |table| {
             let (mut expiring, mut mortal) = (0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
@@ -413,7 +415,7 @@ impl Shard {
                     notes.note(position, key);
                 }
             };
-            let step = table.records.expire_step(from, now_ms, gone, &mut in_part);
+            let step = table.records.expire_step(from, now_ms, stay, gone, &mut in_part);
             table.expiring -= expiring;
             table.mortal -= mortal;
             step

@@ -42,6 +42,34 @@ fn view_shows_one_moment_under_random_writes() {
 }
 
 #[test]
+fn view_keeps_a_key_that_active_expiry_removes() {
+    let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
+    let until_ms = NOW_MS + 10;
+    let put = |name: &str, expire_at_ms| {
+        let key = keyspace.key(name.as_bytes());
+        let value = Value::Str(Str::Raw(name.as_bytes().into()));
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, value, expire_at_ms);
+    };
+    for (name, expire_at_ms) in [("mine", Some(until_ms)), ("other", Some(until_ms)), ("stays", None)] {
+        put(name, expire_at_ms);
+    }
+    let keys = [keyspace.key(b"mine"), keyspace.key(b"stays")];
+    let view = keyspace.lock_shard(0, NOW_MS).view(0, keyspace.view_keys(&keys));
+    while keyspace.expire_slice(until_ms, 1000).has_more {}
+    assert_eq!(keyspace.lock_shard(0, NOW_MS).db(0).peek(&keyspace.key(b"other")).map(|_| ()), None);
+    assert_eq!(now(&keyspace, 0, &keys[0]), None, "it was removed");
+    let read = |at: usize| in_words(view.read(&mut keyspace.lock_shard(0, NOW_MS), &keys[at]));
+    assert_eq!(read(0), Some((b"mine".to_vec(), Some(until_ms))));
+    assert_eq!(read(1), Some((b"stays".to_vec(), None)));
+    assert!(!view.is_unchanged(&keyspace.lock_shard(0, NOW_MS)));
+    drop(view);
+    // Without a view, expired records go together, and the counts are right in both cases.
+    put("mine", Some(until_ms));
+    while keyspace.expire_slice(until_ms, 1000).has_more {}
+    assert_eq!((keyspace.len(0), keyspace.expiring_len(0)), (1, 0));
+}
+
+#[test]
 fn view_keeps_each_written_key_of_its_own_once() {
     let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
     let put = |name: &str, text: &[u8]| {
