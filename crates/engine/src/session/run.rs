@@ -526,8 +526,10 @@ impl Session {
             }
         }
         self.update_client_info();
-        // A client that holds more than all clients may hold is closed at once. The sum is checked in the background.
-        if self.settings.clients_bytes_max.is_some_and(|bytes_max| self.client.held_bytes() > bytes_max) {
+        // A client that holds more than all clients may hold is closed at once. The sum is checked in the background. A
+        // client that may not be closed leaves the check to the background, because the check looks at all clients.
+        let holds_too_much = |bytes_max: u64| !self.flags.no_evict && self.client.held_bytes() > bytes_max;
+        if self.settings.clients_bytes_max.is_some_and(holds_too_much) {
             self.engine.evict_clients();
         }
     }
