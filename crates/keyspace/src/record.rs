@@ -250,6 +250,10 @@ macro_rules! types {
 collections!(types);
 
 impl Value {
+    /// The earliest expiry of the value's fields (unix milliseconds). `None`: no field expires.
+    pub fn first_field_expiry_ms(&self) -> Option<i64> {
+        Some(self.field_expiry_ms()).filter(|expiry_ms| *expiry_ms != i64::MAX)
+    }
     /// Stores the key's expiry inside the value if fields of it expire. Returns the earlier expiry of the key and
     /// the fields, which the caller stores in the record's expiry.
     #[inline]

@@ -6,7 +6,7 @@
 //! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]). The records at the commands' keys are copied
 //!    into the draft slice by slice, as they were at that moment.
 //! 3. At a second moment the shards are locked again. If no other client wrote one of the keys since the first moment,
-//!    and none of the keys expired meanwhile, the transaction happens now: its changes are promised
+//!    and none of the keys and fields expired meanwhile, the transaction happens now: its changes are promised
 //!    ([`strand_keyspace::Promises`]), and its effects go to the journal. Otherwise the rehearsal restarts. Of a
 //!    rehearsal that restarts, no client has seen anything, and nothing is counted.
 //! 4. The promises are carried out, slice by slice.
@@ -56,7 +56,7 @@ struct Rehearsed {
     /// The replies.
     out: Chain,
     outcomes: Vec<RehearsedCommand>,
-    /// When the first of the copied records expires.
+    /// The earliest expiry of the copied records and of their fields.
     first_expiry_ms: Option<i64>,
 }
 
@@ -66,7 +66,7 @@ enum Rehearsal {
     Done(Chain, Vec<RehearsedCommand>),
     /// A watched key had changed.
     Dirty,
-    /// Another client wrote one of the keys, or one of the keys expired.
+    /// Another client wrote one of the keys, or one of the keys or fields expired.
     Overtaken,
 }
 
@@ -144,7 +144,9 @@ impl Transaction {
             return Rehearsal::Dirty;
         }
         let view = txn.view(job.db, wanted);
-        let viewed_ms = self.engine.time_since(call.now_ms);
+        // Other clients have seen the keys as of times up to this moment.
+        call.now_ms = self.engine.time_since(call.now_ms);
+        on_draft.set_now_ms(call.now_ms);
         drop(txn);
         on_draft.keep_events();
         // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
@@ -154,11 +156,6 @@ impl Transaction {
         let Some(Rehearsed { out, outcomes, first_expiry_ms }) = ran else {
             return Rehearsal::Overtaken;
         };
-        // The commands saw each key as of `call.now_ms`. Since then, another client may have found that a key expired.
-        let has_expired_at = |now_ms: i64| first_expiry_ms.is_some_and(|at_ms| at_ms <= now_ms);
-        if has_expired_at(viewed_ms) {
-            return Rehearsal::Overtaken;
-        }
         let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
         if !self.writes() {
             // PFCOUNT only reads, but it has stored its count in the copy.
@@ -182,7 +179,10 @@ impl Transaction {
         if !view.is_unchanged(&txn) || keyspace.journal().is_on() != is_recorded {
             return Rehearsal::Overtaken;
         }
-        if has_expired_at(self.engine.time_since(call.now_ms)) {
+        // The commands saw each key as of `call.now_ms`. Since then, another client may have found that a key or field
+        // expired.
+        let now_ms = self.engine.time_since(call.now_ms);
+        if first_expiry_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             return Rehearsal::Overtaken;
         }
         txn.take_effects_of(on_draft);
@@ -281,7 +281,7 @@ impl Transaction {
 }
 
 /// Copies the records at `keys` to the draft, as they were at the moment of the view. `first_expiry_ms` becomes the
-/// earliest expiry of all copied records. False: another client has written one of the view's keys.
+/// earliest expiry of all copied records and of their fields. False: another client has written one of the view's keys.
 fn copy<'k>(
     on_draft: &mut Txn<'_>,
     keys: &[Key<'_>],
@@ -299,7 +299,8 @@ fn copy<'k>(
         drop(txn);
         for (key, record) in keys.iter().zip(records) {
             if let Some((value, expire_at_ms)) = record {
-                *first_expiry_ms = [*first_expiry_ms, expire_at_ms].into_iter().flatten().min();
+                let expiries_ms = [*first_expiry_ms, expire_at_ms, value.first_field_expiry_ms()];
+                *first_expiry_ms = expiries_ms.into_iter().flatten().min();
                 let key = on_draft.keyspace().key(key.bytes);
                 on_draft.db(job.db).put_copy(&key, value, expire_at_ms);
             }

@@ -1,9 +1,9 @@
 //! The model of a whole database: commands on several keys, transactions, watched keys, scripts, blocking commands,
-//! and keys that expire.
+//! and keys and fields that expire.
 //!
 //! The expiry time of a key is known only as precisely as the duration of the call that set it: [`Entry::until_ms`]
 //! is a span. A call that reads the key within the span may find it or not. Each result narrows the span for later
-//! calls.
+//! calls. The expiry time of a field is a span, too.
 
 use super::model::{Operation, State, wrong_type};
 use super::{Call, Model};
@@ -20,6 +20,8 @@ pub enum Step {
     One(usize, Operation),
     /// `SET key value PX ms`
     SetFor(usize, Vec<u8>, u32),
+    /// `HSETEX key PX ms FIELDS 1 field value`
+    HSetFor(usize, Vec<u8>, Vec<u8>, u32),
     /// `PEXPIRE key ms`
     ExpireIn(usize, u32),
     /// `PERSIST key`
@@ -59,12 +61,17 @@ pub struct Request {
     pub step: Step,
 }
 
-/// The value of a key, and when the key expires.
+/// The first and last moment at which a key or field may expire, in unix milliseconds.
+type Span = (u64, u64);
+
+/// The value of a key, and when the key and the fields expire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entry {
     value: State,
-    /// The key expires within this span, in unix milliseconds.
-    until_ms: Option<(u64, u64)>,
+    /// The key expires within this span.
+    until_ms: Option<Span>,
+    /// The fields of a hash that expire, and the span of each.
+    fields_until_ms: BTreeMap<Vec<u8>, Span>,
 }
 
 /// All keys, and the watched keys of each client.
@@ -141,6 +148,10 @@ impl Step {
                 let [name, ms] = [name(*key), ms.to_string()];
                 words([b"SET", name.as_bytes(), value, b"PX", ms.as_bytes()])
             }
+            Step::HSetFor(key, field, value, ms) => {
+                let [name, ms] = [name(*key), ms.to_string()];
+                words([b"HSETEX", name.as_bytes(), b"PX", ms.as_bytes(), b"FIELDS", b"1", field, value])
+            }
             Step::ExpireIn(key, ms) => words(["PEXPIRE", &name(*key), &ms.to_string()]),
             Step::Persist(key) => words(["PERSIST", &name(*key)]),
             Step::MSet(pairs, before) => {
@@ -173,7 +184,11 @@ impl Step {
     /// The keys that the step may access.
     fn keys(&self, into: &mut BTreeSet<usize>) {
         match self {
-            Step::One(key, _) | Step::SetFor(key, ..) | Step::ExpireIn(key, _) | Step::Persist(key) => {
+            Step::One(key, _)
+            | Step::SetFor(key, ..)
+            | Step::HSetFor(key, ..)
+            | Step::ExpireIn(key, _)
+            | Step::Persist(key) => {
                 into.insert(*key);
             }
             Step::MSet(pairs, _) => into.extend(pairs.iter().map(|(key, _)| *key)),
@@ -240,28 +255,56 @@ impl Call<Request> {
 }
 
 impl Database {
-    /// The possible databases at some time of `during` (in milliseconds). In each, it is decided whether `key` exists
-    /// or has expired.
-    fn decide_expiry(self, key: usize, during: (u64, u64)) -> Vec<Database> {
-        let Some((from, to)) = self.keys.get(&key).and_then(|entry| entry.until_ms) else {
-            return vec![self];
-        };
+    /// The possible databases at some time of `during` (in milliseconds). In each, it is decided whether `key` and each
+    /// of its fields exist or have expired.
+    fn decide_expiry(self, key: usize, during: Span) -> Vec<Database> {
+        let Some(entry) = self.keys.get(&key) else { return vec![self] };
+        let mut expiries: Vec<(Option<Vec<u8>>, Span)> =
+            entry.fields_until_ms.iter().map(|(field, span)| (Some(field.clone()), *span)).collect();
+        expiries.extend(entry.until_ms.map(|span| (None, span)));
+        let mut possible = vec![self];
+        for (field, span) in expiries {
+            let decide = |database: Database| database.decide_one_expiry(key, field.as_deref(), span, during);
+            possible = possible.into_iter().flat_map(decide).collect();
+        }
+        possible
+    }
+    /// Like [`Database::decide_expiry`], for a field of `key` or for `key` itself. It expires within `span`.
+    fn decide_one_expiry(self, key: usize, field: Option<&[u8]>, span: Span, during: Span) -> Vec<Database> {
         let mut possible = Vec::new();
-        if during.1 >= from {
+        if during.1 >= span.0 {
             let mut gone = self.clone();
-            gone.put(key, State::Absent, None);
+            gone.expire(key, field);
             possible.push(gone);
         }
-        if during.0 <= to {
+        if during.0 <= span.1 {
             let mut here = self;
-            if let Some(entry) = here.keys.get_mut(&key) {
-                entry.until_ms = Some((from.max(during.0), to));
+            let narrowed = (span.0.max(during.0), span.1);
+            match (here.keys.get_mut(&key), field) {
+                (Some(entry), Some(field)) => _ = entry.fields_until_ms.insert(field.to_vec(), narrowed),
+                (Some(entry), None) => entry.until_ms = Some(narrowed),
+                (None, _) => {}
             }
             possible.push(here);
         }
         possible
     }
-    fn outcomes(mut self, request: &Request, during: (u64, u64)) -> Vec<(Database, Value)> {
+    /// Removes a field of `key`, or `key` itself. A hash without fields does not exist.
+    fn expire(&mut self, key: usize, field: Option<&[u8]>) {
+        let Some(mut entry) = self.keys.get(&key).cloned() else { return };
+        match (&mut entry.value, field) {
+            (State::Hash(fields), Some(field)) => {
+                fields.remove(field);
+                entry.fields_until_ms.remove(field);
+                if fields.is_empty() {
+                    entry.value = State::Absent;
+                }
+            }
+            _ => entry.value = State::Absent,
+        }
+        self.put_entry(key, entry);
+    }
+    fn outcomes(mut self, request: &Request, during: Span) -> Vec<(Database, Value)> {
         match &request.step {
             Step::Pop(keys, _) => self.blocking_pop_outcomes(keys),
             Step::MoveWaiting(from, to, _) => {
@@ -313,13 +356,23 @@ impl Database {
         possible
     }
     /// Runs a step, which may be part of a transaction or script. [`Database::decide_expiry`] was called for its keys.
-    fn run(&mut self, step: &Step, during: (u64, u64)) -> Value {
+    fn run(&mut self, step: &Step, during: Span) -> Value {
         let span = |ms: &u32| Some((during.0 + u64::from(*ms), during.1.saturating_add(u64::from(*ms))));
         match step {
             Step::One(key, operation) => self.apply(*key, operation),
             Step::SetFor(key, value, ms) => {
                 self.put(*key, State::Text(value.clone()), span(ms));
                 ok()
+            }
+            Step::HSetFor(key, field, value, ms) => {
+                let reply = self.apply(*key, &Operation::HSet(field.clone(), value.clone()));
+                if matches!(reply, Value::Error(_)) {
+                    return reply;
+                }
+                if let (Some(entry), Some(span)) = (self.keys.get_mut(key), span(ms)) {
+                    entry.fields_until_ms.insert(field.clone(), span);
+                }
+                Value::Int(1)
             }
             Step::ExpireIn(key, ms) => self.set_until(*key, span(ms)),
             Step::Persist(key) => match self.keys.get(key).and_then(|entry| entry.until_ms) {
@@ -345,11 +398,11 @@ impl Database {
                 Value::Int(there.len() as i64)
             }
             Step::Rename(from, to) => {
-                let Some(Entry { value, until_ms }) = self.keys.get(from).cloned() else {
+                let Some(entry) = self.keys.get(from).cloned() else {
                     return Value::Error(b"ERR no such key".to_vec());
                 };
                 self.put(*from, State::Absent, None);
-                self.put(*to, value, until_ms);
+                self.put_entry(*to, entry);
                 ok()
             }
             Step::Move(from, to) | Step::MoveWaiting(from, to, _) => {
@@ -393,28 +446,37 @@ impl Database {
     fn has_elements(&self, key: usize) -> bool {
         matches!(self.keys.get(&key), Some(Entry { value: State::List(_), .. }))
     }
-    /// Runs a command on one key. Marks the clients that watch a changed key. The expiry time stays unless the
-    /// value is overwritten.
+    /// Runs a command on one key. Marks the clients that watch a changed key. The expiry time of the key or field stays
+    /// unless the key or field is overwritten.
     fn apply(&mut self, key: usize, operation: &Operation) -> Value {
         let before = self.value(key);
         let (after, reply) = operation.apply(&before);
         let overwrites = matches!(operation, Operation::Set(_) | Operation::GetSet(_));
-        if after != before || (overwrites && !matches!(reply, Value::Error(_))) {
-            let until_ms = self.keys.get(&key).and_then(|entry| entry.until_ms).filter(|_| !overwrites);
-            self.put(key, after, until_ms);
+        let always_writes = overwrites || matches!(operation, Operation::HSet(..));
+        if after != before || (always_writes && !matches!(reply, Value::Error(_))) {
+            let stays = self.keys.get(&key).filter(|_| !overwrites);
+            let until_ms = stays.and_then(|entry| entry.until_ms);
+            let mut fields_until_ms = stays.map(|entry| entry.fields_until_ms.clone()).unwrap_or_default();
+            if let Operation::HSet(field, _) = operation {
+                fields_until_ms.remove(field);
+            }
+            self.put_entry(key, Entry { value: after, until_ms, fields_until_ms });
         }
         reply
     }
-    fn set_until(&mut self, key: usize, until_ms: Option<(u64, u64)>) -> Value {
+    fn set_until(&mut self, key: usize, until_ms: Option<Span>) -> Value {
         let Some(entry) = self.keys.get_mut(&key) else { return Value::Int(0) };
         entry.until_ms = until_ms;
         self.mark_watchers(key);
         Value::Int(1)
     }
-    fn put(&mut self, key: usize, value: State, until_ms: Option<(u64, u64)>) {
-        match value {
+    fn put(&mut self, key: usize, value: State, until_ms: Option<Span>) {
+        self.put_entry(key, Entry { value, until_ms, fields_until_ms: BTreeMap::new() });
+    }
+    fn put_entry(&mut self, key: usize, entry: Entry) {
+        match entry.value {
             State::Absent => _ = self.keys.remove(&key),
-            value => _ = self.keys.insert(key, Entry { value, until_ms }),
+            _ => _ = self.keys.insert(key, entry),
         }
         self.mark_watchers(key);
     }

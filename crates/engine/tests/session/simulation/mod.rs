@@ -163,7 +163,7 @@ fn a_transaction_that_is_not_whole_is_found() {
 
 #[test]
 fn a_wake_up_that_is_lost_is_found() {
-    is_found(Fault::LostWake, 20, 3);
+    is_found(Fault::LostWake, 40, 3);
 }
 
 #[test]

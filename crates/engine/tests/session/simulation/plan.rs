@@ -5,6 +5,8 @@ use strand_testkit::linearizability::{Operation, Step};
 
 /// Number of keys in a simulation.
 pub const KEYS: usize = 4;
+/// The fields of the hashes.
+const FIELDS: [&[u8]; 2] = [b"f", b"g"];
 /// A command with more arguments than this runs on a helper thread.
 const LONG: usize = 4200;
 
@@ -43,6 +45,11 @@ fn pairs(rng: &mut Rng, most: usize) -> Vec<(usize, Vec<u8>)> {
     keys(rng, most).into_iter().map(|key| (key, text(rng))).collect()
 }
 
+/// One of the two fields of every hash.
+fn field(rng: &mut Rng) -> Vec<u8> {
+    FIELDS[rng.usize(..FIELDS.len())].to_vec()
+}
+
 /// A random TTL in milliseconds.
 fn ms(rng: &mut Rng) -> u32 {
     rng.u32(1..12)
@@ -78,7 +85,7 @@ pub fn step(rng: &mut Rng) -> Step {
 fn part(rng: &mut Rng) -> Step {
     let key = key(rng);
     let one = |operation| Step::One(key, operation);
-    match rng.u8(0..30) {
+    match rng.u8(0..32) {
         0..3 => one(Operation::Get),
         3 => one(Operation::Set(text(rng))),
         4 => one(Operation::SetNx(text(rng))),
@@ -86,8 +93,8 @@ fn part(rng: &mut Rng) -> Step {
         6 => one(Operation::Append(text(rng))),
         7..9 => one(Operation::Incr),
         9 => one(Operation::Del),
-        10 => one(Operation::HSet(b"f".to_vec(), text(rng))),
-        11 => one(Operation::HGet(b"f".to_vec())),
+        10 => one(Operation::HSet(field(rng), text(rng))),
+        11 => one(Operation::HGet(field(rng))),
         12..15 => one(Operation::RPush(text(rng))),
         15..17 => one(Operation::LPop),
         17 => one(Operation::LLen),
@@ -101,6 +108,8 @@ fn part(rng: &mut Rng) -> Step {
             let (from, to) = two(rng);
             Step::Rename(from, to)
         }
+        28 => Step::HSetFor(key, field(rng), text(rng), ms(rng)),
+        29 => one(Operation::HGet(field(rng))),
         _ => {
             let (from, to) = two(rng);
             Step::Move(from, to)
@@ -117,7 +126,8 @@ pub fn rescue() -> Vec<Step> {
 /// Steps that read all keys at the end.
 pub fn last_looks() -> Vec<Step> {
     let looks = |key| {
-        [Operation::Get, Operation::LLen, Operation::HGet(b"f".to_vec())].map(|look| Step::One(key, look))
+        let hash = FIELDS.map(|field| Operation::HGet(field.to_vec()));
+        [Operation::Get, Operation::LLen].into_iter().chain(hash).map(move |look| Step::One(key, look))
     };
     (0..KEYS).flat_map(looks).collect()
 }

@@ -22,7 +22,7 @@ pub(super) struct ExpiringHash {
     plain: HashValue,
     /// The fields that expire, with their expiries in unix milliseconds.
     expiries: ZSetValue,
-    /// Fields with this expiry or an earlier one are hidden.
+    /// Fields with this expiry or an earlier one are hidden. `i64::MIN` while no field is hidden.
     hidden_ms: i64,
     /// Expiry of the key, `i64::MAX` for never. Stored here, because the record has the earliest expiry of the key
     /// and all fields. Only valid while some field expires.
@@ -78,7 +78,8 @@ impl ExpiringHash {
     /// removes at most [`REMOVED_MAX`] of all hidden fields.
     pub(super) fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
-        self.hidden_ms = now_ms;
+        // A transaction may have an earlier time than the one before. A hidden field stays hidden.
+        self.hidden_ms = self.hidden_ms.max(now_ms);
         let after = self.len();
         if let Some(gone) = gone {
             self.expiries.iter(hidden).take(before - after).for_each(|(field, _)| gone(&field));
@@ -89,6 +90,10 @@ impl ExpiringHash {
         }
         if removed > 0 {
             self.expiries.remove_range(0..removed);
+        }
+        if self.hidden() == 0 {
+            // A transaction with an earlier time may set an expiry that is not later than `hidden_ms`.
+            self.hidden_ms = i64::MIN;
         }
         before - after
     }

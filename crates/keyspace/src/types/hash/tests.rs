@@ -309,3 +309,25 @@ fn many_fields_may_expire_together() {
     assert!(hash.is_empty());
     assert_eq!(snapshot.len(), 10_000);
 }
+
+/// Workers and helper threads read the clock at different moments, so a hash may meet an earlier time after a later one.
+#[test]
+fn a_field_stays_expired_at_an_earlier_time() {
+    let settings = Settings::default();
+    let mut hash = HashValue::new();
+    for i in 0..1_000u32 {
+        hash.set(&i.to_le_bytes(), b"v", &settings);
+        hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(100), &settings);
+    }
+    assert_eq!((hash.expire_fields(105, None), hash.len()), (999, 1));
+    assert_eq!((hash.expire_fields(99, None), hash.len()), (0, 1));
+    for _ in 0..8 {
+        hash.expire_fields(105, None);
+    }
+    // A transaction at the time 99 sets a field that lives until 101.
+    hash.set(b"f", b"v", &settings);
+    hash.set_expiry(b"f", Some(101), &settings);
+    assert_eq!(hash.get(b"f").as_deref(), Some(&b"v"[..]));
+    assert_eq!((hash.expire_fields(99, None), hash.len()), (0, 2));
+    assert_eq!((hash.expire_fields(101, None), hash.len()), (1, 1));
+}
