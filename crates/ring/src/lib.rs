@@ -3,7 +3,7 @@
 //!
 //! A [`Ring`] belongs to one thread, and a [`RingSocket`] is one socket on it. Nothing here blocks, and nothing is a
 //! future: a task polls a port with its context, and the port wakes the task. The driver of the ring calls
-//! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_queued`] is ready.
+//! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_work`] is ready.
 //!
 //! **Invariant:** this crate knows nothing about the rest of Strand but the chain. Besides `strand-chain`,
 //! `strand-lua` and `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads

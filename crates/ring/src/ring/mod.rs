@@ -14,6 +14,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Waker};
 
 /// Size of the submission queue. Further requests wait in `Inner::queue`.
@@ -64,7 +65,7 @@ pub struct Ring {
 
 pub(crate) struct Inner {
     ring: IoUring,
-    /// The descriptor that the kernel signals for each completion.
+    /// The descriptor that the kernel signals for completions while the driver waits.
     event: OwnedFd,
     pub(crate) buffers: Buffers,
     pub(crate) slots: Vec<Option<SocketState>>,
@@ -137,8 +138,8 @@ impl Ring {
         };
         Ok(Ring { inner: Rc::new(RefCell::new(inner)) })
     }
-    /// A descriptor that becomes readable each time [`Ring::turn`] has work. Watch it edge-triggered and never read
-    /// it. (Polling the ring's own descriptor does not report completions while no thread waits in the ring.)
+    /// A descriptor that becomes readable when [`Ring::turn`] has work, if [`Ring::poll_work`] was pending. Watch it
+    /// edge-triggered and never read it. (Polling the ring's own descriptor does not report completions while no thread waits in the ring.)
     ///
     /// # Errors
     /// Fails if the process has no free descriptors.
@@ -182,7 +183,7 @@ impl Ring {
     }
     /// Submits queued requests and wakes the tasks of ports with completions. Returns true when there was work or
     /// more is left: let the tasks run, then call again. Otherwise wait for the descriptor or for
-    /// [`Ring::poll_queued`].
+    /// [`Ring::poll_work`].
     ///
     /// # Errors
     /// Errors of the kernel, and panics. The ring has then failed, and the connections of its ports are closed.
@@ -197,10 +198,11 @@ impl Ring {
     pub fn fail(&self, error: &io::Error) {
         self.inner.borrow_mut().fail(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     }
-    /// Ready when requests wait to be submitted. Otherwise the next request wakes the task.
-    pub fn poll_queued(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when there is work for [`Ring::turn`]. Otherwise the next request wakes the task, and the next completion
+    /// makes the descriptor readable.
+    pub fn poll_work(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.inner.borrow_mut();
-        if !inner.queue.is_empty() || !inner.starved.is_empty() {
+        if !inner.queue.is_empty() || !inner.starved.is_empty() || inner.completes_soon() {
             return Poll::Ready(());
         }
         inner.driver = Some(cx.waker().clone());
@@ -213,6 +215,8 @@ impl Inner {
         if let Some(error) = self.failed {
             return Err(io::Error::from_raw_os_error(error));
         }
+        // The completions of this turn need no signal. A signal would only make the next wait return at once.
+        self.ring.completion().disable_eventfd();
         if !self.starved.is_empty() {
             // Copy unread bytes out of the shared buffers, so that the ports without a buffer can have those buffers.
             self.slots.iter_mut().flatten().for_each(|slot| slot.spill(&mut self.buffers));
@@ -235,6 +239,14 @@ impl Inner {
             || !self.queue.is_empty()
             || !self.ring.submission().is_empty()
             || self.kernel_has_more())
+    }
+    /// Lets the kernel signal the descriptor from now on. True when a completion came before that.
+    fn completes_soon(&mut self) -> bool {
+        self.ring.completion().enable_eventfd();
+        // The kernel first notes a completion and then looks whether to signal. So look only after the line above is
+        // visible to the kernel.
+        fence(Ordering::SeqCst);
+        !self.ring.completion().is_empty() || self.kernel_has_more()
     }
     /// True when the kernel needs to be entered.
     fn kernel_has_more(&mut self) -> bool {

@@ -453,7 +453,7 @@ pub async fn drive(ring: &Ring, between: impl Fn()) -> io::Result<()> {
             continue;
         }
         poll_fn(|cx| {
-            if ring.poll_queued(cx).is_ready() {
+            if ring.poll_work(cx).is_ready() {
                 return Poll::Ready(Ok(()));
             }
             descriptor.poll_read_ready(cx).map_ok(|mut guard| guard.clear_ready())
