@@ -172,6 +172,9 @@ pub struct LaneCall<'a> {
     pub rights: Option<&'a dyn KeyRights>,
     /// Number of reads that found a record, and of reads that did not.
     pub lookups: Lookups,
+    /// True when the error in the reply is already in the statistics. That is so for the error of a command that a
+    /// script called.
+    pub error_is_counted: bool,
     /// True after a blocking command has found nothing ([`Call::wait`]).
     pub waits: bool,
     /// Yields the processor. [`LaneCall::pause`] calls this between slices, while no shard is locked.

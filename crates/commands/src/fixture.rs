@@ -133,6 +133,7 @@ impl Fixture {
                         no_touch: false,
                         rights: None,
                         lookups: Lookups::default(),
+                        error_is_counted: false,
                         waits: false,
                         yield_now: &|| pauses.set(pauses.get() + 1),
                     };

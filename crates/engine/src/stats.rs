@@ -56,7 +56,7 @@ pub(crate) enum Stat {
 const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
 /// The counters that each command has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandCounter {
     /// Number of calls, without the refused ones.
     Calls,
@@ -221,12 +221,17 @@ impl Stats {
     /// Counts an error reply. `code` is its first word.
     #[cold]
     pub(crate) fn error(&self, slot: usize, code: &[u8]) {
-        self.add(slot, Stat::Errors, 1);
+        self.add_errors(slot, code, 1);
+    }
+    /// Counts `n` error replies with this code.
+    #[cold]
+    pub(crate) fn add_errors(&self, slot: usize, code: &[u8], n: u64) {
+        self.add(slot, Stat::Errors, n);
         let mut errors = self.errors.lock();
-        if let Some(n) = errors.get_mut(code) {
-            *n += 1;
+        if let Some(known) = errors.get_mut(code) {
+            *known += n;
         } else if errors.len() < ERROR_CODES_MAX {
-            errors.insert(code.into(), 1);
+            errors.insert(code.into(), n);
         }
     }
     /// The error codes and their counts.

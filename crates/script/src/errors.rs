@@ -6,6 +6,9 @@
 use mlua::{Error, Lua, Table, Value};
 use std::fmt;
 
+/// redis-server's name of the field that marks an error as already in the statistics.
+const COUNTED: &str = "ignore_error_stats_update";
+
 /// An error on its way through Lua, from a Rust function to the script.
 #[derive(Clone, Debug)]
 pub(crate) enum Thrown {
@@ -93,12 +96,19 @@ pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
     }
 }
 
+/// True for the table of an error that is already in the statistics.
+pub(crate) fn is_counted(value: &Value) -> bool {
+    let Value::Table(table) = value else { return false };
+    let is_error = || table.raw_get("err").is_ok_and(|text: Value| matches!(text, Value::String(_)));
+    table.raw_get(COUNTED).is_ok_and(|counted: Option<bool>| counted == Some(true)) && is_error()
+}
+
 /// Creates the table `{err = TEXT}`.
 pub(crate) fn table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(text)?)?;
     if counted {
-        table.raw_set("ignore_error_stats_update", true)?;
+        table.raw_set(COUNTED, true)?;
     }
     Ok(table)
 }

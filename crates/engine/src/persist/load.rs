@@ -246,6 +246,7 @@ impl Engine {
             no_touch: true,
             rights: None,
             lookups: Lookups::default(),
+            error_is_counted: false,
             waits: false,
             yield_now: &|| self.host.yield_now(),
         };

@@ -4,10 +4,12 @@
 //! it runs next. Each thread keeps one interpreter for its next script, so an interpreter is never locked. Libraries of
 //! functions are in [`functions`].
 
+mod counts;
 pub(crate) mod functions;
 pub(crate) mod run;
 mod undo;
 
+pub(crate) use counts::RunCounts;
 pub(crate) use undo::Undo;
 
 use crate::memory::{Charge, Memory, Purpose};

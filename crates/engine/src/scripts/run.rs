@@ -8,7 +8,7 @@
 //! ([`ScriptAccess::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
 //! blocks, and a script is still atomic.
 
-use super::{Running, Undo};
+use super::{RunCounts, Running, Undo};
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
@@ -16,7 +16,6 @@ use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand};
-use crate::stats::CommandCounter;
 use crate::{Engine, Now, TABLE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -146,6 +145,7 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) caching: bool,
     /// Actions that wait until the run is done.
     pub(crate) deferred: Vec<DeferredAction>,
+    pub(crate) counts: RunCounts,
 }
 
 /// An action that a run that may restart does only when it is done.
@@ -230,27 +230,15 @@ pub(crate) fn time(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut Reply<
     CallOutcome::Replied
 }
 
-/// The row of a command that a script calls.
-fn resolve(argv: &Argv) -> Result<&'static CommandSpec, &'static str> {
-    let args = argv.args();
-    let spec = TABLE.lookup(args.at(0)).ok_or(UNKNOWN)?;
-    let mut found = Resolved { spec, container: None };
-    if !spec.subcommands.is_empty()
-        && let Some(word) = args.get(1)
-    {
-        let sub = dispatch::subcommand(spec, word).ok_or(UNKNOWN)?;
-        found = Resolved { spec: sub, container: Some(spec) };
-    }
-    if found.arity_fits(args.len()) { Ok(found.spec) } else { Err(WRONG_ARITY) }
-}
-
-/// The row of the command in `redis.acl_check_cmd`, for any number of arguments.
-fn named(argv: &Argv) -> Option<&'static CommandSpec> {
+/// The row of a command that a script names, for any number of arguments. `None`: there is no such command.
+fn resolve(argv: &Argv) -> Option<Resolved> {
     let args = argv.args();
     let spec = TABLE.lookup(args.at(0))?;
     match args.get(1) {
-        Some(word) if !spec.subcommands.is_empty() => dispatch::subcommand(spec, word),
-        _ => Some(spec),
+        Some(word) if !spec.subcommands.is_empty() => {
+            Some(Resolved { spec: dispatch::subcommand(spec, word)?, container: Some(spec) })
+        }
+        _ => Some(Resolved { spec, container: None }),
     }
 }
 
@@ -378,21 +366,14 @@ impl ScriptRun<'_, '_> {
             rng: &mut *self.rng,
             rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
         };
-        let (stats, slot) = (&self.engine.stats, self.client.peer.worker);
-        let id = stats.ids.of(spec);
-        stats.count(slot, id, CommandCounter::Calls, 1);
         let began_ns = self.engine.host.mono_ns();
-        if let Some(code) = run::with_keys(spec, args, &keys, self.txn, out, context).error {
-            stats.error(slot, &code);
-            stats.count(slot, id, CommandCounter::Failed, 1);
-        }
-        let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
-        self.engine.note_lap(self.client, spec, args, self.now, took_ns);
+        let error = run::with_keys(spec, args, &keys, self.txn, out, context).error;
+        self.count_call(spec, args, began_ns, error.as_deref());
         if self.is_on_worker() && out.len() > LONG_BYTES {
             return self.stopped(StopReason::Overrun);
         }
         if out.len() > VM_BYTES_MAX {
-            return CallOutcome::Refused("ERR the reply is too long for a script".into());
+            return self.refused(None, "ERR the reply is too long for a script");
         }
         CallOutcome::Replied
     }
@@ -460,11 +441,24 @@ impl ScriptRun<'_, '_> {
         true
     }
     /// Runs a session command that scripts may call.
-    fn session(&mut self, own: &SessionCommand, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
+    fn session(
+        &mut self,
+        spec: &'static CommandSpec,
+        own: &SessionCommand,
+        argv: &Argv,
+        resp3: bool,
+        out: &mut Chain,
+    ) -> CallOutcome {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);
+        let began_ns = self.engine.host.mono_ns();
         match own.in_scripts {
-            InScripts::Runs(run) => return run(self, argv, &mut reply),
+            InScripts::Runs(run) => {
+                let outcome = run(self, argv, &mut reply);
+                if !matches!(outcome, CallOutcome::Replied) {
+                    return outcome;
+                }
+            }
             InScripts::Detached => {
                 own.run_detached(
                     self.engine,
@@ -473,8 +467,9 @@ impl ScriptRun<'_, '_> {
                     &mut reply,
                 );
             }
-            InScripts::Refused => return CallOutcome::Refused(NOT_ALLOWED.into()),
+            InScripts::Refused => return self.refused(Some(spec), NOT_ALLOWED),
         }
+        self.count_call(spec, argv.args(), began_ns, reply.error_code());
         CallOutcome::Replied
     }
     /// PUBLISH. A run that may restart keeps its messages until it is done.
@@ -542,26 +537,25 @@ impl ScriptRun<'_, '_> {
 
 impl Host for ScriptRun<'_, '_> {
     fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
-        let spec = match resolve(argv) {
-            Ok(spec) => spec,
-            Err(text) => return CallOutcome::Refused(text.into()),
-        };
+        let Some(found) = resolve(argv) else { return self.refused(None, UNKNOWN) };
+        let spec = found.spec;
+        if !found.arity_fits(argv.args().len()) {
+            return self.refused(Some(spec), WRONG_ARITY);
+        }
         if let Some(text) = self.refusal(spec, argv) {
-            let stats = &self.engine.stats;
-            stats.count(self.client.peer.worker, stats.ids.of(spec), CommandCounter::Rejected, 1);
-            return CallOutcome::Refused(text.into());
+            return self.refused(Some(spec), text);
         }
         if self.engine.monitors.any() {
             self.engine.send_to_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
         }
         match spec.exec {
-            Exec::Session(held) => self.session(SessionCommand::of(held), argv, resp3, out),
+            Exec::Session(held) => self.session(spec, SessionCommand::of(held), argv, resp3, out),
             _ if run::handler(spec).is_some() => self.data(spec, argv, resp3, out),
-            _ => CallOutcome::Refused(NOT_ALLOWED.into()),
+            _ => self.refused(Some(spec), NOT_ALLOWED),
         }
     }
     fn is_permitted(&mut self, argv: &Argv) -> Option<bool> {
-        let spec = named(argv)?;
+        let spec = resolve(argv)?.spec;
         Some(self.user.check(spec, argv.args(), &mut || true).is_ok())
     }
     fn log(&mut self, level: i64, text: &[u8]) {

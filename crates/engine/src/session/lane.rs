@@ -146,6 +146,7 @@ impl LaneJob {
                 out,
                 lookups: Lookups::default(),
                 error: None,
+                error_is_counted: false,
                 is_cut: false,
                 must_block: false,
                 rights_check: RightsCheck::Unchanged,
@@ -175,6 +176,7 @@ impl LaneJob {
             no_touch: self.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
+            error_is_counted: false,
             waits: false,
             yield_now,
         };
@@ -244,7 +246,7 @@ impl LaneJob {
             return Err(self);
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
-        let is_cut = call.reply.exceeds_limit();
+        let (is_cut, error_is_counted) = (call.reply.exceeds_limit(), call.error_is_counted);
         let call_bytes = argv.heap_bytes();
         let mut must_block = call.waits && error.is_none();
         // Refuse to wait: a later try on the worker would go back to the lane forever, or block the worker.
@@ -271,7 +273,7 @@ impl LaneJob {
         }
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        Ok(LaneDone { argv, out, lookups, error, is_cut, must_block, rights_check, charge })
+        Ok(LaneDone { argv, out, lookups, error, error_is_counted, is_cut, must_block, rights_check, charge })
     }
     /// The waits before the job began. Counts the time in the queue.
     fn record_waits(&self, began_ns: u64) -> Waits {
@@ -332,6 +334,8 @@ pub struct LaneDone {
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
+    /// True when the error is already in the statistics.
+    error_is_counted: bool,
     /// True when the reply is cut: it exceeded the client's output limit at the start of the job.
     is_cut: bool,
     /// True when the job is a blocking command that found nothing.
@@ -351,6 +355,7 @@ impl LaneDone {
             out,
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
+            error_is_counted: false,
             is_cut: false,
             must_block: false,
             rights_check: RightsCheck::Unchanged,
@@ -384,7 +389,11 @@ impl Session {
         self.end_own_attempt();
         if let Some(code) = &done.error {
             let denied = done.rights_check == RightsCheck::Denied;
-            self.count_error(if denied { CommandCounter::Rejected } else { CommandCounter::Failed }, code);
+            let counter = if denied { CommandCounter::Rejected } else { CommandCounter::Failed };
+            match done.error_is_counted {
+                true => self.count_call(counter),
+                false => self.count_error(counter, code),
+            }
         }
         if done.rights_check == RightsCheck::Granted {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
@@ -432,6 +441,7 @@ impl Session {
             no_touch: self.flags.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
+            error_is_counted: false,
             waits: false,
             yield_now: &|| {},
         };

@@ -277,8 +277,10 @@ impl Session {
                         caching: self.flags.caching,
                     };
                     let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
-                    let code = script::in_transaction(command, argv.args(), context, txn, None, &mut reply);
-                    self.count_failed(id, code.as_deref());
+                    let error = script::in_transaction(command, argv.args(), context, txn, None, &mut reply);
+                    if let Some(error) = error {
+                        error.count(&engine.stats, self.slot(), id);
+                    }
                 }
                 Some((own, _)) if matches!(own.in_multi, InMulti::AfterUnlock) => {
                     laps.take_back();

@@ -423,6 +423,10 @@ impl Session {
     #[cold]
     pub(super) fn count_error(&self, counter: CommandCounter, code: &[u8]) {
         self.engine.stats.error(self.slot(), code);
+        self.count_call(counter);
+    }
+    /// Counts a failed or rejected call of the current command.
+    pub(super) fn count_call(&self, counter: CommandCounter) {
         if self.last_command != u32::MAX {
             self.engine.stats.count(self.slot(), self.last_command, counter, 1);
         }

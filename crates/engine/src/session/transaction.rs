@@ -145,7 +145,7 @@ impl Transaction {
                 engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
             let began_ns = engine.host.mono_ns();
-            let failed = match kind_of(spec) {
+            let error = match kind_of(spec) {
                 CommandKind::Script(command) => {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
@@ -170,13 +170,13 @@ impl Transaction {
                         &mut reply,
                     )
                 }
-                _ => run::to_end(spec, argv.args(), &mut txn, &mut out, context),
+                _ => run::to_end(spec, argv.args(), &mut txn, &mut out, context)
+                    .map(|code| script::ReplyError { code, is_counted: false }),
             };
             let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
             engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
-            if let Some(code) = failed {
-                engine.stats.error(slot, &code);
-                engine.stats.count(slot, id, CommandCounter::Failed, 1);
+            if let Some(error) = error {
+                error.count(&engine.stats, slot, id);
             }
         }
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));

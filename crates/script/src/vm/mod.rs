@@ -99,6 +99,8 @@ pub struct FunctionInfo {
 pub enum RunEnd {
     /// The script has ended, and its reply is written.
     Done,
+    /// The script has ended, and its reply is the error of a command that it called. The host has seen this error.
+    CommandFailed,
     /// The host stopped the run at this place (`@user_script:1`). No reply was written.
     Stopped(Option<String>),
 }
@@ -321,12 +323,17 @@ impl Vm {
         reply: &mut Reply<'_>,
     ) -> RunEnd {
         let passed = if run.kind == CodeKind::Script { Passed::Globals } else { Passed::Arguments };
+        let mut is_counted = false;
         let (written, stopped) = self.with_run_state(host, run, || {
             self.sandbox.runner.run(function, passed, &keys, &args, |result| match result {
                 _ if state::is_stopped() => Ok(()),
                 strand_lua::Ended::Plain(value) => convert::write_plain(reply, value, state::resp3()),
-                strand_lua::Ended::Value(value) => convert::write(reply, &value, state::resp3()),
+                strand_lua::Ended::Value(value) => {
+                    is_counted = crate::errors::is_counted(&value);
+                    convert::write(reply, &value, state::resp3())
+                }
                 strand_lua::Ended::Error(error) => {
+                    is_counted = crate::errors::is_counted(&error);
                     reply.error_bytes(&runtime_error(&error, name));
                     Ok(())
                 }
@@ -339,8 +346,9 @@ impl Vm {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             reply.error(&format!("ERR Error running script {name}, {first}"));
+            return RunEnd::Done;
         }
-        RunEnd::Done
+        if is_counted { RunEnd::CommandFailed } else { RunEnd::Done }
     }
     fn with_run_state<R>(
         &self,

@@ -56,6 +56,7 @@ pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Va
             no_touch: false,
             rights: None,
             lookups: Default::default(),
+            error_is_counted: false,
             waits: false,
             yield_now: &|| {},
         },

@@ -134,6 +134,7 @@ impl World {
                 no_touch: false,
                 rights: self.rights.as_ref().map(|r| r as &dyn KeyRights),
                 lookups: Default::default(),
+                error_is_counted: false,
                 waits: false,
                 yield_now: &|| {},
             },

@@ -162,6 +162,64 @@ fn calls_and_times_are_counted_as_in_redis() {
     comes_true(|| both.texts("INFO latencystats").iter().all(|text| text.contains("usec_get:p50=")));
 }
 
+#[test]
+fn the_commands_and_errors_of_scripts_are_counted_as_in_redis() {
+    let mut both = both(&[]);
+    let scripts = [
+        // The first run of this script uses an undeclared key, so it runs twice, and counts once.
+        "redis.pcall('get') redis.pcall('nosuch') redis.pcall('lpush', 's', 'x') return 1",
+        "return redis.call('lpush', KEYS[1], 'x')",
+        "return redis.pcall('lpush', KEYS[1], 'x')",
+        "local e = redis.pcall('lpush', KEYS[1], 'x') return {err = e.err}",
+        "local e = redis.pcall('lpush', KEYS[1], 'x') e.err = 'FOO x' return e",
+        "local e = redis.pcall('lpush', KEYS[1], 'x') error(e)",
+        "redis.call('ping') redis.call('publish', 'a', 'b') redis.pcall('select', '99') return 1",
+        "return redis.call('object', 'freq')",
+        "return redis.call('subscribe', 'x')",
+        "return redis.call()",
+        "return redis.error_reply('MINE x')",
+        "error('boom')",
+        "error({err = 'OWN z'})",
+        "no syntax",
+        "#!lua flags=no-writes\nreturn redis.call('set', 'a', 'b')",
+    ];
+    for link in &mut both.links {
+        link.call(&["SET", "s", "text"]).expect("a reply");
+        link.call(&["CONFIG", "RESETSTAT"]).expect("a reply");
+    }
+    let mut same = |command: &[&str]| {
+        let [ours, theirs] = both.links.each_mut().map(|link| link.call(command).expect("a reply"));
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{command:?}");
+    };
+    for script in scripts {
+        same(&["EVAL", script, "1", "s"]);
+    }
+    for command in [&["MULTI"][..], &["EVAL", scripts[1], "1", "s"], &["EVAL", scripts[11], "0"], &["EXEC"]] {
+        same(command);
+    }
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text
+            .lines()
+            // Strand counts this call of INFO already.
+            .filter(|line| !line.starts_with("cmdstat_info:"))
+            // The times differ.
+            .map(|line| {
+                line.split(',').filter(|field| !field.starts_with("usec")).collect::<Vec<_>>().join(",")
+            })
+            .collect();
+        lines.sort();
+        lines
+    };
+    for section in ["INFO errorstats", "INFO commandstats"] {
+        let [ours, theirs] = both.texts(section).map(sorted);
+        assert_eq!(ours, theirs, "{section}");
+    }
+    let errors =
+        |text: String| text.lines().find(|line| line.starts_with("total_error_replies")).map(String::from);
+    let [ours, theirs] = both.texts("INFO stats").map(errors);
+    assert!(ours.is_some() && ours == theirs, "{ours:?} {theirs:?}");
+}
+
 /// Fields of redis-server's INFO that Strand does not have, each with its reason. docs/differences.md lists them
 /// too.
 const LEFT_OUT: &[(&str, &str)] = &[

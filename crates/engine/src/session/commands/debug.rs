@@ -208,10 +208,10 @@ fn write_sample(kind: &[u8], reply: &mut Reply<'_>) -> Result<(), ErrorText> {
 
 /// Runs DEBUG in a script, after DEBUG SET-DISABLE-DENY-SCRIPTS: PROTOCOL, by which tests check how replies become Lua
 /// values. All other subcommands are refused.
-pub(super) fn in_script(_: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+pub(super) fn in_script(run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     let args = argv.args();
     if !args.is(1, "PROTOCOL") || args.len() != 3 {
-        return CallOutcome::Refused(NOT_ALLOWED.into());
+        return run.refused(None, NOT_ALLOWED);
     }
     if let Err(text) = write_sample(args.at(2), reply) {
         reply.error_bytes(&text);

@@ -17,8 +17,8 @@ use crate::clients::Client;
 use crate::scripts::run::{
     DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
-use crate::scripts::{Routes, Running, Undo, busy_text};
-use crate::stats::CommandCounter;
+use crate::scripts::{Routes, RunCounts, Running, Undo, busy_text};
+use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
 use std::cell::Cell;
@@ -87,10 +87,31 @@ pub(super) fn runs_script(spec: &CommandSpec) -> bool {
 
 /// The outcome of one attempt to run a script.
 enum Attempt {
-    /// The reply is written. The value is its error code, if it is an error.
-    Done(Option<Vec<u8>>),
+    /// The reply is written. It may be an error.
+    Done(Option<ReplyError>),
     /// All changes were undone; the script must restart.
     Restart(StopReason),
+}
+
+/// The error that is the reply of a script, or of another command of a transaction.
+pub(super) struct ReplyError {
+    pub(super) code: Vec<u8>,
+    /// True for the error of a command that the script called. This error is already in the statistics.
+    pub(super) is_counted: bool,
+}
+
+impl ReplyError {
+    /// The error of this reply, if it is one.
+    fn of(reply: &Reply<'_>, is_counted: bool) -> Option<ReplyError> {
+        Some(ReplyError { code: reply.error_code()?.to_vec(), is_counted })
+    }
+    /// Counts the error, and the failed call of command `id`.
+    pub(super) fn count(&self, stats: &Stats, slot: usize, id: u32) {
+        if !self.is_counted {
+            stats.error(slot, &self.code);
+        }
+        stats.count(slot, id, CommandCounter::Failed, 1);
+    }
 }
 
 /// What an attempt needs besides its shards.
@@ -128,7 +149,7 @@ fn attempt(
         Ok(vm) => vm,
         Err(text) => {
             reply.error_bytes(&text);
-            return Attempt::Done(Some(b"ERR".to_vec()));
+            return Attempt::Done(ReplyError::of(reply, false));
         }
     };
     let mut run = ScriptRun {
@@ -155,6 +176,7 @@ fn attempt(
         stop: None,
         caching: context.caching,
         deferred: Vec::new(),
+        counts: RunCounts::default(),
     };
     let mark = run.txn.effects_mark();
     if mode != ScriptAccess::Final {
@@ -166,11 +188,12 @@ fn attempt(
         LANE_LIMITS
     };
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
-    let ScriptRun { undo, stop, txn, deferred, .. } = run;
+    let ScriptRun { undo, stop, txn, deferred, counts, .. } = run;
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
+        counts.add_to(&engine.stats, context.client.peer.worker);
         DeferredAction::run_all(&deferred, engine, context.client, txn);
-        return Attempt::Done(reply.error_code().map(<[u8]>::to_vec));
+        return Attempt::Done(ReplyError::of(reply, ended == RunEnd::CommandFailed));
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
     let text = match (stop, mode) {
@@ -200,13 +223,14 @@ fn attempt(
     };
     // The commands that have run stay in effect.
     if mode != ScriptAccess::Bounded {
+        counts.add_to(&engine.stats, context.client.peer.worker);
         DeferredAction::run_all(&deferred, engine, context.client, txn);
     }
     let position = position
         .map(|position| format!(" script: {}, on {position}.", script_call.name()))
         .unwrap_or_default();
     reply.error(&(text + &position));
-    Attempt::Done(Some(b"ERR".to_vec()))
+    Attempt::Done(ReplyError::of(reply, false))
 }
 
 /// A script that runs on a helper thread as a part of EXEC.
@@ -224,12 +248,12 @@ pub(super) fn in_transaction(
     txn: &mut Txn<'_>,
     lane_run: Option<LaneRun<'_, '_>>,
     reply: &mut Reply<'_>,
-) -> Option<Vec<u8>> {
+) -> Option<ReplyError> {
     let script_call = match ScriptCall::of(context.engine, command, args) {
         Ok(script_call) => script_call,
         Err(text) => {
             reply.error_bytes(&text);
-            return reply.error_code().map(<[u8]>::to_vec);
+            return ReplyError::of(reply, false);
         }
     };
     let outcome = match lane_run {
@@ -259,7 +283,7 @@ pub(super) fn in_transaction(
         }
     };
     match outcome {
-        Attempt::Done(code) => code,
+        Attempt::Done(error) => error,
         Attempt::Restart(_) => unreachable!("neither of these modes restarts"),
     }
 }
@@ -377,8 +401,9 @@ pub(super) fn run_on_lane(
         };
         call.lookups = lookups;
         match outcome {
-            Attempt::Done(code) => {
-                call.reply.raw_reply(out, code.as_deref());
+            Attempt::Done(error) => {
+                call.reply.raw_reply(out, error.as_ref().map(|error| &*error.code));
+                call.error_is_counted = error.is_some_and(|error| error.is_counted);
                 break;
             }
             Attempt::Restart(stop) => {
@@ -490,7 +515,7 @@ impl Session {
             let placement = Placement { held, mode: ScriptAccess::Worker, lane: None, view_reader: None };
             let outcome = attempt(&script_call, args, &mut context, &mut txn, placement, &mut reply);
             match outcome {
-                Attempt::Done(code) => {
+                Attempt::Done(error) => {
                     let lookups = txn.lookups();
                     self.meter.lookups.hits += lookups.hits;
                     self.meter.lookups.misses += lookups.misses;
@@ -498,8 +523,8 @@ impl Session {
                     self.take_own_messages();
                     self.reply().raw_of(&mut out);
                     SPARE.set(out);
-                    if let Some(code) = code {
-                        self.count_error(CommandCounter::Failed, &code);
+                    if let Some(error) = error {
+                        error.count(&engine.stats, self.slot(), self.last_command);
                     }
                     return Ok(NextStep::Continue);
                 }
