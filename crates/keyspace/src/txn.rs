@@ -19,6 +19,10 @@ use std::time::Duration;
 /// that shard may be waiting for a shard that this work holds, so the wait must be short.
 const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 
+/// A transaction takes the later time of another transaction if that time is later by at most this. A larger difference
+/// means that the system's clock was set back.
+const LATE_MS_MAX: i64 = 10_000;
+
 /// The shards that one piece of work holds.
 #[derive(Debug)]
 pub struct Txn<'k> {
@@ -96,6 +100,7 @@ impl<'k> Txn<'k> {
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
         txn.guards.push(ShardGuard::lock(keyspace, shard));
+        txn.take_latest_time();
         txn
     }
     /// A transaction that holds these shards, given in ascending order.
@@ -107,6 +112,7 @@ impl<'k> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
         txn.guards.extend(shards.map(|shard| ShardGuard::lock(keyspace, shard)));
         debug_assert!(txn.guards.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
+        txn.take_latest_time();
         txn
     }
     /// Locks these shards, given in ascending order, for a transaction that holds none. When somebody else holds
@@ -123,6 +129,7 @@ impl<'k> Txn<'k> {
                 }
             }
         }
+        self.take_latest_time();
         true
     }
     /// Locks the shards of `hashes` as well. When somebody else holds one of them, returns false and holds the same
@@ -142,6 +149,7 @@ impl<'k> Txn<'k> {
             }
         }
         self.guards.sort_unstable_by_key(|guard| guard.shard);
+        self.take_latest_time();
         true
     }
     /// Like [`Txn::ascending`], but never waits while it holds a shard. When a shard is busy, it releases all
@@ -171,10 +179,39 @@ impl<'k> Txn<'k> {
                 is_busy
             });
             if busy.is_none() {
+                txn.take_latest_time();
                 return Some(txn);
             }
         }
         None
+    }
+    /// Gives this transaction the latest time that a transaction on one of its shards has had. Workers read the clock
+    /// at different moments, and the system may stop a thread between its look at the clock and its lock. So without
+    /// this a client could meet a key after its expiry, although another client has already seen a later time on the
+    /// shard. (The times of a shard are a logical clock: Lamport, "Time, clocks, and the ordering of events in a
+    /// distributed system", 1978.)
+    #[inline]
+    fn take_latest_time(&mut self) {
+        let now_ms = self.clock.now_ms;
+        let latest_ms = self.guards.iter().map(|guard| guard.lock.latest_ms).max().unwrap_or(now_ms);
+        if latest_ms > now_ms {
+            self.take_later_time(latest_ms);
+        }
+        for guard in &mut self.guards {
+            if guard.lock.latest_ms < self.clock.now_ms {
+                guard.lock.latest_ms = self.clock.now_ms;
+            }
+        }
+    }
+    #[cold]
+    fn take_later_time(&mut self, latest_ms: i64) {
+        if latest_ms.saturating_sub(self.clock.now_ms) <= LATE_MS_MAX {
+            self.clock.now_ms = latest_ms;
+            // Expiry stays off during a replay.
+            if self.clock.expiry_ms != i64::MIN {
+                self.clock.expiry_ms = latest_ms;
+            }
+        }
     }
     /// Database `db` (or a system companion), seen through the held shards.
     #[inline]
@@ -191,6 +228,7 @@ impl<'k> Txn<'k> {
     pub fn set_now_ms(&mut self, now_ms: i64) {
         self.clock.now_ms = now_ms;
         self.clock.expiry_ms = now_ms;
+        self.take_latest_time();
     }
     /// True when data with the expiry `at_ms` has expired for this transaction.
     pub fn has_passed(&self, at_ms: i64) -> bool {
@@ -468,6 +506,7 @@ impl<'k> Txn<'k> {
         let locked_shard = &self.keyspace.shards[shard];
         let Some(guard) = locked_shard.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
         self.guards.insert(place, ShardGuard { shard, locked_shard, lock: guard, changed: false });
+        self.take_latest_time();
         true
     }
     #[inline]

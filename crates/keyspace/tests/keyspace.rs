@@ -531,3 +531,26 @@ fn a_clone_of_a_big_hash_is_a_snapshot() {
     assert_eq!(snapshot.get(&7u32.to_le_bytes()).as_deref(), Some(&7u32.to_le_bytes()[..]));
     assert_eq!(snapshot.iter().count(), 100_000);
 }
+
+/// Two workers read the clock before they lock a shard. The second one to lock the shard may have read the clock first.
+#[test]
+fn the_time_of_a_shard_does_not_go_back() {
+    let keyspace = Keyspace::new(4, 1, [1; 4]);
+    let (soon, other) = (keyspace.key(b"soon"), keyspace.key(b"other"));
+    keyspace.lock(&[soon.hash], 1_000).db(0).insert(&soon, int(1), Some(1_005));
+    // This client looks at a missing key of the shard only, but it has seen that it is 1,010.
+    assert_eq!(keyspace.lock_all(1_010).now_ms(), 1_010);
+    let mut late = keyspace.lock(&[soon.hash], 1_001);
+    assert_eq!(late.now_ms(), 1_010);
+    assert!(late.has_passed(1_005) && late.db(0).peek(&soon).is_none());
+    drop(late);
+    // Locked one after the other, the shards have one time.
+    keyspace.lock(&[other.hash], 1_020);
+    let mut both = keyspace.lock(&[soon.hash], 1_015);
+    assert!(both.try_lock_more(&[other.hash]));
+    assert_eq!(both.now_ms(), 1_020);
+    drop(both);
+    assert_eq!(keyspace.lock(&[soon.hash], 1_001).now_ms(), 1_020);
+    // The system's clock was set back.
+    assert_eq!(keyspace.lock(&[soon.hash], -60_000).now_ms(), -60_000);
+}

@@ -76,7 +76,7 @@ pub(crate) fn spec_and_handler(name: &str) -> (&'static CommandSpec, Handler) {
 
 /// Runs the handler with the shards of all keys locked from beginning to end.
 pub(crate) fn run_locked(spec: &CommandSpec, run: Handler, call: &mut LaneCall<'_>) {
-    let (args, now_ms) = (call.args, call.now_ms);
+    let args = call.args;
     let keys = keys_of(spec, args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     if keys.len() <= SLICE_ARGUMENTS {
@@ -84,6 +84,7 @@ pub(crate) fn run_locked(spec: &CommandSpec, run: Handler, call: &mut LaneCall<'
     }
     let mut txn = if keys.is_empty() { call.lock(&hashes) } else { call.hold(&hashes) };
     txn.set_no_touch(call.no_touch);
+    let now_ms = txn.now_ms();
     let mut out = Chain::new();
     let mut reply = call.reply.part(&mut out);
     let (db, rng, rights) = (call.db, &mut *call.rng, call.rights);
@@ -127,15 +128,16 @@ fn run_on_snapshot(
     let keys = keys_of(spec, args, call.keyspace);
     let of_system = matches!(spec.cost(), Cost::SystemElements);
     let from = if of_system { call.keyspace.system_db(call.db) } else { call.db };
-    let mut lookups = Lookups::default();
+    let (mut lookups, mut now_ms) = (Lookups::default(), call.now_ms);
     let records = read_records(&keys, call.no_touch, call, |txn, key| {
         let mut db = txn.db(from);
         // A read of the system companion does not count as a use of the key.
         let record = if of_system { db.peek(key) } else { db.get(key) };
         let viewed = record.map(|record| (record.value().to_value(), record.expire_at_ms()));
-        lookups = txn.lookups();
+        (lookups, now_ms) = (txn.lookups(), txn.now_ms());
         viewed
     });
+    call.now_ms = now_ms;
     let copies = copies_of(call);
     let to = if of_system { copies.system_db(0) } else { 0 };
     insert_records(&copies, to, &keys, records, call.now_ms);
@@ -149,7 +151,10 @@ fn run_on_view(spec: &CommandSpec, run: Handler, merge: Merge, call: &mut LaneCa
     let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
     let wanted = keyspace.view_keys(&all);
-    let view = call.lock(&hashes).view(call.db, wanted);
+    let mut txn = call.lock(&hashes);
+    let view = txn.view(call.db, wanted);
+    call.now_ms = txn.now_ms();
+    drop(txn);
     // EXISTS does not mark the keys as used.
     let no_touch = call.no_touch || spec.name == "exists";
     let mut merged = MergedReply::new(merge);

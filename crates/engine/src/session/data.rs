@@ -106,7 +106,7 @@ impl Session {
             args,
             keys: &keys,
             db: self.db,
-            now_ms,
+            now_ms: txn.now_ms(),
             txn: &mut txn,
             reply: &mut reply,
             rng: &mut self.rng,

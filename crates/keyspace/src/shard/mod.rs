@@ -98,6 +98,8 @@ pub(crate) struct Shard {
     pub(crate) changes: u64,
     /// State of the random generator behind LFU counters.
     pub(crate) random: u64,
+    /// The latest time of a transaction on this shard, in unix milliseconds.
+    pub(crate) latest_ms: i64,
 }
 
 /// Called with a key, an event, and the data that the event removed, as [`FieldsExpired::events`] gives them.
@@ -155,6 +157,7 @@ impl Shard {
             pending_promises: Vec::new(),
             changes: 0,
             random,
+            latest_ms: i64::MIN,
         }
     }
     /// The sums over all tables of the shard.
