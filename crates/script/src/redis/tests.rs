@@ -193,8 +193,14 @@ fn errors_are_raised_caught_and_found_on_their_lines() {
     let body = "redis.call('x')";
     let want = format!("-ERR unknown script: {}, on @user_script:1.|", sha(body));
     assert_eq!(run_in(&mut vm, body.as_bytes(), &[]).1, want);
+    for (body, how) in [
+        ("return redis.pcall('error')", RunEnd::CommandFailed),
+        ("local t = redis.pcall('error') t.err = t.err return t", RunEnd::CommandFailed),
+        ("return {err = redis.pcall('error').err}", RunEnd::Done),
+    ] {
+        assert_eq!(run_in(&mut vm, body.as_bytes(), &[]), (how, "-CODE of the host|".into()), "{body}");
+    }
     check(&[
-        ("return redis.pcall('error')", "-CODE of the host|"),
         ("local ok, e = pcall(redis.call, 'error') return {ok, e}", "*2|$-1|$16|CODE of the host|"),
         (
             "local t = redis.pcall('error') return {t.err, t.ignore_error_stats_update}",
