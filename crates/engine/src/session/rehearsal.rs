@@ -140,13 +140,12 @@ impl Transaction {
         in_slices(call, job.db, &needs.keys, |txn, key| _ = txn.db(job.db).peek(key));
         let wanted = keyspace.view_keys(&needs.keys);
         let mut txn = call.lock_shards(self.shards());
+        self.take_time(&mut txn, call);
+        on_draft.set_now_ms(call.now_ms);
         if !self.watch.is_unchanged(&txn) {
             return Rehearsal::Dirty;
         }
         let view = txn.view(job.db, wanted);
-        // Other clients have seen the keys as of times up to this moment.
-        call.now_ms = self.engine.time_since(call.now_ms);
-        on_draft.set_now_ms(call.now_ms);
         drop(txn);
         on_draft.keep_events();
         // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
@@ -172,6 +171,7 @@ impl Transaction {
         let promised: Vec<Key<'_>> =
             needs.keys.iter().enumerate().filter(is_promised).map(|(_, key)| *key).collect();
         let mut txn = call.lock_shards(self.shards());
+        self.take_time(&mut txn, call);
         if !self.watch.is_unchanged(&txn) {
             return Rehearsal::Dirty;
         }
@@ -179,10 +179,9 @@ impl Transaction {
         if !view.is_unchanged(&txn) || keyspace.journal().is_on() != is_recorded {
             return Rehearsal::Overtaken;
         }
-        // The commands saw each key as of `call.now_ms`. Since then, another client may have found that a key or field
-        // expired.
-        let now_ms = self.engine.time_since(call.now_ms);
-        if first_expiry_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+        // The commands saw each key as of the moment of the view. Since then, another client may have found that a key
+        // or field expired.
+        if first_expiry_ms.is_some_and(|at_ms| txn.has_passed(at_ms)) {
             return Rehearsal::Overtaken;
         }
         txn.take_effects_of(on_draft);

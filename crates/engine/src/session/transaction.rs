@@ -106,6 +106,12 @@ impl Transaction {
         }
         sum
     }
+    /// Takes the time anew, when all shards of the transaction are locked. Other clients may have seen keys expire since
+    /// the job began.
+    pub(super) fn take_time(&self, txn: &mut Txn<'_>, call: &mut LaneCall<'_>) {
+        txn.set_now_ms(self.engine.time_since(call.now_ms));
+        call.now_ms = txn.now_ms();
+    }
     /// Runs on a helper thread: on copies if possible, otherwise with its shards under a long lock.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
@@ -114,9 +120,7 @@ impl Transaction {
         }
         let mut out = Chain::new();
         let mut txn = call.hold_shards(self.shards());
-        // Other clients may have seen keys expire since the job began.
-        call.now_ms = engine.time_since(call.now_ms);
-        txn.set_now_ms(call.now_ms);
+        self.take_time(&mut txn, call);
         txn.set_no_touch(call.no_touch);
         if !self.watch.is_unchanged(&txn) {
             return call.reply.null_array();

@@ -139,7 +139,8 @@ impl Ring {
         Ok(Ring { inner: Rc::new(RefCell::new(inner)) })
     }
     /// A descriptor that becomes readable when [`Ring::turn`] has work, if [`Ring::poll_work`] was pending. Watch it
-    /// edge-triggered and never read it. (Polling the ring's own descriptor does not report completions while no thread waits in the ring.)
+    /// edge-triggered and never read it. (Polling the ring's own descriptor does not report completions while no thread
+    /// waits in the ring.)
     ///
     /// # Errors
     /// Fails if the process has no free descriptors.
