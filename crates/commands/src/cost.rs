@@ -100,9 +100,6 @@ pub enum SlowPath {
     /// The handler runs at once, with the shards locked to the end. For commands that must do all or nothing. Sessions
     /// that need one of the shards are parked, and their workers serve other sessions.
     Locked,
-    /// Like [`SlowPath::Locked`], unless this function returns true. True means that there was nothing to do, and
-    /// that the function has written the reply. The function locks shards only for short times.
-    LockedUnless(fn(&mut LaneCall<'_>) -> bool),
     /// The command's own function runs the call.
     Own(fn(&mut LaneCall<'_>)),
 }

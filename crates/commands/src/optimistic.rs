@@ -75,7 +75,7 @@ pub(crate) fn apply<W: OptimisticWrite>(
             // Drop the clones first. A write to a value that a clone shares would copy it.
             drop((before, now));
             if let Some(prepared) = prepared {
-                prepared.record_in(call, &mut txn);
+                prepared.record_in(&mut txn);
             }
             write.store(&mut txn.db(database), &outcome);
             end(&mut txn, call.db, call.args);

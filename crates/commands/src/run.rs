@@ -72,34 +72,46 @@ pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
     });
 }
 
-/// A long command that is encoded as its own effect. This is done before a shard is locked, because encoding takes
-/// as long as copying the arguments.
-pub(crate) struct PreparedEffect<'a>(Txn<'a>);
+/// The effect of a long command, encoded before a shard is locked, because encoding takes as long as copying the
+/// arguments.
+pub(crate) struct PreparedEffect<'a> {
+    encoded: Txn<'a>,
+    record: Box<dyn Fn(&mut Txn<'_>) + 'a>,
+}
 
 impl<'a> PreparedEffect<'a> {
-    /// Encodes the command if changes are recorded.
+    /// The effect is the command as the client sent it.
     pub(crate) fn new(call: &LaneCall<'a>) -> PreparedEffect<'a> {
+        let (db, args) = (call.db, call.args);
+        PreparedEffect::with(call, move |txn| {
+            let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
+            txn.effect(db, &words);
+        })
+    }
+    /// The effect is what `record` records. Nothing is encoded if changes are not recorded.
+    pub(crate) fn with(call: &LaneCall<'a>, record: impl Fn(&mut Txn<'_>) + 'a) -> PreparedEffect<'a> {
         let mut encoded = call.keyspace.unlocked(call.now_ms);
         call.begin(&mut encoded);
         if encoded.is_recorded() {
-            record_arguments_as_effect(call, &mut encoded);
+            record(&mut encoded);
         }
-        PreparedEffect(encoded)
+        PreparedEffect { encoded, record: Box::new(record) }
     }
-    /// Makes the encoded command the effect of the changes that `txn` is about to make.
-    pub(crate) fn record_in(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
-        match self.0.is_recorded() && txn.is_recorded() && !txn.has_effects() {
-            true => txn.take_effects_of(&mut self.0),
+    /// Makes this the effect of the changes that `txn` is about to make.
+    pub(crate) fn record_in(mut self, txn: &mut Txn<'_>) {
+        match self.encoded.is_recorded() && txn.is_recorded() && !txn.has_effects() {
+            true => txn.take_effects_of(&mut self.encoded),
             // Recording began after the encoding, or a key of the command had expired, which is an effect already.
-            false => record_arguments_as_effect(call, txn),
+            false => (self.record)(txn),
         }
     }
 }
 
-/// Records the arguments that the client sent as the effect of the command.
-fn record_arguments_as_effect(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
-    let words: Vec<Arg<'_>> = (0..call.args.len()).map(|at| arg(call.args, at)).collect();
-    txn.effect(call.db, &words);
+impl Drop for PreparedEffect<'_> {
+    /// A transaction that is dropped records its effects. An effect that was only prepared has not happened.
+    fn drop(&mut self) {
+        self.encoded.forget();
+    }
 }
 
 /// One argument, in the form that effects consist of.

@@ -47,11 +47,6 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
         SlowPath::CopyWrite => copy_write::run(spec, run, call, None),
         SlowPath::CopyValues => snapshot(spec, run, call),
         SlowPath::Locked => run_locked(spec, run, call),
-        SlowPath::LockedUnless(answered) => {
-            if !answered(call) {
-                run_locked(spec, run, call);
-            }
-        }
     }
 }
 

@@ -202,7 +202,11 @@ pub(crate) const STRING: &[CommandSpec] = &[
         conditional::CONDITION,
         conditional::EXPIRATION,
     ])
-    .exec(Exec::Estimated(string::msetex, Cost::Arguments, SlowPath::Locked)),
+    .exec(Exec::Estimated(
+        string::msetex,
+        Cost::Arguments,
+        SlowPath::Own(many_key_writes::set_all_with_options),
+    )),
     CommandSpec::new(
         "msetnx",
         "string",
@@ -217,7 +221,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         string::msetnx,
         Cost::Arguments,
-        SlowPath::LockedUnless(string::reply_if_any_key_exists),
+        SlowPath::Own(many_key_writes::set_all_if_none_exists),
     )),
     CommandSpec::new(
         "psetex",

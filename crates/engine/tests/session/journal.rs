@@ -107,14 +107,22 @@ const LONG_TRANSACTION: &[&str] = &[
 
 /// A write with enough keys to become a promise. Other writes use some of the keys too.
 fn long_write(rng: &mut fastrand::Rng) -> String {
-    let is_set = rng.bool();
+    let (name, options) = match rng.u8(..8) {
+        0..4 => ("DEL", ""),
+        4 => ("MSETNX", ""),
+        5 => ("MSETEX", [" PX 5000", " KEEPTTL", " NX", " XX"][rng.usize(..4)]),
+        _ => ("MSET", ""),
+    };
     let shared = ["one", "two", "kept", "soon", "float", "visitors"].map(String::from);
     let filled = (0..4_200).map(|n| format!("long:{n}"));
     let mut keys: Vec<String> = shared.into_iter().chain(filled).collect();
     rng.shuffle(&mut keys);
-    let words =
-        keys.iter().map(|key| if is_set { format!(" {key} {}", rng.u16(..)) } else { format!(" {key}") });
-    [if is_set { "MSET" } else { "DEL" }.to_string(), words.collect()].concat()
+    let words: String = keys
+        .iter()
+        .map(|key| if name == "DEL" { format!(" {key}") } else { format!(" {key} {}", rng.u16(..)) })
+        .collect();
+    let count = if name == "MSETEX" { format!(" {}", keys.len()) } else { String::new() };
+    [name, &count, &words, options].concat()
 }
 
 /// The test's clock. Each command advances it.

@@ -181,21 +181,14 @@ fn an_atomic_long_command_locks_its_shards_and_only_their_users_wait() {
     let mut server = Server::new();
     let (mut peer, mut reader, mut elsewhere, mut counter, mut killed) =
         (server.connect(), server.connect(), server.connect(), server.connect(), server.connect());
-    let here = keys_in_shard(&server, 3, 2100);
+    let [hash, last]: [String; 2] = keys_in_shard(&server, 3, 2).try_into().expect("two keys");
     let there = keys_in_shard(&server, 4, 1).remove(0);
-    elsewhere.run(&server, &format!("SET {there} x"));
-    let pairs: String = here.iter().map(|k| format!(" {k} v")).collect();
-    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs}"));
-    let last = &here[here.len() - 1];
+    elsewhere.run(&server, &format!("MSET {there} x {last} v"));
+    let job = job_of(&server, &mut peer, &hsetex(&hash, 2100));
     let (all, pauses) =
         (RefCell::new((&mut reader, &mut elsewhere, &mut counter, &mut killed)), Cell::new(0));
-    // The call checks 64 keys at a time whether one exists. Then it announces the long lock.
-    let looks = here.len().div_ceil(64);
     let done = job.run(server.now, &|| {
         pauses.set(pauses.get() + 1);
-        if pauses.get() <= looks {
-            return assert_eq!(all.borrow_mut().2.run(&server, "DBSIZE"), ":1|", "nothing is held yet");
-        }
         let (reader, elsewhere, counter, killed) = &mut *all.borrow_mut();
         let input = [b"PING\r\n", &command(&format!("GET {last}"))[..], b"PING\r\n"].concat();
         reader.feed(&input, usize::MAX);
@@ -209,24 +202,84 @@ fn an_atomic_long_command_locks_its_shards_and_only_their_users_wait() {
         assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
         assert_eq!(reader.wakes.count(), 0);
     });
-    assert_eq!(pauses.get(), looks + 1);
+    assert_eq!(pauses.get(), 1);
     assert_eq!((reader.wakes.count(), counter.wakes.count(), elsewhere.wakes.count()), (1, 1, 0));
     assert_eq!((reader.drive(&server), reader.replies().as_str()), (Stop::Read, "$1|v|+PONG|"));
-    assert_eq!((counter.drive(&server), counter.replies().as_str()), (Stop::Read, ":2101|"));
+    assert_eq!((counter.drive(&server), counter.replies().as_str()), (Stop::Read, ":3|"));
     let stats = counter.run(&server, "INFO commandstats");
     assert!(stats.contains("cmdstat_get:calls=2,"), "a command that waited counts once: {stats}");
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":1|"));
-    // Run the call once more: now the keys exist, and the call sets nothing.
-    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs} new v"));
-    pauses.set(0);
-    peer.session.lane_done(job.run(server.now, &|| pauses.set(pauses.get() + 1)));
-    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":0|"));
+}
+
+fn hsetex(key: &str, fields: usize) -> String {
+    let pairs: String = (0..fields).map(|f| format!(" f{f} v")).collect();
+    format!("HSETEX {key} FIELDS {fields}{pairs}")
+}
+
+#[test]
+fn a_condition_on_many_keys_holds_at_the_moment_of_the_write_and_nobody_waits() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let pairs: String = (0..2100).map(|k| format!(" k{k} v")).collect();
+    let (msetnx, msetex) = (format!("MSETNX{pairs}"), format!("MSETEX 2100{pairs}"));
+    // Runs the call. At each pause another client runs the commands that `disturbance` gives for the number of the pause.
+    // The client never waits.
+    let mut run =
+        |server: &mut Server, line: &str, disturbance: &dyn Fn(usize) -> &'static [&'static str]| {
+            let job = job_of(server, &mut peer, line);
+            let (other, pauses) = (RefCell::new(&mut other), Cell::new(0));
+            let done = job.run(server.now, &|| {
+                pauses.set(pauses.get() + 1);
+                for line in disturbance(pauses.get()) {
+                    assert!(!other.borrow_mut().run(server, line).is_empty(), "{line} does not wait");
+                }
+            });
+            peer.session.lane_done(done);
+            assert_eq!(peer.drive(server), Stop::Read);
+            (peer.replies(), pauses.get())
+        };
+    let no_one = |_: usize| &[][..];
+    let (reply, quiet) = run(&mut server, &msetnx, &no_one);
+    assert_eq!(reply, ":1|");
+    server.connect().run(&server, "FLUSHALL");
+    // Another client sets a key and deletes the key at once, so no look meets the key. But the call looks again. After 4
+    // tries the call locks its shards.
+    let a_try = quiet / 5 * 3;
+    let last_look = quiet / 5 + 4 * a_try;
+    for (times, pauses) in [(quiet * 7 / 10, quiet + a_try), (last_look, last_look + 1)] {
+        let flicker = |nth: usize| if nth <= times { &["SET k7 x", "DEL k7"][..] } else { &[] };
+        assert_eq!(run(&mut server, &msetnx, &flicker), (":1|".into(), pauses), "{quiet}");
+        server.connect().run(&server, "FLUSHALL");
+    }
+    // One key exists, or is made during the second look.
+    server.connect().run(&server, "SET k2099 there");
+    assert_eq!(run(&mut server, &msetnx, &no_one).0, ":0|");
+    server.connect().run(&server, "DEL k2099");
+    for moment in [quiet / 2, quiet * 7 / 10] {
+        let late = |nth: usize| if nth == moment { &["SET k2099 there"][..] } else { &[] };
+        assert_eq!(run(&mut server, &msetnx, &late).0, ":0|");
+        assert_eq!(server.connect().run(&server, "DBSIZE"), ":1|");
+        server.connect().run(&server, "DEL k2099");
+    }
+    server.connect().run(&server, "SET k2099 there");
+    // MSETEX with every condition.
+    for (options, reply) in
+        [(" XX", ":0|"), (" NX", ":0|"), (" KEEPTTL", ":1|"), (" NX", ":0|"), (" XX PX 9000", ":1|")]
+    {
+        assert_eq!(run(&mut server, &format!("{msetex}{options}"), &no_one).0, reply, "{options}");
+    }
+    let mut checker = server.connect();
+    let remaining = |checker: &mut Peer, server: &Server| checker.run(server, "PTTL k5");
     assert_eq!(
-        (pauses.get(), peer.run(&server, "EXISTS new").as_str()),
-        (0, ":0|"),
-        "told by the first look"
+        (remaining(&mut checker, &server), checker.run(&server, "PTTL k2099")),
+        (":9000|".into(), ":9000|".into())
     );
+    assert_eq!(run(&mut server, &format!("{msetex} XX KEEPTTL"), &no_one).0, ":1|");
+    assert_eq!(remaining(&mut checker, &server), ":9000|");
+    assert_eq!(run(&mut server, &msetex, &no_one).0, ":1|");
+    assert_eq!(remaining(&mut checker, &server), ":-1|");
+    assert_eq!(run(&mut server, &format!("{msetex} XX NX"), &no_one).0, "-ERR syntax error|");
 }
 
 #[test]
@@ -319,9 +372,9 @@ fn a_slice_that_waits_for_a_shard_keeps_no_other() {
 fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
     let mut server = Server::new();
     let (mut peer, mut reader) = (server.connect(), server.connect());
-    let here = keys_in_shard(&server, 3, 2100);
-    let pairs: String = here.iter().map(|k| format!(" {k} v")).collect();
-    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs}"));
+    let [hash, key]: [String; 2] = keys_in_shard(&server, 3, 2).try_into().expect("two keys");
+    peer.run(&server, &format!("SET {key} v"));
+    let job = job_of(&server, &mut peer, &hsetex(&hash, 2100));
     let (server, now) = (&server, server.now);
     let keyspace = server.engine.keyspace();
     std::thread::scope(|scope| {
@@ -329,7 +382,7 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
         // announced.
         let held = keyspace.lock_shard(3, 0);
         let (stopped, wait) = std::sync::mpsc::channel();
-        let key = &here[0];
+        let key = &key;
         scope.spawn(move || {
             let get = command(&format!("GET {key}"));
             reader.feed(&get, usize::MAX);

@@ -162,7 +162,7 @@ fn view_detects_written_and_promised_keys() {
     let set = |key: &Key<'_>| _ = keyspace.lock_all(NOW_MS).db(0).set_str(key, StrRef::of(b"x"), None);
     let promise = |key: &Key<'_>| {
         let mut promises = Promises::default();
-        promises.add(&keyspace, key, None);
+        promises.delete(&keyspace, key);
         keyspace.lock_all(NOW_MS).promise(0, promises);
     };
     for (does, is_unchanged) in [

@@ -54,8 +54,8 @@ struct Promise {
 #[derive(Debug)]
 pub(crate) enum PromisedChange {
     Deleted,
-    /// The key gets this string and no expiry.
-    Set(Str),
+    /// The key gets this string, and this expiry in unix milliseconds. `None`: no expiry.
+    Set(Str, Option<i64>),
     /// The key gets its state from a transaction in a draft.
     Drafted(Box<DraftedKey>),
 }
@@ -83,10 +83,14 @@ struct DuePromise {
 }
 
 impl Promises {
-    /// Promises to set `key` to `value` without an expiry, or to delete `key` (`None`). If a key is added several
-    /// times, only the last promise counts.
-    pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
-        self.push(keyspace, key, value.map_or(PromisedChange::Deleted, PromisedChange::Set));
+    /// Promises to set `key` to `value` with this expiry in unix milliseconds. `None`: no expiry. If a key has several
+    /// promises, only the last one counts.
+    pub fn set(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Str, expire_at_ms: Option<i64>) {
+        self.push(keyspace, key, PromisedChange::Set(value, expire_at_ms));
+    }
+    /// Promises to delete `key`. If a key has several promises, only the last one counts.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: &Key<'_>) {
+        self.push(keyspace, key, PromisedChange::Deleted);
     }
     pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, change: PromisedChange) {
         let part = self.parts.entry(keyspace.shard_of(key.hash)).or_default();
@@ -242,7 +246,7 @@ impl Db<'_, '_> {
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
             let suspended = self.txn.suspend_effects();
             match due.change {
-                PromisedChange::Set(value) => _ = self.set_str(key, value.view(), None),
+                PromisedChange::Set(value, at_ms) => _ = self.set_str(key, value.view(), at_ms),
                 PromisedChange::Drafted(made) => self.make(key, *made),
                 PromisedChange::Deleted => {
                     let is_removed = self.delete(key);

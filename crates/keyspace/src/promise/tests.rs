@@ -22,7 +22,10 @@ fn all(keyspace: &Keyspace, db: usize) -> InWords {
 fn promise(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]>) -> Arc<AtomicU64> {
     let mut promises = Promises::default();
     let keys: Vec<Key<'_>> = names.iter().map(|name| keyspace.key(name.as_bytes())).collect();
-    keys.iter().for_each(|key| promises.add(keyspace, key, value.map(Str::from_slice)));
+    keys.iter().for_each(|key| match value {
+        Some(value) => promises.set(keyspace, key, Str::from_slice(value), None),
+        None => promises.delete(keyspace, key),
+    });
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
     keyspace.lock(&hashes, NOW_MS).promise(db, promises)
 }

@@ -7,6 +7,7 @@ use crate::parse::{Text, string_of};
 use crate::run::arg;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, Key, StrRef};
+use strand_wire::args::Args;
 
 /// Number of hexadecimal digits of a digest.
 const DIGITS: usize = 16;
@@ -70,31 +71,58 @@ pub(crate) fn msetex(call: &mut Call<'_, '_>) {
 
 fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     let args = call.args;
-    let pairs = parse_int(args.at(1)).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-    let pairs = pairs.ok_or(BAD_NUMBER)?;
-    if pairs > (args.len() - 2) / 2 {
-        return Err(TOO_FEW.into());
-    }
-    let options = Options::read(args, 2 + 2 * pairs, true)?;
-    if options.get || options.compared.is_some() {
-        return Err(errors::SYNTAX.into());
-    }
-    let expire_at_ms = options.expiry_ms(call, "msetex")?;
+    let SetMany { expire_at_ms, must_exist, keep_ttl, .. } = SetMany::read(args, call.now_ms)?;
     let mut db = call.txn.db(call.db);
-    if options.nx || options.xx {
-        let wanted = |is_there: bool| is_there == options.xx;
-        if !call.keys.iter().all(|key| wanted(db.peek(key).is_some())) {
-            return Ok(false);
-        }
+    if let Some(must_exist) = must_exist
+        && !call.keys.iter().all(|key| db.peek(key).is_some() == must_exist)
+    {
+        return Ok(false);
     }
     for (i, key) in call.keys.iter().enumerate() {
-        let kept_ms =
-            if options.keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
+        let kept_ms = if keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
         let expire_at_ms = expire_at_ms.or(kept_ms);
-        db.set_str(key, value_of(args, 3 + 2 * i), expire_at_ms);
-        record_set(&mut db, key, arg(args, 3 + 2 * i), expire_at_ms);
+        let value = SetMany::KEY + 2 * i + 1;
+        db.set_str(key, value_of(args, value), expire_at_ms);
+        record_set(&mut db, key, arg(args, value), expire_at_ms);
     }
     Ok(true)
+}
+
+/// The arguments of MSETEX besides the keys and the values.
+pub(crate) struct SetMany {
+    /// Number of keys. The last value of a key counts if the key is given several times.
+    pub(crate) pairs: usize,
+    /// True: nothing is set if a key is missing. False: nothing is set if a key exists.
+    pub(crate) must_exist: Option<bool>,
+    /// Each key keeps its expiry.
+    pub(crate) keep_ttl: bool,
+    /// The expiry of all keys, in unix milliseconds.
+    pub(crate) expire_at_ms: Option<i64>,
+}
+
+impl SetMany {
+    /// The index of the first key. The key's value follows the key.
+    pub(crate) const KEY: usize = 2;
+
+    /// # Errors
+    /// The error with which MSETEX replies.
+    pub(crate) fn read(args: Args<'_>, now_ms: i64) -> Result<SetMany, Text> {
+        let pairs = parse_int(args.at(1)).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let pairs = pairs.ok_or(BAD_NUMBER)?;
+        if pairs > (args.len() - 2) / 2 {
+            return Err(TOO_FEW.into());
+        }
+        let options = Options::read(args, SetMany::KEY + 2 * pairs, true)?;
+        if options.get || options.compared.is_some() {
+            return Err(errors::SYNTAX.into());
+        }
+        Ok(SetMany {
+            pairs,
+            must_exist: (options.nx || options.xx).then_some(options.xx),
+            keep_ttl: options.keep_ttl,
+            expire_at_ms: options.expiry_ms(args, now_ms, "msetex")?,
+        })
+    }
 }
 
 /// Removes the key if `is` returns true for the string at the key.

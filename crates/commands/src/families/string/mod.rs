@@ -9,20 +9,18 @@ mod lcs;
 mod number;
 mod range;
 
-pub(crate) use compare::{delex, delifeq, digest, msetex};
+pub(crate) use compare::{SetMany, delex, delifeq, digest, msetex};
 pub(crate) use lcs::lcs;
 pub(crate) use number::{decr, decrby, incr, incrby, incrbyfloat};
 pub(crate) use range::{append, getrange, setrange, strlen, substr};
 
-use crate::call::{Call, LaneCall};
+use crate::call::Call;
 use crate::errors;
 use crate::families::expiry;
-use crate::long::SLICE_ARGUMENTS;
 use crate::parse::{self, ExpiryUnit, Text, string_of};
 use crate::run::arg;
-use smallvec::SmallVec;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::{Db, Key, KeyEvent, KeyHash, StrRef};
+use strand_keyspace::{Db, Key, KeyEvent, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -123,31 +121,6 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     call.reply.int(1);
 }
 
-/// MSETNX of many keys: looks in slices whether one of the keys exists, so that no shard is held for long. If one
-/// exists, writes the reply and returns true.
-pub(crate) fn reply_if_any_key_exists(call: &mut LaneCall<'_>) -> bool {
-    let args = call.args;
-    if args.len().is_multiple_of(2) {
-        return false;
-    }
-    for from in (1..args.len()).step_by(SLICE_ARGUMENTS) {
-        let slice = (from..args.len().min(from + SLICE_ARGUMENTS)).step_by(2);
-        let keys: SmallVec<[Key<'_>; SLICE_ARGUMENTS / 2]> =
-            slice.map(|at| call.keyspace.key(args.at(at))).collect();
-        call.keyspace.prefetch(call.db, &keys);
-        let hashes: SmallVec<[KeyHash; SLICE_ARGUMENTS / 2]> = keys.iter().map(|k| k.hash).collect();
-        let mut txn = call.lock(&hashes);
-        let mut db = txn.db(call.db);
-        if keys.iter().any(|key| db.peek(key).is_some()) {
-            call.reply.int(0);
-            return true;
-        }
-        drop(txn);
-        call.pause();
-    }
-    false
-}
-
 /// Replies with a string. For a long string the reply shares its allocation.
 #[inline]
 pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
@@ -211,7 +184,7 @@ fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
 }
 
 /// Records the effect of setting a string.
-pub(super) fn record_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
+pub(crate) fn record_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
     if !db.is_recorded() {
         return;
     }
@@ -278,16 +251,14 @@ impl Options {
         Ok(options)
     }
     /// The expiry in unix milliseconds, if an option gives one.
-    fn expiry_ms(&self, call: &Call<'_, '_>, command: &str) -> Result<Option<i64>, Text> {
-        self.expiry
-            .map(|(unit, at)| parse::expiry_ms(call.args.at(at), unit, call.now_ms, command))
-            .transpose()
+    fn expiry_ms(&self, args: Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, Text> {
+        self.expiry.map(|(unit, at)| parse::expiry_ms(args.at(at), unit, now_ms, command)).transpose()
     }
 }
 
 fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 3, true)?;
-    let mut expire_at_ms = options.expiry_ms(call, "set")?;
+    let mut expire_at_ms = options.expiry_ms(call.args, call.now_ms, "set")?;
     let compared = options.compared.map(|at| call.args.at(at));
     compared.map_or(Ok(()), compare::check_compared)?;
     let key = &call.keys[0];
@@ -337,7 +308,7 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
         call.reply.null();
         return Ok(());
     }
-    let expire_at_ms = options.expiry_ms(call, "getex")?;
+    let expire_at_ms = options.expiry_ms(call.args, call.now_ms, "getex")?;
     get_replied(call);
     call.txn.set_event(match expire_at_ms {
         Some(at) if call.txn.has_passed(at) => KeyEvent::DEL,
