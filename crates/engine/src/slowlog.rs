@@ -188,7 +188,10 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
 }
 
 /// The options whose values the slow log must not show.
-const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
+const SECRETS: [&str; 4] = ["masterauth", "masteruser", "requirepass", "tls-key-file-pass"];
+
+/// The index of the first option of MIGRATE.
+const MIGRATE_OPTIONS: usize = 6;
 
 /// True for a secret argument. As in redis-server: passwords, the names beside them, and rules of users, also in a
 /// command that another command quotes.
@@ -205,6 +208,13 @@ pub(crate) fn is_secret(args: Args<'_>, i: usize) -> bool {
         0 => false,
         _ if quotes > 0 => i > quotes && is_secret(args.skip(quotes), i - quotes),
         _ if args.is(0, "AUTH") => true,
+        // MIGRATE host port key db timeout [COPY] [REPLACE] [AUTH password | AUTH2 name password] [KEYS key ...]
+        _ if args.is(0, "MIGRATE") && i > MIGRATE_OPTIONS => {
+            let of_auth = args.is(i - 1, "AUTH") || args.is(i - 1, "AUTH2") || args.is(i - 2, "AUTH2");
+            // The words COPY, REPLACE, AUTH2 and its two arguments may come before KEYS.
+            let last = i.min(MIGRATE_OPTIONS + 6);
+            of_auth && !(MIGRATE_OPTIONS..last).any(|at| args.is(at, "KEYS"))
+        }
         _ if args.is(0, "HELLO") => args.is(i - 1, "AUTH") || (i > 2 && args.is(i - 2, "AUTH")),
         _ if args.is(0, "CONFIG") && args.is(1, "SET") => i > 2 && i % 2 == 1 && secret(i - 1),
         _ => i > 1 && args.is(0, "ACL") && args.is(1, "SETUSER"),
@@ -245,6 +255,25 @@ mod tests {
             ("ACL DRYRUN u ACL DRYRUN u AUTH pw", "ACL DRYRUN u ACL DRYRUN u AUTH (redacted)"),
         ] {
             assert_eq!(kept(&words.split(' ').collect::<Vec<_>>()).join(" "), shown);
+        }
+    }
+
+    #[test]
+    fn passwords_of_other_servers_are_not_shown() {
+        let line = |words: &str| kept(&words.split(' ').collect::<Vec<_>>()).join(" ");
+        for (sent, shown) in [
+            ("MIGRATE h 1 k 0 9 AUTH pw", "MIGRATE h 1 k 0 9 AUTH (redacted)"),
+            (
+                "MIGRATE h 1 k 0 9 COPY REPLACE AUTH2 me pw KEYS auth b",
+                "MIGRATE h 1 k 0 9 COPY REPLACE AUTH2 (redacted) (redacted) KEYS auth b",
+            ),
+            ("MIGRATE", "MIGRATE"),
+            (
+                "CONFIG SET masterauth pw masteruser me",
+                "CONFIG SET masterauth (redacted) masteruser (redacted)",
+            ),
+        ] {
+            assert_eq!(line(sent), shown);
         }
     }
 }

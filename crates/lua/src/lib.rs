@@ -26,7 +26,7 @@ mod run;
 mod stack;
 
 pub use plain::{Plain, SHORT_MAX, Short};
-pub use quick::{Answer, Quick, quick};
+pub use quick::{Answer, Quick, guard, quick};
 pub use run::{Ended, Passed, Runner};
 pub use stack::Values;
 

@@ -13,6 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const SLOW: c_int = lua_upvalueindex(1);
 /// Upvalue: the string `ok`, the field of a status reply's table.
 const OK: c_int = lua_upvalueindex(2);
+/// Upvalue: the guarded C function, or nil.
+const ORIGINAL: c_int = lua_upvalueindex(3);
 
 thread_local! {
     /// The panic of [`Quick::answer`], until the slow function resumes it beyond Lua's frames.
@@ -36,6 +38,8 @@ pub enum Answer {
     Slow,
     /// The slow function finishes the call. It gets no arguments.
     Finish,
+    /// The C function that [`guard`] got does the whole call.
+    Original,
 }
 
 /// The quick part of a function.
@@ -54,6 +58,27 @@ pub fn quick<Q: Quick>(
     lua: &Lua,
     slow: impl Fn(&Lua, MultiValue) -> mlua::Result<Value> + 'static,
 ) -> mlua::Result<Function> {
+    build::<Q>(lua, Value::Nil, slow)
+}
+
+/// Makes a function for Lua that runs the C function `original` if `Q` returns [`Answer::Original`]. So `Q` can refuse
+/// arguments with which `original` would run for too long, or would crash. `original` must have no upvalues.
+///
+/// # Errors
+/// Fails if Lua has no memory for the function.
+pub fn guard<Q: Quick>(
+    lua: &Lua,
+    original: Function,
+    slow: impl Fn(&Lua, MultiValue) -> mlua::Result<Value> + 'static,
+) -> mlua::Result<Function> {
+    build::<Q>(lua, Value::Function(original), slow)
+}
+
+fn build<Q: Quick>(
+    lua: &Lua,
+    original: Value,
+    slow: impl Fn(&Lua, MultiValue) -> mlua::Result<Value> + 'static,
+) -> mlua::Result<Function> {
     let slow = lua.create_function(move |lua, values| {
         if let Some(panic) = PANIC.take() {
             resume_unwind(panic);
@@ -64,7 +89,7 @@ pub fn quick<Q: Quick>(
         })
     })?;
     let ok = lua.create_string("ok")?;
-    closure(lua, call::<Q>, [Value::Function(slow), Value::String(ok)])
+    closure(lua, call::<Q>, [Value::Function(slow), Value::String(ok), original])
 }
 
 /// Calls `Q` and catches a panic. This is a separate function, so that the frame of [`call`] has no value with a
@@ -104,6 +129,13 @@ unsafe extern "C-unwind" fn call<Q: Quick>(state: *mut lua_State) -> c_int {
             unsafe { push_text(state, text.as_bytes()) };
             // SAFETY: the table is below the key and the value, which this call removes from the stack.
             unsafe { ffi::lua_rawset(state, -3) };
+        }
+        Answer::Original => {
+            // SAFETY: `build` made the closure with this upvalue.
+            let Some(original) = (unsafe { ffi::lua_tocfunction(state, ORIGINAL) }) else { return 0 };
+            // SAFETY: the stack is as Lua left it for this call, so `original` finds its arguments as if Lua had called
+            // it. The frame has no value with a destructor.
+            return unsafe { original(state) };
         }
         Answer::Slow => {
             // SAFETY: this takes one of the free slots, and `quick` made the closure with this upvalue.

@@ -72,6 +72,16 @@ impl<'v> Values<'v> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+    /// The length of the table that is argument `n`. The first argument has number 1. 0 if the argument is no table.
+    #[inline]
+    pub fn table_len(&self, n: c_int) -> usize {
+        // SAFETY: the promise to `Values::new`. Lua takes any index above the top for a missing value.
+        if unsafe { ffi::lua_type(self.state, n) } != ffi::LUA_TTABLE {
+            return 0;
+        }
+        // SAFETY: the argument is a table, whose length Lua reads without an error.
+        unsafe { ffi::lua_objlen(self.state, n) }
+    }
     /// The arguments in order. `None` stands for one that is not plain.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Option<Plain<'v>>> + use<'_, 'v> {

@@ -18,6 +18,7 @@ mod cjson;
 mod cmsgpack;
 mod convert;
 mod errors;
+mod guards;
 mod load;
 pub mod pattern;
 mod redis;

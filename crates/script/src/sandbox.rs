@@ -8,7 +8,7 @@
 use crate::args::Args;
 use crate::errors::{self, Thrown, bad_argument, error};
 use crate::state::{self, CodeKind};
-use crate::{bits, cjson, cmsgpack, redis, strings, structs};
+use crate::{bits, cjson, cmsgpack, guards, redis, strings, structs};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
@@ -89,6 +89,7 @@ impl Sandbox {
         base_functions(lua, &real, &protected, raw.get("next")?)?;
         let coroutine: Table = raw.get("coroutine")?;
         coroutine.set("resume", prelude.get::<Function>("resume")?)?;
+        guards::install(lua, &real, &raw.get("table")?)?;
         let string: Table = raw.get("string")?;
         strings::install(lua, &string)?;
         let math: Table = raw.get("math")?;

@@ -159,19 +159,27 @@ impl Persist {
         self.alerts() & LOADING != 0
     }
     /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
+    /// `may_write`: the command runs a script that may write. Such a script waits as a write does, but only its writes
+    /// are refused ([`Persist::write_refusal`]).
     #[cold]
-    pub(crate) fn verdict(&self, flags: Flags, all_flags: Flags, is_ping: bool, now: Now) -> Verdict {
+    pub(crate) fn verdict(
+        &self,
+        flags: Flags,
+        all_flags: Flags,
+        may_write: bool,
+        is_ping: bool,
+        now: Now,
+    ) -> Verdict {
         let alerts = self.alerts();
         if alerts & LOADING != 0 && !flags.has(Flags::LOADING) {
             return Verdict::Refuse(IS_LOADING.into());
         }
-        if alerts & SAVE_FAILED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
-            return Verdict::Refuse(CANNOT_SAVE.into());
+        if (is_ping || all_flags.has(Flags::WRITE))
+            && let Some(text) = self.write_refusal()
+        {
+            return Verdict::Refuse(text);
         }
-        if alerts & AOF_FAILED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
-            return Verdict::Refuse(self.aof.refusal().into());
-        }
-        if !all_flags.has(Flags::WRITE) {
+        if !may_write && !all_flags.has(Flags::WRITE) {
             return Verdict::Run;
         }
         match alerts {
@@ -180,6 +188,14 @@ impl Persist {
                 Verdict::RetryAt(now.mono_us + RETRY_US)
             }
             _ => Verdict::Run,
+        }
+    }
+    /// The error with which writes are refused now, because the last save or a write to the append-only file failed.
+    pub(crate) fn write_refusal(&self) -> Option<Cow<'static, str>> {
+        match self.alerts() {
+            alerts if alerts & SAVE_FAILED != 0 => Some(CANNOT_SAVE.into()),
+            alerts if alerts & AOF_FAILED != 0 => Some(self.aof.refusal().into()),
+            _ => None,
         }
     }
     fn set(&self, alert: u8, on: bool) {

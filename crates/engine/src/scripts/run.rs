@@ -17,6 +17,7 @@ use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand};
 use crate::{Engine, Now, TABLE};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
@@ -262,9 +263,9 @@ impl ScriptRun<'_, '_> {
         matches!(self.mode, ScriptAccess::Worker | ScriptAccess::Bounded)
     }
     /// Why the command may not run. The checks have redis-server's order.
-    fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
+    fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<Cow<'static, str>> {
         if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.deny_is_disabled.load(Relaxed) {
-            return Some(NOT_ALLOWED);
+            return Some(NOT_ALLOWED.into());
         }
         match self.user.check(spec, argv.args(), &mut || true) {
             Ok(()) => {}
@@ -275,7 +276,7 @@ impl ScriptRun<'_, '_> {
                     }
                     Denied::Key(_) => {
                         "ERR The user executing the script can't access at least one of the keys mentioned in the \
-                         command"
+                         command arguments"
                     }
                     Denied::Channel(_) => {
                         "ERR The user executing the script can't publish to the channel mentioned in the command"
@@ -285,15 +286,22 @@ impl ScriptRun<'_, '_> {
                 let (args, context) = (argv.args(), DenialContext::Script);
                 let command = DeniedCommand { spec, args, denied, context };
                 self.engine.deny(self.client, self.user, command, self.now);
-                return Some(text);
+                return Some(text.into());
             }
         }
         // As in redis-server, also PUBLISH and PFCOUNT, because CLIENT PAUSE WRITE lets read-only scripts run.
         if self.read_only && (spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::MAY_REPLICATE)) {
-            return Some("ERR Write commands are not allowed from read-only scripts.");
+            return Some("ERR Write commands are not allowed from read-only scripts.".into());
+        }
+        // As in redis-server, a script that has written something goes on.
+        if spec.flags.has(Flags::WRITE)
+            && !self.wrote
+            && let Some(text) = self.engine.persist.write_refusal()
+        {
+            return Some(text);
         }
         if self.out_of_memory && !self.flags.allow_oom && !self.wrote && spec.flags.has(Flags::DENYOOM) {
-            return Some(crate::memory::OUT_OF_MEMORY);
+            return Some(crate::memory::OUT_OF_MEMORY.into());
         }
         let blocks = ["xread", "xreadgroup"].iter().find(|name| **name == spec.name);
         if let Some(name) = blocks
@@ -303,10 +311,7 @@ impl ScriptRun<'_, '_> {
                 .take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"))
                 .any(|arg| arg.eq_ignore_ascii_case(b"block"))
         {
-            return Some(match *name {
-                "xread" => "ERR xread command is not allowed with BLOCK option from scripts",
-                _ => "ERR xreadgroup command is not allowed with BLOCK option from scripts",
-            });
+            return Some(format!("ERR {name} command is not allowed with BLOCK option from scripts").into());
         }
         None
     }
@@ -511,7 +516,10 @@ impl ScriptRun<'_, '_> {
         (lane.yield_now)();
         let why = if lane.running.killed.load(Relaxed) {
             Some(StopReason::Killed)
-        } else if (lane.cancel.load(Relaxed) && !self.wrote) || self.engine.scripts.stopping.load(Relaxed) {
+        } else if lane.cancel.load(Relaxed) && !self.wrote
+            || self.engine.scripts.stopping.load(Relaxed) && (!self.wrote || lane.busy)
+        {
+            // A script that has written something ends by itself, unless the script is busy.
             Some(StopReason::ClientGone)
         } else {
             None
@@ -543,7 +551,7 @@ impl Host for ScriptRun<'_, '_> {
             return self.refused(Some(spec), WRONG_ARITY);
         }
         if let Some(text) = self.refusal(spec, argv) {
-            return self.refused(Some(spec), text);
+            return self.refused(Some(spec), &text);
         }
         if self.engine.monitors.any() {
             self.engine.send_to_monitors(spec, argv.args(), self.db, Caller::Script, self.now);

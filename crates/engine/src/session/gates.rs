@@ -27,7 +27,7 @@ impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<NextStep> {
-        let flags = self.flags_with_queue(found.spec);
+        let flags = self.effective_flags(found.spec);
         self.retry.sent_to_monitors &= self.retry.is_retry;
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
@@ -93,7 +93,9 @@ impl Session {
                 return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
             }
         }
-        if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
+        // As in redis-server, no command is queued while memory is short.
+        let denies_oom = flags.has(Flags::DENYOOM) || self.queues(found.spec);
+        if denies_oom && self.engine.memory.is_limited() {
             let bytes = self.request_bytes.saturating_sub(self.input.len());
             match self.engine.admit(self.slot(), bytes, now) {
                 Admission::Granted => {}
@@ -135,11 +137,13 @@ impl Session {
     /// The gate for loading, saving and failed saves.
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
         let is_ping = kind_of(found.spec) == CommandKind::Ping;
-        match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
+        let is_queued = self.queues(found.spec);
+        let may_write = !is_queued && self.runs_script_that_may_write(found.spec);
+        match self.engine.persist.verdict(found.spec.flags, flags, may_write, is_ping, now) {
             Verdict::Run => None,
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.
-            Verdict::RetryAt(_) if self.queues(found.spec) => None,
+            Verdict::RetryAt(_) if is_queued => None,
             Verdict::RetryAt(until_mono_us) => {
                 self.park(ParkReason::Snapshot, now);
                 Some(NextStep::Stop(Turn::Sleep { until_mono_us }))
@@ -162,6 +166,31 @@ impl Session {
         let keys = run::keys_of(spec, args, &engine.keyspace);
         let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
         wait(Some(&shards))
+    }
+
+    /// The flags of the current command. EXEC includes the flags of the queued commands. A script or function that
+    /// declares its flags writes and needs memory unless it says otherwise, as in redis-server.
+    pub(super) fn effective_flags(&self, spec: &'static CommandSpec) -> Flags {
+        match &self.queue {
+            Some(queue) if kind_of(spec) == CommandKind::Exec => Flags(spec.flags.0 | queue.flags),
+            _ if script::runs_script(spec) => script::effective_flags(&self.engine, spec, self.argv.args()),
+            _ => spec.flags,
+        }
+    }
+
+    /// True when the current command runs a script that may write. EXEC includes the queued scripts.
+    fn runs_script_that_may_write(&self, spec: &'static CommandSpec) -> bool {
+        let may_write = |spec: &'static CommandSpec, args| {
+            script::runs_script(spec)
+                && spec.flags.has(Flags::MAY_REPLICATE)
+                && !script::declares_no_writes(&self.engine, spec, args)
+        };
+        match &self.queue {
+            Some(queue) if kind_of(spec) == CommandKind::Exec => {
+                queue.commands.iter().any(|queued| may_write(queued.spec, queued.argv.args()))
+            }
+            _ => may_write(spec, self.argv.args()),
+        }
     }
 
     /// True when the pause stops the current command. PAUSE ALL stops every command. As in redis-server, PAUSE WRITE stops

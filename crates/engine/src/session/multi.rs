@@ -10,9 +10,9 @@ use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
-use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand};
 use super::transaction::{Transaction, refuse_queued, rights_to_found_keys};
-use super::{Session, Turn, script};
+use super::{Session, State, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
 use crate::stats::CommandCounter;
@@ -126,23 +126,17 @@ impl Session {
             || SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Immediate));
         self.queue.is_some() && !runs()
     }
-    /// The flags of the current command. EXEC includes the flags of the queued commands.
-    pub(super) fn flags_with_queue(&self, spec: &CommandSpec) -> Flags {
-        match &self.queue {
-            Some(queue) if kind_of(spec) == CommandKind::Exec => Flags(spec.flags.0 | queue.flags),
-            _ => spec.flags,
-        }
-    }
     /// Queues the current command, which has passed the gates.
     pub(super) fn enqueue(&mut self, found: &Resolved) -> NextStep {
         let spec = found.spec;
         if !is_allowed(spec, self.argv.args()) {
             return self.reject(spec, NOT_ALLOWED.as_bytes());
         }
+        let flags = self.effective_flags(spec);
         let argv = self.argv.take();
         let queue = self.queue.as_mut().expect("a transaction has begun");
         queue.bytes += argv.heap_bytes() + size_of::<Queued>();
-        queue.flags |= spec.flags.0;
+        queue.flags |= flags.0;
         let cost = spec.cost();
         let elements = cost.elements(argv.args(), self.engine.keyspace.shards());
         if cost.depends_on_data() || elements > LONG_ELEMENTS {
@@ -237,7 +231,12 @@ impl Session {
             }
         }
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        Ok(NextStep::Continue)
+        // A queued CLIENT KILL may have ended this session.
+        Ok(if matches!(self.state, State::Closing) {
+            NextStep::Stop(self.close())
+        } else {
+            NextStep::Continue
+        })
     }
 
     /// Runs the queued commands on `txn`, one after the other.
@@ -324,9 +323,13 @@ impl Session {
         out: &mut Chain,
         now: Now,
     ) -> Option<Vec<u8>> {
+        // CLIENT REPLY changes the target of later replies. So the earlier replies go back to the target of before.
+        let mode = self.replies.reply_mode;
         let before = std::mem::take(self.replies.target());
         let outcome = own.run(self, args, now);
+        let new_mode = std::mem::replace(&mut self.replies.reply_mode, mode);
         let mut chain = std::mem::replace(self.replies.target(), before);
+        self.replies.reply_mode = new_mode;
         let mut reply = Reply::new(&mut chain, self.protocol);
         match outcome {
             Ok(NextStep::Detach) => {

@@ -206,3 +206,24 @@ fn help_has_redis_s_shape() {
         assert!(lines.iter().any(|l| l.starts_with(&format!("+{container} <subcommand>"))), "{help}");
     }
 }
+
+#[test]
+fn a_transaction_may_silence_or_end_its_own_session() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    // Replies of earlier requests of the pipeline stay.
+    peer.feed(
+        b"PING\r\nMULTI\r\nCLIENT REPLY OFF\r\nSET a 1\r\nEXEC\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\n",
+        999,
+    );
+    while peer.drive(&server) == Stop::Flush {}
+    let replies = peer.replies();
+    assert!(replies.starts_with("+PONG|+OK|+QUEUED|+QUEUED|"), "{replies}");
+    assert!(replies.ends_with("+OK|+PONG|"), "{replies}");
+    // A session that kills itself in EXEC ends, after the reply.
+    let id = peer.run(&server, "CLIENT ID").trim_matches([':', '|']).to_string();
+    peer.run(&server, "MULTI");
+    peer.run(&server, &format!("CLIENT KILL ID {id} SKIPME no"));
+    assert_eq!(peer.run(&server, "EXEC"), "*1|:1|");
+    assert_eq!(peer.ended, Some(End::Close));
+}

@@ -347,6 +347,16 @@ fn effects_are_written_once_a_full_disk_has_room_again() {
     for (line, reply) in [("SET c 3", refused), ("PING", refused), ("GET b", "$1|2|")] {
         assert_eq!(peer.run(&server, line), reply, "{line}");
     }
+    // The writes of scripts are refused, too, also within EXEC. A script that declares its flags does not start.
+    let set = "EVAL \"return redis.call('set', 'c', 3)\" 0";
+    assert!(peer.run(&server, set).starts_with(refused.trim_end_matches('|')));
+    assert!(peer.run(&server, "EVAL \"return redis.pcall('set', 'c', 3)['err']\" 0").contains("MISCONF"));
+    assert_eq!(peer.run(&server, "EVAL \"#!lua\nreturn 1\" 0"), refused);
+    assert_eq!(peer.run(&server, "EVAL \"return redis.call('get', 'b')\" 0"), "$1|2|");
+    peer.run(&server, "MULTI");
+    peer.run(&server, set);
+    assert!(peer.run(&server, "EXEC").starts_with("*1|-MISCONF"));
+    assert_eq!(peer.run(&server, "EXISTS c"), ":0|");
     assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:err"));
     disk.0.lock().room = None;
     server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);

@@ -201,6 +201,11 @@ fn memory_and_depth_have_bounds_here() {
         ("return cjson.decode(('['):rep(5000))", "too many nested"),
         ("return cmsgpack.unpack(('\\145'):rep(5000))", "Bad data format"),
         ("return unpack({}, 1, 1e8)", "too many results to unpack"),
+        ("return unpack({}, -2147483648, 2147483647)", "too many results to unpack"),
+        ("return unpack({}, 0, 2147483647)", "too many results to unpack"),
+        ("return unpack({}, -2147483648)", "too many results to unpack"),
+        ("return unpack({}, '-2147483648', '0x7fffffff')", "too many results to unpack"),
+        ("return table.insert({}, -2147483648, 1)", "not enough memory"),
     ] {
         // An interpreter that has grown to this size is not used again.
         let mut vm = Vm::new().expect("memory");

@@ -92,16 +92,30 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
 /// counts as 0. Reply: the sum as text.
 pub(crate) fn hincrbyfloat(call: &mut Call<'_, '_>) {
     match add_float(call) {
-        Ok(sum) => {
+        Ok((sum, has_expiry)) => {
             let (key, field) = (call.args.at(1), call.args.at(2));
-            call.effect(&[b"HSET".into(), key.into(), field.into(), sum.as_bytes().into()]);
+            let value = sum.as_bytes().into();
+            // HSET would remove the field's expiry.
+            match has_expiry {
+                true => call.effect(&[
+                    b"HSETEX".into(),
+                    key.into(),
+                    b"KEEPTTL".into(),
+                    b"FIELDS".into(),
+                    b"1".into(),
+                    field.into(),
+                    value,
+                ]),
+                false => call.effect(&[b"HSET".into(), key.into(), field.into(), value]),
+            }
             call.reply.bulk(sum.as_bytes());
         }
         Err(text) => call.reply.error(&text),
     }
 }
 
-fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
+/// The sum as text, and true when the field has an expiry.
+fn add_float(call: &mut Call<'_, '_>) -> Result<(String, bool), Text> {
     let field = call.args.at(2);
     let increment = parse::long_double(call.args.at(3))?;
     if increment.is_infinite() {
@@ -114,7 +128,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
         };
         let sum = old.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
         hash.update(field, sum.as_bytes(), settings);
-        Ok((sum, Changed::Yes))
+        Ok(((sum, hash.expiry_ms(field).flatten().is_some()), Changed::Yes))
     })
 }
 

@@ -298,6 +298,9 @@ impl Engine {
             self.record_write_latency(began_us, now);
             self.handle_write_result(writer, wrote, always, now);
             self.report_late_sync(&aof.syncs, now);
+        } else if writer.pending.is_empty() && writer.retry_us.is_some() {
+            // A rewrite has written or dropped the bytes that could not be written.
+            self.handle_write_result(writer, Ok(()), always, now);
         }
         if at_end || always {
             let began_us = self.measure_from().filter(|_| always);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
-use strand_commands::spec::CommandSpec;
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, Lookups, Txn};
 use strand_script::{RunEnd, VM_BYTES_MAX, VmLimits};
 use strand_wire::args::Args;
@@ -53,6 +53,22 @@ pub(super) fn declares_no_writes(engine: &Engine, spec: &'static CommandSpec, ar
     let CommandKind::Script(command) = kind_of(spec) else { return false };
     call::declared_flags(engine, command, args.at(1))
         .is_some_and(|flags| !flags.compatible && flags.no_writes)
+}
+
+/// The flags of a command that runs a script. If the script declares its flags, they replace those of the command.
+pub(super) fn effective_flags(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> Flags {
+    let CommandKind::Script(command) = kind_of(spec) else { return spec.flags };
+    let is_limited = engine.persist.alerts() != 0 || engine.memory.is_limited();
+    let declared = if is_limited { call::declared_flags(engine, command, args.at(1)) } else { None };
+    let Some(declared) = declared.filter(|flags| !flags.compatible) else { return spec.flags };
+    let mut flags = spec.flags.0 & !(Flags::WRITE.0 | Flags::DENYOOM.0);
+    if !declared.no_writes {
+        flags |= Flags::WRITE.0;
+    }
+    if !declared.no_writes && !declared.allow_oom {
+        flags |= Flags::DENYOOM.0;
+    }
+    Flags(flags)
 }
 
 /// How a command names the script that it runs, and whether that script may write.

@@ -1,0 +1,101 @@
+//! Guards for C functions of Lua that no hook can interrupt, and that Lua's authors did not write for hostile arguments.
+//!
+//! `unpack` computes the number of its results as a C `int`. With `unpack({}, -2147483648, 2147483647)` that number
+//! overflows, and the process ends. `table.insert`, `table.sort` and `table.concat` are loops over the table, so their
+//! steps are counted before they run.
+
+use crate::errors::{self, Thrown};
+use crate::state;
+use mlua::{Lua, MultiValue, Result, Table, Value};
+use strand_lua::{Answer, Plain, Quick, Short, Values, guard};
+
+/// Maximum number of results that fits into a C `int`. Lua itself refuses more than 8,000.
+const RESULTS_MAX: i64 = i32::MAX as i64;
+/// Maximum number of elements that `table.insert` may move. More elements do not fit into an interpreter's memory.
+const MOVED_MAX: i64 = 1 << 26;
+
+/// Puts the guards in place of the functions in `base` and `table`.
+pub(crate) fn install(lua: &Lua, base: &Table, table: &Table) -> Result<()> {
+    let too_many =
+        |lua: &Lua, _: MultiValue| Err::<Value, _>(errors::error(lua, "too many results to unpack"));
+    base.set("unpack", guard::<Unpack>(lua, base.get("unpack")?, too_many)?)?;
+    table.set("insert", guard::<Insert>(lua, table.get("insert")?, end)?)?;
+    table.set("sort", guard::<Sort>(lua, table.get("sort")?, end)?)?;
+    table.set("concat", guard::<Concat>(lua, table.get("concat")?, end)?)?;
+    Ok(())
+}
+
+/// The end of a call that was refused.
+fn end(_: &Lua, _: MultiValue) -> Result<Value> {
+    match state::is_stopped() {
+        true => Err(state::stop()),
+        false => Err(Thrown::Text(b"not enough memory".to_vec()).into()),
+    }
+}
+
+/// Argument `n` as Lua's C functions read an `int`. `None`: a missing argument, or one that is no number.
+fn int(values: &Values<'_>, n: usize) -> Option<i64> {
+    let number = match values.iter().nth(n - 1)?? {
+        Plain::Number(number) => number,
+        // Lua's own conversion also knows hexadecimal digits. Such a text counts as the largest number, which is
+        // refused.
+        Plain::Text(text) => {
+            let text = std::str::from_utf8(text).ok()?.trim();
+            text.parse().ok().or_else(|| text.contains(['x', 'X']).then_some(f64::from(i32::MAX)))?
+        }
+        _ => return None,
+    };
+    // C takes the low 32 bits of the number as 64 bits.
+    Some(i64::from(number as i64 as i32))
+}
+
+/// `unpack (list [, i [, j]])`
+struct Unpack;
+
+impl Quick for Unpack {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        let first = int(values, 2).unwrap_or(1);
+        let last = int(values, 3).unwrap_or_else(|| values.table_len(1) as i64);
+        if last - first >= RESULTS_MAX { Answer::Slow } else { Answer::Original }
+    }
+}
+
+/// `table.insert (table, [pos,] value)`
+struct Insert;
+
+impl Quick for Insert {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        if values.len() != 3 {
+            return Answer::Original;
+        }
+        let moved = int(values, 2).map_or(0, |at| values.table_len(1) as i64 + 1 - at);
+        if moved > MOVED_MAX { Answer::Slow } else { counted(moved.max(0) as usize) }
+    }
+}
+
+/// `table.sort (table [, comp])`
+struct Sort;
+
+impl Quick for Sort {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        let len = values.table_len(1);
+        counted(len * (len | 1).ilog2() as usize)
+    }
+}
+
+/// `table.concat (table [, sep [, i [, j]]])`
+struct Concat;
+
+impl Quick for Concat {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        counted(values.table_len(1))
+    }
+}
+
+/// Counts the steps of a call.
+fn counted(steps: usize) -> Answer {
+    match state::count_steps(steps.min(u32::MAX as usize) as u32) {
+        true => Answer::Original,
+        false => Answer::Slow,
+    }
+}
