@@ -159,6 +159,21 @@ impl Replies {
             Framing::Pack4 => &mut self.reply,
         }
     }
+    /// Sets the earlier replies aside, so that [`Replies::take_reply`] can take the reply of the next command.
+    pub(super) fn set_aside(&mut self) -> Chain {
+        self.sink = Chain::new();
+        std::mem::take(self.push_target())
+    }
+    /// Takes the reply of the command that ran since [`Replies::set_aside`], and puts the earlier replies back. CLIENT
+    /// REPLY changes the target, so the reply is taken from the target of now. Pushes that the client gets while replies
+    /// are off are no part of the reply.
+    pub(super) fn take_reply(&mut self, mut earlier: Chain) -> Chain {
+        let reply = std::mem::take(self.target());
+        let target = self.push_target();
+        earlier.push_chain(std::mem::take(target));
+        *target = earlier;
+        reply
+    }
     /// Appends a push. Only between two replies.
     pub(super) fn push(&mut self, frame: &Frame, protocol: Protocol, subscribed: bool) {
         frame.write(self.push_target(), protocol, subscribed);

@@ -323,13 +323,9 @@ impl Session {
         out: &mut Chain,
         now: Now,
     ) -> Option<Vec<u8>> {
-        // CLIENT REPLY changes the target of later replies. So the earlier replies go back to the target of before.
-        let mode = self.replies.reply_mode;
-        let before = std::mem::take(self.replies.target());
+        let earlier = self.replies.set_aside();
         let outcome = own.run(self, args, now);
-        let new_mode = std::mem::replace(&mut self.replies.reply_mode, mode);
-        let mut chain = std::mem::replace(self.replies.target(), before);
-        self.replies.reply_mode = new_mode;
+        let mut chain = self.replies.take_reply(earlier);
         let mut reply = Reply::new(&mut chain, self.protocol);
         match outcome {
             Ok(NextStep::Detach) => {

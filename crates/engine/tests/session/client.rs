@@ -220,6 +220,12 @@ fn a_transaction_may_silence_or_end_its_own_session() {
     let replies = peer.replies();
     assert!(replies.starts_with("+PONG|+OK|+QUEUED|+QUEUED|"), "{replies}");
     assert!(replies.ends_with("+OK|+PONG|"), "{replies}");
+    // Replies that are switched on in EXEC are whole.
+    peer.script(
+        &server,
+        &[("CLIENT REPLY OFF", ""), ("MULTI", ""), ("GET b", ""), ("CLIENT REPLY ON", ""), ("PING", "")],
+    );
+    assert_eq!(peer.run(&server, "EXEC"), "*3|$-1|+OK|+PONG|");
     // A session that kills itself in EXEC ends, after the reply.
     let id = peer.run(&server, "CLIENT ID").trim_matches([':', '|']).to_string();
     peer.run(&server, "MULTI");
