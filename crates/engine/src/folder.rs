@@ -13,12 +13,17 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// The system's error. Also an error when it is not a regular file.
     fn open(&self, name: &str) -> io::Result<Option<OpenedFile>>;
-    /// Replaces a file with the output of `write`, atomically and only after the new content is on the disk. Also
-    /// syncs the folder.
+    /// Replaces a file with the output of `write`, atomically and only after the new content is on the disk. Until the
+    /// next [`Folder::sync`] a crash may bring the old file back.
     ///
     /// # Errors
     /// The system's error, or the error of `write`. The old file stays unchanged.
     fn replace(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()>;
+    /// Returns when all earlier replacements of files are on the disk.
+    ///
+    /// # Errors
+    /// The system's error. The replaced files stay, and a crash may still bring the old files back.
+    fn sync(&self) -> io::Result<()>;
     /// Opens a file for appending. Creates a missing file.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures +
     }
     /// Ends the process at once and logs `text`. Called when the server can no longer keep a promise to its clients.
     fn die(&self, text: &str) {
-        self.log(text);
+        self.warn(text);
     }
     /// SHUTDOWN: stop gracefully.
     fn shutdown(&self, request: ShutdownRequest);
@@ -214,9 +214,13 @@ pub trait HostLog {
     fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
         let _ = (peer, user);
     }
-    /// Writes a line to the log.
+    /// Writes a line to the log, at the level of progress.
     fn log(&self, text: &str) {
         let _ = text;
+    }
+    /// Writes a line to the log, at the level of problems that an administrator must know.
+    fn warn(&self, text: &str) {
+        self.log(text);
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Keyspace {
     base_bits: u8,
     pub(crate) settings: Settings,
     pub(crate) expired_total: AtomicU64,
+    /// Number of calls of [`Keyspace::record`].
+    pub(crate) other_changes: AtomicU64,
     /// Number of flushes and swaps of database 0.
     pub(crate) flushes: AtomicU64,
     /// One counter that numbers waiters (BLPOP) and changes of keys with waiters. A lower number came earlier.
@@ -154,6 +156,7 @@ impl Keyspace {
             base_bits,
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
+            other_changes: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             place_numbers: Arc::default(),
             expire_from: Mutex::new((0, 0)),
@@ -203,8 +206,9 @@ impl Keyspace {
         };
         self.journal.select_database_0()
     }
-    /// Records in the journal a command that changes something other than keys.
+    /// Records in the journal a command that changes something other than keys, and counts it as a change.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {
+        self.other_changes.fetch_add(1, Relaxed);
         let mut txn = self.unlocked(0);
         txn.begin_command(|| (KeyEvent::NONE, false), true, 0);
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();

@@ -1,6 +1,8 @@
-//! Lists the commands that recreate all indexes and all sets of patterns. Snapshots save these commands.
+//! Lists the commands that recreate all indexes and all sets of patterns. Snapshots save these commands. The journal gets
+//! each of them when it runs.
 
 use crate::service::Search;
+use strand_commands::serial::system;
 use strand_wire::args::Args;
 
 /// A command as a list of its words.
@@ -19,5 +21,10 @@ impl Search {
         all.extend(self.trigrams.definitions());
         all.extend(self.regexes.definitions());
         all
+    }
+    /// Records in the journal a command that changes a definition. Call this under the lock of the definitions, so that
+    /// the journal has their order.
+    pub(crate) fn record(&self, words: &[Vec<u8>]) {
+        self.keyspace.record(system::echo(words).iter().map(Vec::as_slice));
     }
 }

@@ -215,6 +215,7 @@ impl Search {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
             let definition = words(call.args);
+            self.record(&definition);
             indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, definition)));
         }
         // Tracking starts before the scan, so that no write between the two is missed.
@@ -247,6 +248,8 @@ impl Search {
             // Another client may have dropped and recreated the index meanwhile.
             if indexes.get(name).is_some_and(|e| Arc::ptr_eq(e, &entry)) {
                 indexes.remove(name);
+                // The journal gets the removal of the hashes from the keyspace.
+                self.record(&[b"FT.DROPINDEX".to_vec(), name.to_vec()]);
             }
             drop(indexes);
             self.track();

@@ -6,6 +6,9 @@
 //!
 //! A command that makes an index or a set of patterns is a field with the name [`COMMAND`]. The field's value has
 //! the words of the command. Before each word stand its length in bytes and a space.
+//!
+//! In an append-only file such a command is an ECHO, which redis-server runs without any effect. The message is
+//! [`COMMAND`], a space, and the field's value ([`echo`]).
 
 use super::{of_payload, payload};
 use strand_keyspace::{Settings, Value, ValueRef};
@@ -52,6 +55,16 @@ pub fn decode_command(mut field: &[u8]) -> Option<Vec<&[u8]>> {
         field = rest;
     }
     (!words.is_empty()).then_some(words)
+}
+
+/// The command of an append-only file that stands for the command with these words.
+pub fn echo(words: &[Vec<u8>]) -> [Vec<u8>; 2] {
+    [b"ECHO".to_vec(), [COMMAND, b" ", &encode_command(words)].concat()]
+}
+
+/// The words of the command for which an ECHO with this message stands. `None` for any other ECHO.
+pub fn decode_echo(message: &[u8]) -> Option<Vec<&[u8]>> {
+    decode_command(message.strip_prefix(COMMAND)?.strip_prefix(b" ")?)
 }
 
 /// The number at the start of `bytes`, and the bytes after the space that follows the number.

@@ -45,7 +45,8 @@ flags! {
     NO_MULTI = "no_multi",
     MOVABLEKEYS = "movablekeys",
     ALLOW_BUSY = "allow_busy",
-    // Only in Strand: the command makes something outside the keyspace that snapshots must include.
+    // Only in Strand: the command makes or removes something outside the keyspace that snapshots and append-only files
+    // must include.
     DEFINES = "",
     // Only in Strand: the command makes something that grows with the data, like an index.
     INDEXES = "",

@@ -78,7 +78,7 @@ impl Engine {
         if let Some(store) = &mut *self.diag.store.lock() {
             store.suspend();
         }
-        self.host.log(&action);
+        self.host.warn(&action);
         self.diag.action_log.add(now.unix_s(), "disk-pressure", action);
     }
     /// Checks that the disk has room for another file of about `bytes`.

@@ -113,7 +113,7 @@ impl Engine {
                 "worker {} serves client {}, last timed command {command}{place}",
                 found.worker, found.client
             );
-            self.host.log(&format!("A worker is stuck for {ms} ms: {text}"));
+            self.host.warn(&format!("A worker is stuck for {ms} ms: {text}"));
             self.diag.action_log.add(now.unix_s(), "stuck-worker", format!("reported after {ms} ms: {text}"));
             self.diag.turn_watch.set_newest(text, ms);
         }
@@ -138,14 +138,14 @@ impl Engine {
                     self.host.log(&format!("The history continues after {} rows from the disk", loaded.rows));
                 }
                 if loaded.is_foreign {
-                    self.host.log("The history's file has another format: it is replaced");
+                    self.host.warn("The history's file has another format: it is replaced");
                 } else if loaded.is_cut {
-                    self.host.log("The damaged end of the history's file is ignored");
+                    self.host.warn("The damaged end of the history's file is ignored");
                 }
                 *self.diag.store.lock() = Some(store);
             }
             Ok(None) => {}
-            Err(e) => self.host.log(&format!("The history is kept in memory only: {FOLDER}: {e}")),
+            Err(e) => self.host.warn(&format!("The history is kept in memory only: {FOLDER}: {e}")),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Store {
                 self.file = None;
                 let text = e.to_string();
                 if self.last_error.replace(text.clone()).is_none() {
-                    host.log(&format!("The history cannot be written to the disk: {text}"));
+                    host.warn(&format!("The history cannot be written to the disk: {text}"));
                 }
             }
         }

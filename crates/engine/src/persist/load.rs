@@ -107,7 +107,7 @@ impl Engine {
         }
         let name = self.config.dbfilename();
         let failed = |why: DataError| {
-            self.host.log(&why.to_string());
+            self.host.warn(&why.to_string());
             "ERR Error trying to load the RDB dump, check server logs."
         };
         let (mut source, total_bytes) = self
@@ -196,14 +196,15 @@ impl Engine {
         for code in &loaded.functions {
             if let Err(text) = load_library(self, code) {
                 let text = text.escape_ascii();
-                self.host.log(&format!("a function library of {name} cannot be loaded, and is kept: {text}"));
+                self.host
+                    .warn(&format!("a function library of {name} cannot be loaded, and is kept: {text}"));
                 self.persist.functions.lock().push(code.clone());
             }
         }
         for command in &commands {
             match system::decode_command(command) {
                 Some(words) => self.define(&words, now),
-                None => self.host.log(&format!(
+                None => self.host.warn(&format!(
                     "a field {} of {name} is ignored: expected words, each after its length in bytes and a space; \
                      found {} bytes that begin with {:?}",
                     system::COMMAND.escape_ascii(),
@@ -215,10 +216,11 @@ impl Engine {
         Ok(loaded)
     }
     /// Recreates an index or a pattern set. A failure is logged and does not prevent the start.
-    pub(super) fn define(&self, words: &[&[u8]], now: Now) {
+    pub(crate) fn define(&self, words: &[&[u8]], now: Now) {
         let failed = |why: &str| {
             let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
-            self.host.log(&format!("{} ... of the snapshot cannot be run again: {why}", shown.join(" ")));
+            self.host
+                .warn(&format!("{} ... of the data's files cannot be run again: {why}", shown.join(" ")));
         };
         let argv = Argv::from_slices(words);
         let spec = match TABLE.resolve(argv.args()) {

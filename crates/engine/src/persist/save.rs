@@ -1,6 +1,6 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
-use super::{LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
+use super::{AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
 use crate::session::REDIS_VERSION;
 use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
@@ -112,7 +112,7 @@ impl Engine {
         let work = Box::new(move || drop(engine.run_save(running, SnapshotLock::Announced, now)));
         if let Err(why) = self.host.spawn("bgsave", work) {
             let why = system_text(&why);
-            self.host.log(&format!("Can't save in background: {why}"));
+            self.host.warn(&format!("Can't save in background: {why}"));
             self.record_save_outcome(now, true, &SaveOutcome::Failed(why));
             return Err(NO_SAVE);
         }
@@ -169,6 +169,10 @@ impl Engine {
     pub fn is_saving(&self) -> bool {
         self.persist.state.lock().running.is_some()
     }
+    /// True while a snapshot or a base of the append-only file is written.
+    pub fn is_saving_or_rewriting(&self) -> bool {
+        self.is_saving() || self.persist.aof.is_rewriting()
+    }
     /// True while a snapshot is written in the background.
     pub(super) fn is_saving_in_background(&self) -> bool {
         self.persist.state.lock().running.as_ref().is_some_and(|running| running.background)
@@ -190,8 +194,17 @@ impl Engine {
     /// a helper thread.
     ///
     /// # Errors
-    /// The save failed and the options do not force the stop. The server continues.
+    /// The save failed, or the first base of the append-only file is not complete, and the options do not force the
+    /// stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
+        if self.persist.aof.mode() == AofMode::Starting {
+            // No manifest names the files yet, so a start with the append-only file would find no data.
+            if !request.force {
+                self.host.warn("Writing initial AOF, can't exit.");
+                return Err(SaveError("the first base of the append-only file is not complete".into()));
+            }
+            self.host.warn("Writing initial AOF. Exit anyway.");
+        }
         let saves = self.saves_at_end(request);
         if saves {
             self.persist.set(LAST_SAVE_RUNNING, true);
@@ -279,7 +292,10 @@ impl Engine {
             (SaveOutcome::Failed(why), true) => format!("Background saving error: {name}: {why}"),
             (SaveOutcome::Failed(why), false) => format!("Error saving the DB: {name}: {why}"),
         };
-        self.host.log(&text);
+        match ended {
+            SaveOutcome::Failed(_) => self.host.warn(&text),
+            _ => self.host.log(&text),
+        }
         let took_us = self.host.mono_us().saturating_sub(now.mono_us);
         let end = Now { unix_us: now.unix_us + took_us as i64, mono_us: now.mono_us + took_us };
         self.record_save_outcome(end, running.background, &ended);
@@ -289,8 +305,6 @@ impl Engine {
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
-        let definitions = self.host.definitions(running.began.unix_ms());
-        let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
@@ -302,6 +316,10 @@ impl Engine {
             if let Some(running) = &mut self.persist.state.lock().running {
                 running.load = Some(snapshot.load().clone());
             }
+            // What changed after the snapshot counts as a change for the next save.
+            let definitions = self.host.definitions(now_ms);
+            let commands: Vec<Vec<u8>> =
+                definitions.iter().map(|words| system::encode_command(words)).collect();
             let aux = aux_fields(self, running.began, false);
             let saving = Saving {
                 aux: &aux,

@@ -332,7 +332,7 @@ impl Session {
                 let engine = self.engine.clone();
                 own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
             }
-            Ok(NextStep::Block(wait)) => (wait.write_empty)(&mut reply),
+            Ok(NextStep::Block(wait)) => wait.write_now(&self.engine, &mut reply),
             Ok(_) => {}
             Err(text) => reply.error_bytes(&text),
         }

@@ -286,7 +286,8 @@ impl Server {
         server.engine.start_aof(found, server.now).map_err(|why| why.to_string())?;
         Ok(server)
     }
-    fn with_folder(text: &str, acl: &str, folder: Option<Arc<dyn Folder>>) -> Result<Server, String> {
+    /// A server with this configuration text, this ACL file, and a folder for an append-only file.
+    pub fn with_folder(text: &str, acl: &str, folder: Option<Arc<dyn Folder>>) -> Result<Server, String> {
         let config = Config::new();
         config.load_text(text).unwrap();
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));

@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod diag;
 mod disk;
+mod durable;
 mod fixture;
 mod history;
 mod journal;

@@ -311,9 +311,11 @@ impl Keyspace {
     pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'_> {
         self.lock_all(0).snapshot(budget_bytes, alerts)
     }
-    /// Number of changes of records since the start. Expiry and eviction do not count.
+    /// Number of changes since the start: of records, and of what [`Keyspace::record`] knows. Expiry and eviction do
+    /// not count.
     pub fn changes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.changes()).sum()
+        let of_records: u64 = self.shards.iter().map(|shard| shard.changes()).sum();
+        of_records + self.other_changes.load(Relaxed)
     }
 }
 
@@ -337,7 +339,7 @@ impl<'k> Txn<'k> {
         });
         let mut databases = BTreeMap::<usize, Keys>::new();
         let mut slots = BTreeSet::new();
-        let mut changes = 0;
+        let mut changes = keyspace.other_changes.load(Relaxed);
         for shard in self.all_held() {
             for (slot, table) in shard.tables().filter(|(_, table)| table.records.len() > 0) {
                 slots.insert(slot);

@@ -26,7 +26,7 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     };
     let mut set = Set::new(&definition, &cancelled)?;
     set.keep_source(words(call.args));
-    search.regexes.put(call.args.at(1), set)?;
+    search.regexes.put(call.args.at(1), set, || search.record(&words(call.args)))?;
     call.reply.ok();
     Ok(())
 }
@@ -38,7 +38,11 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
 pub(crate) fn delete(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
     call.args.iter().skip(1).try_for_each(|name| check_may_change(call, name))?;
-    let removed = call.args.iter().skip(1).filter(|name| search.regexes.remove(name)).count();
+    let remove = |name: &&[u8]| {
+        let recorded = || search.record(&[b"RX.DEL".to_vec(), name.to_vec()]);
+        search.regexes.remove(name, recorded)
+    };
+    let removed = call.args.iter().skip(1).filter(remove).count();
     call.reply.int(removed as i64);
     Ok(())
 }

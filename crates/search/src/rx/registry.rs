@@ -142,7 +142,7 @@ impl Registry {
     ///
     /// # Errors
     /// When there are too many sets.
-    pub(crate) fn put(&self, name: &[u8], set: Set) -> Result<(), SearchError> {
+    pub(crate) fn put(&self, name: &[u8], set: Set, record: impl FnOnce()) -> Result<(), SearchError> {
         let old = {
             let mut sets = self.sets.write();
             if sets.len() == SETS_MAX && !sets.contains_key(name) {
@@ -150,6 +150,7 @@ impl Registry {
                     "ERR Too many sets: at most {SETS_MAX} are allowed"
                 )));
             }
+            record();
             let old = sets.insert(name.to_vec(), Arc::new(set));
             self.version.fetch_add(1, Release);
             old
@@ -164,12 +165,16 @@ impl Registry {
     pub(crate) fn definitions(&self) -> Vec<Words> {
         self.sets.read().values().map(|set| set.source.clone()).collect()
     }
-    /// Removes a set. Returns false when it does not exist.
-    pub(crate) fn remove(&self, name: &[u8]) -> bool {
+    /// Removes a set. Returns false when it does not exist. Calls `record` under the lock of the sets, if it exists.
+    pub(crate) fn remove(&self, name: &[u8], record: impl FnOnce()) -> bool {
         let removed = {
             let mut sets = self.sets.write();
             self.version.fetch_add(1, Release);
-            sets.remove(name)
+            let removed = sets.remove(name);
+            if removed.is_some() {
+                record();
+            }
+            removed
         };
         if let Some(removed) = &removed {
             self.retire(removed);

@@ -46,7 +46,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
     ])
     .exec(Exec::Service(|services, call| serve(services, call, |_, call| rx::check(call)))),
     CommandSpec::new("rx.del", "regex", "0.1.0", "O(N), N names", "Removes sets of patterns.")
-        .flags(&[F::WRITE])
+        .flags(&[F::WRITE, F::DEFINES])
         .args(&[Arg::string("name").multiple()])
         .exec(Exec::Service(|services, call| serve(services, call, rx::delete))),
     CommandSpec::new(
@@ -102,7 +102,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         ])
         .exec(Exec::Service(|services, call| serve(services, call, trigram::create))),
         CommandSpec::sub("drop", "regex", "0.1.0", "O(1)", "Removes a trigram index.")
-            .flags(&[F::WRITE])
+            .flags(&[F::WRITE, F::DEFINES])
             .args(&[Arg::string("name")])
             .exec(Exec::Service(|services, call| serve(services, call, trigram::drop_index))),
         help("Lists the subcommands of RX.INDEX.", texts::index),

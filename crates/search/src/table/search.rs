@@ -95,7 +95,7 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         "O(1), or O(N) with DD, N keys in the index",
         "Removes a text index, and with DD also the indexed hashes.",
     )
-    .flags(&[F::WRITE])
+    .flags(&[F::WRITE, F::DEFINES])
     .args(&[Arg::string("index"), Arg::word("delete_docs", "DD").optional()])
     .acl(&["write", "slow", "dangerous", "search"])
     .exec(Exec::Service(|services, call| serve(services, call, Search::drop_index))),

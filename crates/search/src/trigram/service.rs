@@ -2,7 +2,7 @@
 
 use super::grams::Scratch;
 use super::index::{INDEXED_BYTES_MAX, Share, TrigramIndex};
-use crate::definitions::Words;
+use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
 use crate::grep::{Haystack, copy_haystack};
@@ -248,6 +248,7 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
             return Err(SearchError::TooManyIndexes(INDEXES_MAX));
         }
         let index = TrigramIndex::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
+        search.record(&words(args));
         indexes.insert(name.to_vec(), TrigramIndexEntry::new(index));
         search.trigrams.len.store(indexes.len(), Relaxed);
     }
@@ -266,6 +267,7 @@ pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     let dropped = {
         let mut indexes = search.trigrams.indexes.write();
         let dropped = indexes.remove(call.args.at(2)).ok_or(SearchError::UnknownIndex)?;
+        search.record(&words(call.args));
         search.trigrams.len.store(indexes.len(), Relaxed);
         dropped
     };

@@ -82,10 +82,14 @@ pub async fn accept_until_stopped(
                 let request = engine.on_signal(name == SIGINT);
                 let time = if request.now { Duration::ZERO } else { grace };
                 if !engine.saves_at_end(request) {
-                    tracing::info!("{name}: stopping");
-                    // This request saves nothing, so no error is possible.
-                    let _ = engine.save_at_end(request, clock.now());
-                    return Ok(time);
+                    match engine.save_at_end(request, clock.now()) {
+                        Ok(()) => {
+                            tracing::info!("{name}: stopping");
+                            return Ok(time);
+                        }
+                        Err(why) => refuse_to_stop(name, &why),
+                    }
+                    continue;
                 }
                 tracing::info!("{name}: saving, then stopping");
                 saving = Some(FinalSave { name, grace: time, done: save_at_end(engine, request, clock)? });
@@ -94,7 +98,7 @@ pub async fn accept_until_stopped(
                 (_, time, Ok(())) => return Ok(time),
                 (name, _, Err(why)) => {
                     saving = None;
-                    tracing::warn!("{name} received but errors trying to shut down the server: {why}");
+                    refuse_to_stop(name, &why);
                 }
             },
             _ = hangups.recv() => match tls.reload(engine.config()) {
@@ -115,6 +119,11 @@ pub async fn accept_until_stopped(
             },
         }
     }
+}
+
+/// Logs that the server goes on after the signal `name`.
+fn refuse_to_stop(name: &str, why: &SaveError) {
+    tracing::warn!("{name} received but errors trying to shut down the server: {why}");
 }
 
 /// The final save that a signal started.

@@ -8,7 +8,7 @@ use super::page_cache::PageCache;
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
@@ -31,7 +31,7 @@ impl DiskFolder {
         let parent = std::env::current_dir()?;
         let path = parent.join(name);
         match std::fs::create_dir(&path) {
-            Ok(()) => File::open(&parent)?.sync_all()?,
+            Ok(()) => disk::sync_folder(&parent)?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             Err(e) => {
                 let parent = parent.display();
@@ -40,16 +40,17 @@ impl DiskFolder {
                 return Err(io::Error::new(e.kind(), why));
             }
         }
-        let (lock, _) = DirLock::acquire(&path, file).map_err(|e| match e.kind() {
+        let lock = DirLock::acquire(&path, file).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => io::Error::other(format!(
                 "{e} writes the append-only file there: give this one another dir or appenddirname"
             )),
             _ => e,
         })?;
+        let left = disk::remove_leftovers(&path, |name| is_replaced(name, file));
+        if left > 0 {
+            tracing::info!("removed {left} unfinished files of a killed server from {}", path.display());
+        }
         Ok(Arc::new(DiskFolder { parent, path, _lock: lock }))
-    }
-    fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
     }
 }
 
@@ -59,6 +60,9 @@ impl Folder for DiskFolder {
     }
     fn replace(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         disk::replace(&self.path, name, in_parts, write)
+    }
+    fn sync(&self) -> io::Result<()> {
+        disk::sync_folder(&self.path)
     }
     fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -87,8 +91,15 @@ impl Folder for DiskFolder {
     fn adopt(&self, name: &str) -> io::Result<()> {
         std::fs::rename(self.parent.join(name), self.path.join(name))?;
         self.sync()?;
-        File::open(Path::new(&self.parent))?.sync_all()
+        disk::sync_folder(&self.parent)
     }
+}
+
+/// True for the names of files that [`Folder::replace`] writes for the append-only file `file`: the manifest and bases.
+fn is_replaced(name: &str, file: &str) -> bool {
+    let Some(rest) = name.strip_prefix(file).and_then(|rest| rest.strip_prefix('.')) else { return false };
+    let base = rest.strip_suffix(".base.rdb").or_else(|| rest.strip_suffix(".base.aof"));
+    rest == "manifest" || base.is_some_and(|seq| seq.parse::<u64>().is_ok())
 }
 
 /// A file that is appended to.

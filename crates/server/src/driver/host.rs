@@ -14,8 +14,7 @@ use super::tls::Tls;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -175,7 +174,7 @@ impl ServerHost {
         if lock.as_ref().is_some_and(|lock| lock.is_for(&folder, name)) {
             return Ok(());
         }
-        let (new, left) = DirLock::acquire(&folder, name).map_err(|e| {
+        let new = DirLock::acquire(&folder, name).map_err(|e| {
             let text = match e.kind() {
                 io::ErrorKind::WouldBlock => format!(
                     "{e} saves to {name} in this folder: give this one another dir or \
@@ -189,6 +188,7 @@ impl ServerHost {
             io::Error::new(e.kind(), text)
         })?;
         *lock = Some(new);
+        let left = disk::remove_leftovers(&folder, |file| file == name);
         if left > 0 {
             tracing::info!("removed {left} unfinished snapshots of a killed server");
         }
@@ -294,13 +294,15 @@ impl HostFiles for ServerHost {
     }
     fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
         let _one = self.acl_file.lock();
-        replace(Path::new(path), &text(), ACL_FILE_MODE)
+        files::replace(Path::new(path), &text(), files::ACL_FILE_MODE)
             .inspect_err(|e| tracing::warn!("cannot write the ACL file {path}: {e}"))
     }
     fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         self.lock_snapshot(name)?;
         // Read the working folder once, because CONFIG SET dir may change it during the save.
-        std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write))
+        let folder = std::env::current_dir()?;
+        disk::replace(&folder, name, in_parts, write)?;
+        disk::sync_folder(&folder)
     }
     fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
         disk::open(name)
@@ -309,7 +311,7 @@ impl HostFiles for ServerHost {
         let Some(path) = &self.config_file else {
             return Err(io::Error::other("The server is running without a config file"));
         };
-        rewrite(&path.lock(), edit)
+        files::rewrite(&path.lock(), edit)
     }
 }
 
@@ -342,6 +344,9 @@ impl HostLog for ServerHost {
     }
     fn log(&self, text: &str) {
         tracing::info!("{text}");
+    }
+    fn warn(&self, text: &str) {
+        tracing::warn!("{text}");
     }
 }
 
@@ -444,7 +449,7 @@ struct YieldingReport {
 /// Number of writes of the report between two yields.
 const WRITES_A_TURN: usize = 32;
 
-impl std::io::Write for YieldingReport {
+impl io::Write for YieldingReport {
     fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
         self.writes += 1;
         if self.writes.is_multiple_of(WRITES_A_TURN) {
@@ -456,41 +461,6 @@ impl std::io::Write for YieldingReport {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-/// Replaces a file's text in one step. A reader sees the old text or the new text, even after a crash.
-fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(e) => return Err(e),
-    };
-    replace(path, edit(&text).as_bytes(), CONFIG_FILE_MODE)
-}
-
-/// Permissions of new files. Only the server may read the digests of passwords.
-const ACL_FILE_MODE: u32 = 0o600;
-const CONFIG_FILE_MODE: u32 = 0o666;
-
-/// Replaces a file by `text`, and keeps its permissions. A new file gets `mode`, minus the process's umask. The
-/// temporary file has an unpredictable name and is created with O_EXCL, so existing files and links in the folder
-/// are never written through.
-fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".");
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix(&name).suffix(".tmp").permissions(fs::Permissions::from_mode(mode));
-    // The temporary file is removed on drop unless it is persisted.
-    let mut file = builder.tempfile_in(folder)?;
-    if let Ok(old) = fs::metadata(path) {
-        file.as_file().set_permissions(old.permissions())?;
-    }
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    // The file's new name must be on the disk, too.
-    fs::File::open(folder)?.sync_all()
 }
 
 /// Memory of the machine, or the limit of the control group if that limit is lower.
@@ -576,23 +546,5 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("there"), "port 1\nhz 20\n");
         assert_eq!(fs::read_dir(&folder).expect("there").count(), 1);
         assert!(host(None).rewrite_config(&|_| String::new()).is_err());
-    }
-
-    #[test]
-    fn a_planted_link_at_a_temporary_name_is_not_written_through() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (path, victim) = (folder.path().join("users.acl"), folder.path().join("victim"));
-        fs::write(&victim, "precious").expect("a file");
-        // A former name of the temporary file, which was predictable.
-        let waiting = folder.path().join(format!("users.acl.{}.tmp", std::process::id()));
-        std::os::unix::fs::symlink(&victim, &waiting).expect("a link");
-        replace(&path, b"user default on\n", ACL_FILE_MODE).expect("replaced");
-        assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
-        assert_eq!(fs::read_to_string(&path).expect("there"), "user default on\n");
-        let meta = fs::symlink_metadata(&path).expect("there");
-        assert!(meta.is_file() && meta.permissions().mode() & 0o777 == 0o600, "{meta:?}");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("ours");
-        replace(&path, b"user default off\n", ACL_FILE_MODE).expect("replaced again");
-        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
     }
 }

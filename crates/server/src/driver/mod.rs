@@ -266,10 +266,10 @@ fn load_data(
     std::thread::Builder::new().name("load".into()).spawn(work).map(drop)
 }
 
-/// Waits for the end of an aborted background save, because the save still removes its temporary file.
+/// Waits for the end of an aborted background save or rewrite, because each still removes its temporary file.
 fn end_saves(engine: &Engine) {
     for _ in 0..SAVE_END_MS_MAX {
-        if !engine.is_saving() {
+        if !engine.is_saving_or_rewriting() {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -9,6 +9,7 @@ use crate::errors;
 use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{Text, string_of};
 use strand_chain::Blob;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::bits::BitOperation;
 use strand_keyspace::{Db, Key, KeyHash, Str, StrRef};
 use strand_wire::args::Args;
@@ -79,10 +80,20 @@ impl OptimisticWrite for BitopWrite<'_> {
         Ok(combined)
     }
     fn store(&self, db: &mut Db<'_, '_>, combined: &Blob) {
+        let key = &self.keys[0];
         if combined.is_empty() {
-            db.delete(&self.keys[0]);
-        } else {
-            db.set_str(&self.keys[0], StrRef::Blob { blob: combined, edited: true }, None);
+            if db.delete(key) {
+                db.effect(&[b"DEL".into(), key.bytes.into()]);
+            }
+            return;
+        }
+        db.set_str(key, StrRef::Blob { blob: combined, edited: true }, None);
+        // redis-server 7.0 does not know the other operations.
+        if !matches!(
+            self.operation,
+            BitOperation::And | BitOperation::Or | BitOperation::Xor | BitOperation::Not
+        ) {
+            db.effect(&[b"SET".into(), key.bytes.into(), Arg::Blob(combined)]);
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text};
+use crate::serial;
 use crate::strtod;
+use strand_chain::Blob;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{
     AsValue, Collection, Db, Key, KeyHash, SetValue, Settings, Value, ValueRef, ZSetValue,
@@ -37,7 +40,7 @@ enum ResultUse {
 }
 
 /// How the scores of one member in several sources are combined.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     Sum,
     Min,
@@ -202,7 +205,7 @@ fn try_run(
     let settings = call.txn.keyspace().settings();
     let mut db = call.txn.db(call.db);
     if wanted == ResultUse::Stored {
-        let mut storing = StoreWrite { operation, args, keys: call.keys, count, settings };
+        let mut storing = StoreWrite { operation, args, keys: call.keys, count, settings, payload: None };
         let stored = optimistic::apply_at_once(&mut db, &mut storing)?;
         call.reply.int(stored.len() as i64);
         return Ok(());
@@ -236,7 +239,8 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
     let keys: Vec<Key<'_>> =
         std::iter::once(1).chain(3..3 + count).map(|at| call.keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
-    let mut storing = StoreWrite { operation, args, keys: &keys, count, settings: call.keyspace.settings() };
+    let settings = call.keyspace.settings();
+    let mut storing = StoreWrite { operation, args, keys: &keys, count, settings, payload: None };
     match optimistic::apply(call, &hashes, &mut storing) {
         Ok(stored) => call.reply.int(stored.len() as i64),
         Err(text) => call.reply.error(&text),
@@ -283,6 +287,8 @@ struct StoreWrite<'a> {
     /// Number of sources.
     count: usize,
     settings: &'a Settings,
+    /// The DUMP payload of the result for AGGREGATE COUNT, which redis-server 7.0 cannot run from an append-only file.
+    payload: Option<Blob>,
 }
 
 impl OptimisticWrite for StoreWrite<'_> {
@@ -303,17 +309,32 @@ impl OptimisticWrite for StoreWrite<'_> {
         let options =
             Options::parse(self.args, 3 + self.count, self.count, self.operation, ResultUse::Stored)?;
         let mut sources = sources(values, &options)?;
-        let mut pause = || {
+        let mut pause_in_combine = || {
             pause();
             true
         };
-        Ok(combine(self.operation, &mut sources, &options, self.settings, &mut pause))
+        let result = combine(self.operation, &mut sources, &options, self.settings, &mut pause_in_combine);
+        self.payload = (options.aggregate == Aggregate::Count && !result.is_empty())
+            .then(|| serial::payload(ValueRef::ZSet(&result), pause).into());
+        Ok(result)
     }
     fn store(&self, db: &mut Db<'_, '_>, result: &ZSetValue) {
+        let key = &self.keys[0];
         if result.is_empty() {
-            db.delete(&self.keys[0]);
-        } else {
-            db.insert(&self.keys[0], Value::ZSet(result.clone()), None);
+            if db.delete(key) {
+                db.effect(&[b"DEL".into(), key.bytes.into()]);
+            }
+            return;
+        }
+        db.insert(key, Value::ZSet(result.clone()), None);
+        if let Some(payload) = &self.payload {
+            db.effect(&[
+                b"RESTORE".into(),
+                key.bytes.into(),
+                b"0".into(),
+                Arg::Blob(payload),
+                b"REPLACE".into(),
+            ]);
         }
     }
 }

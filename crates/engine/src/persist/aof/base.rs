@@ -41,8 +41,8 @@ impl Engine {
         };
         save(snapshot, &saving, out).map(drop)
     }
-    /// Writes the base as commands (`aof-use-rdb-preamble no`). This base lacks Strand's own data, because no command
-    /// of redis-server can create that data.
+    /// Writes the base as commands (`aof-use-rdb-preamble no`). This base lacks the records of system companions, because
+    /// no command of redis-server can create them.
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,
@@ -56,6 +56,9 @@ impl Engine {
         }
         for code in libraries(self) {
             put(&mut out, &[b"FUNCTION", b"LOAD", &code])?;
+        }
+        for words in self.host.definitions(now.unix_ms()) {
+            put(&mut out, &system::echo(&words).each_ref().map(Vec::as_slice))?;
         }
         let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
         while snapshot.next(&mut slice) {

@@ -16,25 +16,40 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 
 /// The sessions whose replies wait for the disk. See the module.
 pub(crate) struct Gates {
     /// True while replies must wait.
     is_on: AtomicBool,
+    /// True when sessions began to wait before `appendfsync` was changed from `always`. No later sync may come by itself.
+    owes_sync: AtomicBool,
     /// The journal offset of the end of the bytes on the disk.
     synced: AtomicU64,
-    /// The waiting sessions, by offset and client.
-    waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
+    waiting: Mutex<Waiting>,
     /// Signalled when a session starts to wait.
     arrived: Box<dyn Signal>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// False while there is no append-only file.
+    is_open: bool,
+    /// The waiting sessions, by offset and client.
+    sessions: BTreeMap<(u64, u64), Arc<dyn Wake>>,
 }
 
 impl Gates {
     /// Starts with no waiting session and with nothing on the disk.
     pub(super) fn new(arrived: Box<dyn Signal>) -> Gates {
-        Gates { is_on: AtomicBool::new(false), synced: AtomicU64::new(0), waiting: Mutex::default(), arrived }
+        Gates {
+            is_on: AtomicBool::new(false),
+            owes_sync: AtomicBool::new(false),
+            synced: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            arrived,
+        }
     }
     /// True while replies must wait.
     #[inline]
@@ -45,49 +60,71 @@ impl Gates {
     pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Acquire)
     }
-    /// Registers `wake`, which is called when everything before `offset` of the journal is on the disk. False when
-    /// nothing is registered, because all these bytes already are on the disk or replies need not wait.
+    /// Registers `wake` for a session with replies that must wait. `wake` is called when everything before `offset` of
+    /// the journal is on the disk. False when nothing is registered, because all these bytes already are on the disk or
+    /// there is no append-only file.
     pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
-        if !self.is_on() {
-            return false;
+        let waits = self.wait_synced(offset, client, wake);
+        if waits && !self.is_on.load(SeqCst) {
+            self.owes_sync.store(true, SeqCst);
         }
-        self.wait_synced(offset, client, wake)
+        waits
     }
-    /// Does what [`Gates::wait`] does, even while replies need not wait.
+    /// Does what [`Gates::wait`] does, and leaves the time of the next sync to `appendfsync`.
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if self.synced() >= offset {
             return false;
         }
-        self.waiting.lock().insert((offset, client), wake.clone());
+        let mut waiting = self.waiting.lock();
+        if !waiting.is_open {
+            return false;
+        }
+        waiting.sessions.insert((offset, client), wake.clone());
+        drop(waiting);
         // The disk may have reached the offset meanwhile.
         if self.synced.load(SeqCst) < offset {
             self.arrived.notify();
             return true;
         }
-        self.waiting.lock().remove(&(offset, client));
+        self.waiting.lock().sessions.remove(&(offset, client));
         false
     }
     /// Records that everything before `offset` of the journal is on the disk. Wakes the sessions that waited for this.
     pub(super) fn set_synced(&self, offset: u64) {
         self.synced.store(offset, SeqCst);
         let mut waiting = self.waiting.lock();
-        let later = waiting.split_off(&(offset, u64::MAX));
-        let woken = std::mem::replace(&mut *waiting, later);
+        let later = waiting.sessions.split_off(&(offset, u64::MAX));
+        let woken = std::mem::replace(&mut waiting.sessions, later);
         drop(waiting);
         wake_together(woken.values());
     }
-    /// Sets whether replies must wait from now on.
-    pub(super) fn switch(&self, on: bool) {
-        self.is_on.store(on, Release);
-        if !on {
-            let woken = std::mem::take(&mut *self.waiting.lock());
-            wake_together(woken.values());
+    /// There is an append-only file. `replies_wait`: replies must wait from now on. Replies that already wait are sent
+    /// after the next sync in any case.
+    pub(super) fn open(&self, replies_wait: bool) {
+        let did_wait = self.is_on.swap(replies_wait, SeqCst);
+        let mut waiting = self.waiting.lock();
+        waiting.is_open = true;
+        if did_wait && !replies_wait && !waiting.sessions.is_empty() {
+            self.owes_sync.store(true, SeqCst);
         }
+    }
+    /// There is no append-only file any more. Wakes all sessions.
+    pub(super) fn close(&self) {
+        self.is_on.store(false, SeqCst);
+        let mut waiting = self.waiting.lock();
+        waiting.is_open = false;
+        let woken = std::mem::take(&mut waiting.sessions);
+        drop(waiting);
+        wake_together(woken.values());
+    }
+    /// True, once, when sessions wait for a sync that must be made whatever `appendfsync` says.
+    pub(super) fn take_owed_sync(&self) -> bool {
+        self.owes_sync.load(Relaxed) && self.owes_sync.swap(false, SeqCst)
     }
     /// Sleeps until a session waits, or until the timeout.
     pub(super) fn sleep(&self, at_most_us: u64) {
         let seen = self.arrived.changes();
-        if self.waiting.lock().is_empty() {
+        if self.waiting.lock().sessions.is_empty() {
             self.arrived.wait(seen, Some(at_most_us));
         }
     }
@@ -124,8 +161,8 @@ mod tests {
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
         let woken = || count.0.load(Relaxed);
-        assert!(!gates.wait(10, 1, &wake), "it is off");
-        gates.switch(true);
+        assert!(!gates.wait(10, 1, &wake), "there is no file");
+        gates.open(true);
         gates.set_synced(10);
         assert!(!gates.wait(10, 1, &wake), "it is there");
         for (offset, client) in [(11, 1), (20, 2), (20, 3), (21, 4)] {
@@ -135,9 +172,14 @@ mod tests {
         assert_eq!(woken(), 0);
         gates.set_synced(20);
         assert_eq!(woken(), 3);
-        gates.switch(false);
-        assert_eq!(woken(), 4);
-        assert!(!gates.wait(100, 1, &wake));
-        assert!(gates.wait_synced(100, 1, &wake));
+        assert!(!gates.take_owed_sync());
+        gates.open(false);
+        assert_eq!(woken(), 3, "what waits is not on the disk");
+        assert!(gates.take_owed_sync() && !gates.take_owed_sync());
+        assert!(gates.wait_synced(100, 1, &wake) && !gates.take_owed_sync());
+        assert!(gates.wait(100, 2, &wake) && gates.take_owed_sync());
+        gates.close();
+        assert_eq!(woken(), 6);
+        assert!(!gates.wait(100, 1, &wake) && !gates.wait_synced(100, 1, &wake));
     }
 }

@@ -237,7 +237,7 @@ impl Engine {
         self.persist.loading.loaded_bytes.store(place.bytes_before + commands.offset(), Relaxed);
         if let Some(error) = replay.first_error.take() {
             let (failed, all) = (replay.failed, replay.commands);
-            self.host.log(&format!(
+            self.host.warn(&format!(
                 "== CRITICAL == {failed} of {all} commands in the append-only file {name} replied with an error; the first \
                  said: {error}"
             ));
@@ -252,7 +252,7 @@ impl Engine {
     fn handle_truncated_file(&self, place: &LoadedFile<'_>, in_multi: bool) -> Result<(), DataError> {
         let name = place.name;
         if in_multi {
-            self.host.log(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
+            self.host.warn(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
         }
         if !place.is_last {
             return Err(DataError::TruncatedBeforeLast { name: name.into(), checked: place.checked.clone() });
@@ -260,8 +260,8 @@ impl Engine {
         if self.config.number(Opt::AofLoadTruncated) == 0 {
             return Err(DataError::TruncatedAtEnd { name: name.into(), checked: place.checked.clone() });
         }
-        self.host.log(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
-        self.host.log(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
+        self.host.warn(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
+        self.host.warn(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
         Ok(())
     }
 }
@@ -312,7 +312,17 @@ fn legacy_file(
     Ok(Some(Manifest { base, ..Manifest::default() }))
 }
 
-/// Replaces the manifest in the folder.
+/// Replaces the manifest in the folder, and syncs the folder.
 pub(super) fn write_manifest(folder: &dyn Folder, manifest: &Manifest, names: &Names) -> std::io::Result<()> {
+    replace_manifest(folder, manifest, names)?;
+    folder.sync()
+}
+
+/// Replaces the manifest in the folder. Until the next [`Folder::sync`] a crash may bring the old manifest back.
+pub(super) fn replace_manifest(
+    folder: &dyn Folder,
+    manifest: &Manifest,
+    names: &Names,
+) -> std::io::Result<()> {
     folder.replace(&names.manifest(), false, &mut |out| out.write_all(manifest.text().as_bytes()))
 }

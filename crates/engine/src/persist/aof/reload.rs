@@ -21,7 +21,7 @@ impl Engine {
             AofMode::Starting => Err("the append-only file is not complete yet".into()),
         };
         loaded.map_err(|why| {
-            self.host.log(&format!("DEBUG LOADAOF: {why}"));
+            self.host.warn(&format!("DEBUG LOADAOF: {why}"));
             FAILED
         })?;
         self.persist.state.lock().saved_changes = self.keyspace.changes();

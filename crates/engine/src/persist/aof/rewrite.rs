@@ -136,7 +136,11 @@ impl Engine {
     /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn update_gates(&self) {
         let aof = &self.persist.aof;
-        aof.gates.switch(aof.mode() == AofMode::On && self.always_syncs());
+        match aof.mode() {
+            AofMode::Off => aof.gates.close(),
+            AofMode::Starting => aof.gates.open(false),
+            AofMode::On => aof.gates.open(self.always_syncs()),
+        }
     }
     /// BGREWRITEAOF.
     ///
@@ -171,7 +175,7 @@ impl Engine {
         let engine = self.clone();
         let work = Box::new(move || engine.rewrite_in_background(now));
         self.host.spawn("aof-rewrite", work).map(|()| RewriteStart::Running).map_err(|why| {
-            self.host.log(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
+            self.host.warn(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
             self.finish_rewrite(now, Err(why));
             NO_REWRITE
         })
@@ -235,7 +239,7 @@ impl Engine {
             Err(_) if aof.cancel.load(Relaxed) => self.host.log("Background AOF rewrite cancelled"),
             Err(e) => {
                 (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
-                self.host.log(&format!("Background AOF rewrite failed: {}", system_text(&e)));
+                self.host.warn(&format!("Background AOF rewrite failed: {}", system_text(&e)));
             }
         }
     }
@@ -275,7 +279,7 @@ impl Engine {
             // The append-only file was switched off meanwhile.
             return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
         };
-        let history = writer.adopt_base(File { name, seq }, base_bytes)?;
+        let history = writer.adopt_base(self, File { name, seq }, base_bytes)?;
         let bytes = writer.bytes();
         drop(guard);
         let mut status = aof.status.lock();
@@ -285,7 +289,7 @@ impl Engine {
             self.remove(&*folder, &history);
             let mut guard = aof.writer.lock();
             if let Some(writer) = guard.as_mut() {
-                writer.forget_history()?;
+                writer.forget_history(self)?;
             }
         }
         Ok(())
@@ -324,13 +328,14 @@ impl Engine {
             let report_progress = self.delay_or_cancel(&self.persist.aof.cancel);
             self.write_base_file(is_rdb, snapshot, now, &report_progress, out)
         })?;
+        folder.sync()?;
         self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();
         Ok(name)
     }
     fn remove(&self, folder: &dyn crate::folder::Folder, files: &[File]) {
         for file in files {
             if let Err(e) = folder.remove(&file.name) {
-                self.host.log(&format!("cannot remove the old file {}: {e}", file.name));
+                self.host.warn(&format!("cannot remove the old file {}: {e}", file.name));
             }
         }
     }
@@ -373,7 +378,7 @@ impl Engine {
             (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
             status.last_try_s = now.unix_s();
             drop(status);
-            return self.host.log(&format!("Can't rewrite append only file in background: {why}"));
+            return self.host.warn(&format!("Can't rewrite append only file in background: {why}"));
         }
         if has_grown {
             self.host.log(&format!("Starting automatic rewriting of AOF on {growth}% growth"));
@@ -396,6 +401,7 @@ impl Engine {
                 let writer = self.begin_writer(found, names).map_err(DataError::System)?;
                 self.adopt_writer(writer);
                 aof.set_mode(AofMode::Starting);
+                self.update_gates();
                 self.spawn_aof_threads()?;
                 aof.status.lock().scheduled = true;
                 self.check_aof_growth(now);

@@ -198,13 +198,13 @@ impl Writer {
     /// `offset` and is synced. Afterwards the manifest has both files.
     ///
     /// # Errors
-    /// On an error the old file stays in use.
+    /// The system's error. The old file stays in use, except when the folder could not be synced.
     pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         let after_offset = self.take_until(engine, offset, now);
         let taken = std::mem::replace(&mut self.taken, offset);
         let syncs = &engine.persist.aof.syncs;
         let sync = |order| syncs.sync_now(order, |e| engine.sync_failed(e));
-        let done = self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file());
+        let done = self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file(engine));
         self.taken = taken;
         self.pending.push_chain(after_offset);
         done
@@ -222,29 +222,52 @@ impl Writer {
     /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.
     ///
     /// # Errors
-    /// The system's error. The manifest stays unchanged.
-    pub(super) fn adopt_base(&mut self, base: File, base_bytes: u64) -> io::Result<Vec<File>> {
+    /// The system's error. The manifest stays unchanged and the base is removed, except when the folder could not be
+    /// synced. Then the manifest names the base, and the former files stay.
+    pub(super) fn adopt_base(
+        &mut self,
+        engine: &Engine,
+        base: File,
+        base_bytes: u64,
+    ) -> io::Result<Vec<File>> {
         let mut manifest = self.manifest.clone();
-        self.base_seq = base.seq;
+        let (name, seq) = (base.name.clone(), base.seq);
         let mut history: Vec<File> = manifest.base.replace(base).into_iter().collect();
         let last = manifest.increments.len().saturating_sub(1);
         history.extend(manifest.increments.drain(..last));
         manifest.history.extend(history);
-        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
-        (self.manifest, self.before_bytes) = (manifest, base_bytes);
+        if let Err(why) = self.replace_manifest(manifest) {
+            // Nothing names the base. When it cannot be removed either, the next base replaces this one.
+            let _ = self.folder.remove(&name);
+            return Err(why);
+        }
+        (self.base_seq, self.before_bytes) = (seq, base_bytes);
+        self.sync_folder(engine)?;
         Ok(self.manifest.history.clone())
     }
     /// Clears the history in the manifest, after its files are removed.
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn forget_history(&mut self) -> io::Result<()> {
-        let manifest = Manifest { history: Vec::new(), ..self.manifest.clone() };
-        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
+    pub(super) fn forget_history(&mut self, engine: &Engine) -> io::Result<()> {
+        self.replace_manifest(Manifest { history: Vec::new(), ..self.manifest.clone() })?;
+        self.sync_folder(engine)
+    }
+    /// Replaces the manifest. Until [`Writer::sync_folder`] a crash may bring the old manifest back.
+    ///
+    /// # Errors
+    /// The system's error. The manifest stays unchanged.
+    fn replace_manifest(&mut self, manifest: Manifest) -> io::Result<()> {
+        super::load::replace_manifest(&*self.folder, &manifest, &self.names)?;
         self.manifest = manifest;
         Ok(())
     }
-    fn next_file(&mut self) -> io::Result<()> {
+    /// Puts the new manifest on the disk. After a failure a crash may bring the old manifest back, which does not name
+    /// the new file. So a failure counts as a failed sync of the file.
+    fn sync_folder(&self, engine: &Engine) -> io::Result<()> {
+        self.folder.sync().inspect_err(|why| engine.sync_failed(why))
+    }
+    fn next_file(&mut self, engine: &Engine) -> io::Result<()> {
         let seq = self.manifest.increment_seq() + 1;
         let name = self.names.increment(seq);
         // Remove a file with this name: it is left from a killed rewrite and belongs to no manifest.
@@ -252,11 +275,10 @@ impl Writer {
         let file = self.folder.append_to(&name)?;
         let mut manifest = self.manifest.clone();
         manifest.increments.push(File { name, seq });
-        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
-        self.manifest = manifest;
+        self.replace_manifest(manifest)?;
         self.before_bytes += self.good_bytes;
         (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
-        Ok(())
+        self.sync_folder(engine)
     }
 }
 
@@ -291,6 +313,8 @@ impl Engine {
         let mut guard = aof.writer.lock();
         let Some(writer) = guard.as_mut() else { return };
         let (now, always) = (self.host.now(), self.always_syncs());
+        // Ask for the debt before the bytes are taken, so that the sync covers all sessions that wait.
+        let must_sync = at_end || aof.gates.take_owed_sync();
         writer.take(self, now);
         if !writer.pending.is_empty() && writer.retry_us.is_none_or(|at| at_end || now.mono_us >= at) {
             let began_us = self.measure_from();
@@ -302,7 +326,7 @@ impl Engine {
             // A rewrite has written or dropped the bytes that could not be written.
             self.handle_write_result(writer, Ok(()), always, now);
         }
-        if at_end || always {
+        if must_sync || always {
             let began_us = self.measure_from().filter(|_| always);
             // `sync_failed` has recorded a failure.
             let _ = aof.syncs.sync_now(writer.order(now), |e| self.sync_failed(e));
@@ -341,7 +365,7 @@ impl Engine {
     }
     fn report_late_sync(&self, syncs: &Syncs, now: Now) {
         if syncs.check_late(now) {
-            self.host.log(
+            self.host.warn(
                 "Asynchronous AOF fsync is taking too long (disk is busy?). The AOF buffer is written without waiting for it",
             );
         }
@@ -351,7 +375,7 @@ impl Engine {
         match wrote {
             Ok(()) if writer.retry_us.take().is_some() => {
                 writer.logged_us = None;
-                self.host.log("AOF write error looks solved. The server can write again.");
+                self.host.warn("AOF write error looks solved. The server can write again.");
                 let mut status = status();
                 if !status.has_failed_sync {
                     status.write_error = None;
@@ -364,7 +388,7 @@ impl Engine {
                 writer.retry_us = Some(now.mono_us + RETRY_US);
                 if writer.logged_us.is_none_or(|at| now.mono_us >= at + LOGGED_EVERY_US) {
                     writer.logged_us = Some(now.mono_us);
-                    self.host.log(&format!("Error writing to the AOF file: {why}"));
+                    self.host.warn(&format!("Error writing to the AOF file: {why}"));
                 }
                 if always {
                     self.host.die(
@@ -384,7 +408,7 @@ impl Engine {
                 "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {why}. Exiting..."
             ));
         }
-        self.host.log(&format!(
+        self.host.warn(&format!(
             "Fail to fsync the AOF file: {why}. What was written in the last seconds may not be on the disk: writes are \
              refused until the file is rewritten"
         ));

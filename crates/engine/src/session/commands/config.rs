@@ -176,7 +176,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         && let Some(engine) = engine.me()
         && let Err(why) = engine.switch_aof(engine.wants_aof(), engine.host.now())
     {
-        engine.host.log(&format!("Unable to turn on AOF: {why}"));
+        engine.host.warn(&format!("Unable to turn on AOF: {why}"));
         return Err((Opt::AppendOnly, "Unable to turn on AOF. Check server logs.".into()));
     }
     let tls = changed.iter().find(|option| is_tls(**option));

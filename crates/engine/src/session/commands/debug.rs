@@ -89,7 +89,7 @@ impl Session {
         }
         if is("LOG", 3) {
             let text = &args.at(2)[..args.at(2).len().min(LOG_BYTES_MAX)];
-            self.engine.host.log(&format!("DEBUG LOG: {}", text.escape_ascii()));
+            self.engine.host.warn(&format!("DEBUG LOG: {}", text.escape_ascii()));
             return self.ok();
         }
         if is("CHANGE-REPL-ID", 2) {

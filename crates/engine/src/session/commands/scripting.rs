@@ -2,7 +2,6 @@
 
 use super::{DONE, Outcome, Session};
 use crate::Engine;
-use crate::scripts::Scripts;
 use crate::scripts::functions::Functions;
 use crate::session::script::load;
 use std::sync::Arc;
@@ -89,24 +88,6 @@ impl Session {
         run(&engine, args, &mut self.reply())?;
         DONE
     }
-    /// Runs a quick command that changes the libraries.
-    pub(super) fn recorded(&mut self, run: ScriptSubcommand, args: Args<'_>) -> Outcome {
-        let engine = self.engine.clone();
-        recorded(run, &engine, args, &mut self.reply())?;
-        DONE
-    }
-}
-
-/// Runs a command that changes the libraries. The libraries are a part of the data, so the journal has the command.
-pub(super) fn recorded(
-    run: ScriptSubcommand,
-    engine: &Engine,
-    args: Args<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<(), ErrorText> {
-    run(engine, args, reply)?;
-    engine.keyspace.record(args.iter());
-    Ok(())
 }
 
 pub(super) fn script_debug(_: &Engine, _: Args<'_>, _: &mut Reply<'_>) -> Result<(), ErrorText> {
@@ -148,7 +129,7 @@ pub(super) fn function_delete(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    change(&engine.scripts, |functions| match functions.remove(args.at(2)) {
+    change(engine, Some(args), |functions| match functions.remove(args.at(2)) {
         true => Ok(()),
         false => Err("ERR Library not found".into()),
     })?;
@@ -170,7 +151,7 @@ pub(super) fn function_flush(
         return Err(wrong_arguments(args));
     }
     check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-    change(&engine.scripts, |functions| {
+    change(engine, Some(args), |functions| {
         *functions = Functions::default();
         Ok(())
     })?;
@@ -198,14 +179,19 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), ErrorText> {
     if fits { Ok(()) } else { Err(text.into()) }
 }
 
-/// Applies a change to the libraries completely or not at all.
+/// Applies a change to the libraries completely or not at all. The libraries are a part of the data. So the journal gets
+/// the command, under the lock of the libraries, so that it has the order of the changes.
 fn change(
-    scripts: &Scripts,
+    engine: &Engine,
+    command: Option<Args<'_>>,
     edit: impl FnOnce(&mut Functions) -> Result<(), ErrorText>,
 ) -> Result<(), ErrorText> {
-    let mut current = scripts.functions.write();
+    let mut current = engine.scripts.functions.write();
     let mut changed = (**current).clone();
     edit(&mut changed)?;
+    if let Some(command) = command {
+        engine.keyspace.record(command.iter());
+    }
     *current = Arc::new(changed);
     Ok(())
 }
@@ -328,7 +314,7 @@ pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     }
     let library = library(engine, code)?;
     let name = library.name.clone();
-    change(&engine.scripts, |functions| {
+    change(engine, Some(args), |functions| {
         functions.add(library, replace).map_err(|error| format!("ERR {error}").into_bytes())
     })?;
     reply.bulk(&name);
@@ -360,7 +346,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
     let payload = dump::open(args.at(2)).map_err(|_| errors::WRONG_PAYLOAD)?;
     let codes = payload.functions().map_err(|_| "ERR failed loading functions payload")?;
     let libraries: Vec<Library> = codes.iter().map(|code| library(engine, code)).collect::<Result<_, _>>()?;
-    change(&engine.scripts, |functions| {
+    change(engine, Some(args), |functions| {
         if policies[policy] == "FLUSH" {
             *functions = Functions::default();
         }
@@ -379,7 +365,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
 /// Loads a library from a file. It replaces a loaded library with the same name.
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), ErrorText> {
     let library = library(engine, code)?;
-    change(&engine.scripts, |functions| {
+    change(engine, None, |functions| {
         functions.add(library, true).map_err(|error| error.to_string().into_bytes())
     })
 }

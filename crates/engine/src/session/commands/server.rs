@@ -24,8 +24,7 @@ impl Session {
         if self.engine.saves_at_end(request) {
             return Ok(NextStep::Detach);
         }
-        // This SHUTDOWN saves nothing, so nothing can fail.
-        let _ = self.engine.save_at_end(request, now);
+        self.engine.save_at_end(request, now).map_err(|_| SHUTDOWN_FAILED)?;
         // Stops scripts, because an endless script must not keep the server running.
         self.engine.scripts.stopping.store(true, Relaxed);
         self.engine.host.shutdown(request);
@@ -79,6 +78,7 @@ impl Session {
     }
 }
 
+const SHUTDOWN_FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
                            to schedule a BGSAVE whenever possible.";
 
@@ -120,7 +120,7 @@ pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(),
     engine.scripts.stopping.store(true, Relaxed);
     engine.save_at_end(request, now).map_err(|_| {
         engine.scripts.stopping.store(false, Relaxed);
-        "ERR Errors trying to SHUTDOWN. Check logs."
+        SHUTDOWN_FAILED
     })?;
     engine.host.shutdown(request);
     Ok(())

@@ -1,8 +1,9 @@
 //! WAIT and WAITAOF: whether a connection's writes have reached replicas and the disk. There are no replicas yet.
 
 use super::{DONE, Outcome, Session};
+use crate::Engine;
 use crate::persist::AofMode;
-use crate::session::blocked::{KeylessWait, WriteEmptyReply};
+use crate::session::blocked::{KeylessWait, NO_AOF};
 use crate::session::run::NextStep;
 use strand_commands::errors;
 use strand_commands::wait::milliseconds;
@@ -16,11 +17,13 @@ impl Session {
     pub(super) fn wait(&mut self, args: Args<'_>) -> Outcome {
         let replicas = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         let timeout_ms = milliseconds(args.at(2))?;
-        let write_empty: WriteEmptyReply = |reply| reply.int(0);
+        let write_reply = |_: &Engine, _: u64, reply: &mut Reply<'_>| reply.int(0);
+        let wait = KeylessWait { timeout_ms, write_reply, offset: 0, until_synced: false };
         if replicas > 0 {
-            return Ok(NextStep::Block(KeylessWait { timeout_ms, write_empty, synced: None }));
+            return Ok(NextStep::Block(wait));
         }
-        write_empty(&mut self.reply());
+        let engine = self.engine.clone();
+        wait.write_now(&engine, &mut self.reply());
         DONE
     }
     /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two numbers. The first is 1 when all earlier writes
@@ -35,34 +38,30 @@ impl Session {
             return Err("ERR value is out of range, must be positive".into());
         }
         let timeout_ms = milliseconds(args.at(3))?;
-        let aof = &self.engine.persist.aof;
+        if local > 0 && self.engine.persist.aof.mode() == AofMode::Off {
+            return Err(NO_AOF.into());
+        }
         let offset = self.engine.keyspace.journal().tail();
-        let is_synced = aof.mode() == AofMode::On && aof.gates.synced() >= offset;
-        if local > 0 && aof.mode() == AofMode::Off {
-            let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-            return Err(text.into());
+        let until_synced = local > 0 && replicas == 0;
+        let wait = KeylessWait { timeout_ms, write_reply: write_counts, offset, until_synced };
+        if replicas > 0 || (local > 0 && !is_synced(&self.engine, offset)) {
+            return Ok(NextStep::Block(wait));
         }
-        let write_empty: WriteEmptyReply =
-            if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
-        if replicas > 0 {
-            return Ok(NextStep::Block(KeylessWait { timeout_ms, write_empty, synced: None }));
-        }
-        if local > 0 && !is_synced {
-            let synced: WriteEmptyReply = |reply| counts(1, reply);
-            return Ok(NextStep::Block(KeylessWait {
-                timeout_ms,
-                write_empty,
-                synced: Some((offset, synced)),
-            }));
-        }
-        write_empty(&mut self.reply());
+        let engine = self.engine.clone();
+        wait.write_now(&engine, &mut self.reply());
         DONE
     }
 }
 
+/// True when the append-only file is on the disk up to this journal offset.
+fn is_synced(engine: &Engine, offset: u64) -> bool {
+    let aof = &engine.persist.aof;
+    aof.mode() == AofMode::On && aof.gates.synced() >= offset
+}
+
 /// Writes the reply of WAITAOF.
-fn counts(local: i64, reply: &mut Reply<'_>) {
+fn write_counts(engine: &Engine, offset: u64, reply: &mut Reply<'_>) {
     reply.array(2);
-    reply.int(local);
+    reply.int(i64::from(is_synced(engine, offset)));
     reply.int(0);
 }

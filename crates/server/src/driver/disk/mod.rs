@@ -2,8 +2,8 @@
 //! from writing the same file.
 //!
 //! A new file is written under a temporary name in the same folder, created with O_EXCL (which never follows a
-//! link), synced, and renamed. Then the folder is synced. So a crash, a full disk or an error leaves the old file
-//! unchanged.
+//! link), synced, and renamed. So a crash, a full disk or an error leaves the old file unchanged. [`sync_folder`] puts
+//! the new name on the disk.
 
 use super::page_cache::PageCache;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
@@ -32,7 +32,8 @@ const RANDOM_CHARS: usize = 6;
 /// opens the file.
 const LOCK_TRIES_MAX: usize = 100;
 
-/// Replaces the file `name` in `folder`, an absolute path, by what `write` writes.
+/// Replaces the file `name` in `folder`, an absolute path, by what `write` writes. Until [`sync_folder`] a crash may bring
+/// the old file back.
 ///
 /// # Errors
 /// Errors of `write` and of the system. The old file is unchanged, and no temporary file stays.
@@ -49,8 +50,14 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
         write(temporary.as_file_mut())?;
     }
     temporary.as_file().sync_all()?;
-    temporary.persist(folder.join(name)).map_err(|e| e.error)?;
-    // The new name must be on the disk too.
+    temporary.persist(folder.join(name)).map(drop).map_err(|e| e.error)
+}
+
+/// Returns when the names of all files in `folder` are on the disk.
+///
+/// # Errors
+/// Errors of the system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
@@ -136,13 +143,12 @@ pub struct DirLock {
 }
 
 impl DirLock {
-    /// Locks `name` in `folder`, an absolute path, and removes the temporary files of a killed server. Also
-    /// returns their number.
+    /// Locks `name` in `folder`, an absolute path.
     ///
     /// # Errors
     /// `WouldBlock` when another server has the lock, with the text `another server (process N)`. Otherwise errors of
     /// the system.
-    pub fn acquire(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
+    pub fn acquire(folder: &Path, name: &str) -> io::Result<DirLock> {
         let path = lock_path(folder, name);
         for _ in 0..LOCK_TRIES_MAX {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -168,8 +174,7 @@ impl DirLock {
                 file.set_len(0)?;
                 file.rewind()?;
                 writeln!(file, "{}", std::process::id())?;
-                let left = remove_leftovers(folder, name);
-                return Ok((DirLock { file, path }, left));
+                return Ok(DirLock { file, path });
             }
         }
         Err(io::Error::other("the lock file was replaced at each attempt to lock it"))
@@ -192,14 +197,16 @@ fn lock_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.lock"))
 }
 
-/// Removes the temporary files of `name`, which no other server can be writing now. Returns their number.
-fn remove_leftovers(folder: &Path, name: &str) -> usize {
+/// Removes the temporary files that a killed server left. `is_ours` takes the name of the file that [`replace`] was to
+/// write. The caller has the [`DirLock`], so no other server writes these files. Returns the number of removed files.
+pub fn remove_leftovers(folder: &Path, is_ours: impl Fn(&str) -> bool) -> usize {
     let is_left = |path: &Path| {
         let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-        let random = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-        let random = random.and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX)).unwrap_or_default();
+        let parts = file.strip_suffix(TEMPORARY_SUFFIX).and_then(|rest| rest.rsplit_once('.'));
+        let (name, random) = parts.unwrap_or_default();
         random.len() == RANDOM_CHARS
             && random.bytes().all(|b| b.is_ascii_alphanumeric())
+            && is_ours(name)
             && path.symlink_metadata().is_ok_and(|m| m.is_file())
     };
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };

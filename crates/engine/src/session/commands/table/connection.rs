@@ -1,9 +1,21 @@
 //! The rows of group `connection`: commands about the connection.
 
 use super::super::client;
+use crate::Engine;
 use crate::scripts::run as scripts;
 use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
+use strand_commands::serial::system;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
+use strand_wire::args::Args;
+use strand_wire::reply::{ErrorText, Reply};
+
+/// Runs an ECHO of an append-only file, which may stand for a command that changes a definition.
+fn run_echo(engine: &Engine, args: Args<'_>, _: &mut Reply<'_>) -> Result<(), ErrorText> {
+    if let Some(words) = system::decode_echo(args.get(1).unwrap_or_default()) {
+        engine.define(&words, engine.host.now());
+    }
+    Ok(())
+}
 
 /// Group `connection`, by name.
 pub(super) const CONNECTION: &[CommandSpec] = &[
@@ -265,7 +277,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.echo(args))
                 .in_scripts(InScripts::Runs(scripts::echo))
-                .in_files(InFiles::ChangesNothing),
+                .in_files(InFiles::Runs(run_echo)),
         )),
     CommandSpec::new(
         "hello",

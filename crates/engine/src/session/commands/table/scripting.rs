@@ -135,7 +135,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(1)",
                 "Deletes a library.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.recorded(scripting::function_delete, args)
+                    session.scripting(scripting::function_delete, args)
                 })
                 .in_files(InFiles::Runs(scripting::function_delete)),
             )
@@ -158,7 +158,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N functions",
                 "Deletes all libraries.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.recorded(scripting::function_flush, args)
+                    session.scripting(scripting::function_flush, args)
                 })
                 .in_files(InFiles::Runs(scripting::function_flush)),
             )
@@ -208,7 +208,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(1)",
                 "Creates a library.",
                 &SessionCommand::detached(|engine, args, _, reply| {
-                    scripting::recorded(scripting::function_load, engine, args, reply)
+                    scripting::function_load(engine, args, reply)
                 })
                 .in_files(InFiles::Runs(scripting::function_load)),
             )
@@ -221,7 +221,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N functions",
                 "Creates the libraries of a payload.",
                 &SessionCommand::detached(|engine, args, _, reply| {
-                    scripting::recorded(scripting::function_restore, engine, args, reply)
+                    scripting::function_restore(engine, args, reply)
                 })
                 .in_files(InFiles::Runs(scripting::function_restore)),
             )

@@ -10,6 +10,11 @@
 //! pusher then notifies the session, which makes the attempt itself. The session keeps its place in the queue
 //! meanwhile.
 
+mod keyless;
+
+use keyless::WriteEmptyReply;
+pub(super) use keyless::{KeylessWait, NO_AOF};
+
 use super::multi::lock;
 use super::run::NextStep;
 use super::waits::ParkReason;
@@ -17,7 +22,7 @@ use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;
 use crate::stats::CommandCounter;
-use crate::{Engine, Now, Wake};
+use crate::{Engine, Now};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::fmt;
@@ -109,41 +114,8 @@ pub(super) struct Blocked {
     args: Option<Argv>,
     /// Writes the reply when the timeout ends the wait.
     write_empty: WriteEmptyReply,
-}
-
-/// Writes the reply of a wait without a result.
-pub(super) type WriteEmptyReply = fn(&mut Reply<'_>);
-
-/// A wait that no key ends: its duration in milliseconds and its reply.
-pub(super) struct KeylessWait {
-    pub(super) timeout_ms: u64,
-    pub(super) write_empty: WriteEmptyReply,
-    /// The wait also ends, with this reply, when the append-only file is on the disk up to this journal offset.
-    pub(super) synced: Option<(u64, WriteEmptyReply)>,
-}
-
-/// Ends a wait for the disk when the disk has reached an offset.
-struct DiskWaiter {
-    ticket: Arc<Ticket>,
-    reply: WriteEmptyReply,
-}
-
-impl Wake for DiskWaiter {
-    fn queue(&self) {
-        let mut phase = self.ticket.phase.lock();
-        if !matches!(*phase, Phase::Waiting(_)) {
-            return;
-        }
-        let mut out = Chain::new();
-        (self.reply)(&mut Reply::new(&mut out, self.ticket.protocol));
-        let frame_number = self.ticket.client.inbox.number();
-        *phase = Phase::Ended(WaitEnd::Served { out, error: None, is_over: false, tag: 0, frame_number });
-        drop(phase);
-        self.ticket.client.wake_handle().queue();
-    }
-    fn wake_queued(&self) {
-        self.ticket.client.wake_handle().wake_queued();
-    }
+    /// [`KeylessWait::offset`].
+    offset: u64,
 }
 
 impl Blocked {
@@ -411,7 +383,6 @@ impl Session {
         for (tag, key, registration) in &registrations {
             txn.db(keys_db).wait(&keyspace.key(key), registration.clone(), ticket.clone(), *tag);
         }
-        let write_empty: WriteEmptyReply = |reply| reply.null_array();
         Blocked {
             ticket,
             registrations,
@@ -421,39 +392,9 @@ impl Session {
             reason: ParkReason::Keys,
             since_us: 0,
             args: None,
-            write_empty,
+            write_empty: |_, _, reply| reply.null_array(),
+            offset: 0,
         }
-    }
-    /// Starts a wait that no key ends, for the session's current command.
-    pub(super) fn block_keyless(
-        &mut self,
-        spec: &'static CommandSpec,
-        wait: &KeylessWait,
-        now: Now,
-    ) -> NextStep {
-        let argv = std::mem::take(&mut self.argv);
-        let args = Some(Argv::from_slices(&argv.args().iter().collect::<Vec<_>>()));
-        let ticket = self.ticket(spec, argv, self.db);
-        if let Some((offset, reply)) = wait.synced {
-            let wake: Arc<dyn Wake> = Arc::new(DiskWaiter { ticket: ticket.clone(), reply });
-            if !self.engine.persist.aof.gates.wait_synced(offset, self.client.id, &wake) {
-                wake.wake();
-            }
-        }
-        let deadline_us = deadline_us(now, wait.timeout_ms);
-        let reason = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
-        let blocked = Blocked {
-            ticket,
-            registrations: Vec::new(),
-            place_number: 0,
-            bytes: 0,
-            deadline_us,
-            reason,
-            since_us: now.mono_us,
-            args,
-            write_empty: wait.write_empty,
-        };
-        self.block(blocked, true)
     }
     /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else
     /// first.
@@ -497,7 +438,7 @@ impl Session {
         }
     }
     fn finish_wait(&mut self, blocked: Blocked, end: WaitEnd) -> Option<Turn> {
-        let (write_empty, mut served) = (blocked.write_empty, None);
+        let (write_empty, offset, mut served) = (blocked.write_empty, blocked.offset, None);
         if let WaitEnd::Served { tag, .. } = &end {
             served = Some(*tag);
         }
@@ -511,7 +452,10 @@ impl Session {
                 self.take_messages();
             }
             WaitEnd::Error(text) => self.fail(CommandCounter::Failed, text.as_bytes()),
-            WaitEnd::TimedOut | WaitEnd::SessionClosed => write_empty(&mut self.reply()),
+            WaitEnd::TimedOut | WaitEnd::SessionClosed => {
+                let engine = self.engine.clone();
+                write_empty(&engine, offset, &mut self.reply());
+            }
         }
         self.end_command();
         None
