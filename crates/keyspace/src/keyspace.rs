@@ -24,6 +24,8 @@ const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
 const PREFETCH_STEPS: usize = 4;
 /// Number of keys that are prefetched together. Their shards are all held meanwhile, for about a microsecond.
 const PREFETCH_KEYS: usize = 16;
+/// [`Keyspace::try_in_use`] waits at most this long for a shard.
+const COUNT_TIMEOUT: Duration = Duration::from_micros(200);
 /// Maximum number of shards. A shard's index takes 16 of a position's bits, and the other bits suffice for
 /// segments.
 const SHARDS_MAX: usize = 1 << 16;
@@ -405,9 +407,19 @@ impl Keyspace {
     /// The databases that have tables (because something was stored there since the last flush), with their numbers
     /// of keys. Locks each shard once. The cost grows with the databases in use, not with [`Keyspace::databases`].
     pub fn in_use(&self) -> BTreeMap<usize, Keys> {
+        self.in_use_by(|shard| Some(shard.lock.lock())).unwrap_or_default()
+    }
+    /// Like [`Keyspace::in_use`], for a thread that must not wait long. `None` when a shard stays locked.
+    pub fn try_in_use(&self) -> Option<BTreeMap<usize, Keys>> {
+        self.in_use_by(|shard| shard.lock.try_lock_for(COUNT_TIMEOUT))
+    }
+    fn in_use_by<'k>(
+        &'k self,
+        lock: impl Fn(&'k LockedShard) -> Option<MutexGuard<'k, Shard>>,
+    ) -> Option<BTreeMap<usize, Keys>> {
         let mut dbs = BTreeMap::<usize, Keys>::new();
         for shard in &self.shards {
-            for (slot, table) in shard.lock.lock().tables() {
+            for (slot, table) in lock(shard)?.tables() {
                 let keys = dbs.entry(slot / 2).or_default();
                 if slot % 2 == 0 {
                     keys.all += table.records.len();
@@ -417,7 +429,7 @@ impl Keyspace {
                 }
             }
         }
-        dbs
+        Some(dbs)
     }
     /// Number of segments, entries of directories, and bytes of the tables of `db`.
     pub fn shape(&self, db: usize) -> Shape {

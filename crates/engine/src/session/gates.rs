@@ -4,6 +4,7 @@
 use super::needs::Lane;
 use super::run::NextStep;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
+use super::transaction::shards_of_queue;
 use super::waits::ParkReason;
 use super::{Session, Turn, script};
 use crate::Now;
@@ -120,12 +121,17 @@ impl Session {
             self.park(ParkReason::Subscribers, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
-        if self.engine.long_locks.any() && self.needs_locked_shard(found.spec) {
-            if let Some(is_function) = self.needs_shard_of_busy_script(found.spec) {
-                return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
+        if self.engine.long_locks.any()
+            && let Some(shards) = self.shards_of(found.spec)
+        {
+            let long_locks = &self.engine.long_locks;
+            if long_locks.wait(shards.as_deref(), self.client.id, self.client.wake_handle()) {
+                if let Some(is_function) = long_locks.is_busy(shards.as_deref()) {
+                    return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
+                }
+                self.park(ParkReason::Shard, now);
+                return Some(NextStep::Stop(Turn::AwaitWake));
             }
-            self.park(ParkReason::Shard, now);
-            return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.monitors.any() {
             self.send_to_monitors(found.spec, now);
@@ -152,20 +158,26 @@ impl Session {
         }
     }
 
-    /// True when the current command needs a shard under a long lock. The session is then woken when a long lock ends.
-    /// A command that runs on the lane anyway waits there.
-    fn needs_locked_shard(&self, spec: &'static CommandSpec) -> bool {
-        let (engine, args) = (&self.engine, self.argv.args());
-        let wait = |shards| engine.long_locks.wait(shards, self.client.id, self.client.wake_handle());
-        if cost::locks_all(spec) {
-            return wait(None);
+    /// The shards that the current command locks on the worker, or that it locks on a helper thread without a check of
+    /// its own. `Some(None)`: any shards. `None`: no shard, or shards that are known only later.
+    fn shards_of(&self, spec: &'static CommandSpec) -> Option<Option<SmallVec<[usize; 8]>>> {
+        let (keyspace, args) = (&self.engine.keyspace, self.argv.args());
+        if cost::locks_all(spec) || SessionCommand::of_row(spec).is_some_and(|own| (own.locks_shards)(args)) {
+            return Some(None);
         }
-        if spec.exec.on_keys().is_none() || self.elements(spec) > LONG_ELEMENTS {
-            return false;
+        if let Some(queue) = &self.queue
+            && kind_of(spec) == CommandKind::Exec
+        {
+            // A longer transaction runs on a helper thread, which makes the same check.
+            let is_short = !queue.starts_on_lane && queue.elements <= LONG_ELEMENTS && !queue.is_broken;
+            return is_short.then(|| Some(shards_of_queue(keyspace, queue, &self.watch).into()));
         }
-        let keys = run::keys_of(spec, args, &engine.keyspace);
-        let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
-        wait(Some(&shards))
+        let is_on_worker = self.elements(spec) <= LONG_ELEMENTS;
+        let locks_keys = spec.exec.on_keys().is_some() || kind_of(spec) == CommandKind::Watch;
+        (locks_keys && is_on_worker).then(|| {
+            let keys = run::keys_of(spec, args, keyspace);
+            Some(keys.iter().map(|key| keyspace.shard_of(key.hash)).collect())
+        })
     }
 
     /// The flags of the current command. EXEC includes the flags of the queued commands. A script or function that
@@ -238,17 +250,6 @@ impl Session {
         publishes
             || flags.has(Flags::all(&[Flags::MAY_REPLICATE, Flags::NOSCRIPT]))
             || (flags.has(Flags::WRITE) && self.engine.keyspace.has_listener())
-    }
-    /// `Some` when a long-running script holds a shard that the current command needs. True: the script is a function.
-    #[cold]
-    fn needs_shard_of_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
-        if cost::locks_all(spec) {
-            return self.engine.long_locks.is_busy(None);
-        }
-        let keys = run::keys_of(spec, self.argv.args(), &self.engine.keyspace);
-        let shards: SmallVec<[usize; 8]> =
-            keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)).collect();
-        self.engine.long_locks.is_busy(Some(&shards))
     }
     /// The name of a protected command that this client may not call: DEBUG or MODULE.
     fn forbidden_command(&self, spec: &CommandSpec) -> Option<&'static str> {

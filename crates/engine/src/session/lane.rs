@@ -2,6 +2,7 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
+use super::multi::abort_text;
 use super::permit::DeniedCommand;
 use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::transaction::Transaction;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, ServiceRun};
-use strand_commands::cost::{Cost, LONG_ELEMENTS};
+use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::{glob, long, run};
 use strand_keyspace::Lookups;
@@ -117,8 +118,13 @@ impl LaneJob {
         };
         match (&self.transaction, self.spec.exec) {
             (Some(transaction), _) => wait(Some(transaction.shards())),
-            _ if self.spec.cost() == Cost::Keyspace => wait(None),
-            (None, exec) if script::runs_script(self.spec) || exec.on_keys().is_some() => {
+            _ if self.spec.cost() == Cost::Keyspace || cost::locks_all(self.spec) => wait(None),
+            (None, Exec::Session(held)) if (SessionCommand::of(held).locks_shards)(args) => wait(None),
+            (None, exec)
+                if script::runs_script(self.spec)
+                    || exec.on_keys().is_some()
+                    || matches!(exec, Exec::Service(_) | Exec::ServiceOnText(..)) =>
+            {
                 let keys = run::keys_of(self.spec, args, &engine.keyspace);
                 let shards: Vec<usize> = keys.iter().map(|key| engine.keyspace.shard_of(key.hash)).collect();
                 wait(Some(&shards))
@@ -212,7 +218,11 @@ impl LaneJob {
             if rights_check == RightsCheck::Denied { None } else { self.needs_shard_of_busy_script(args) };
         match spec.exec {
             _ if rights_check == RightsCheck::Denied => {}
-            _ if busy.is_some() => call.reply.error(busy_text(busy == Some(true))),
+            _ if busy.is_some() => {
+                let text = busy_text(busy == Some(true));
+                let is_exec = kind_of(spec) == CommandKind::Exec;
+                call.reply.error_bytes(&if is_exec { abort_text(text.as_bytes()) } else { text.into() });
+            }
             Exec::Session(_) if kind_of(spec) == CommandKind::Exec => {
                 let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);

@@ -30,6 +30,12 @@ use strand_wire::reply::{ErrorText, Protocol, Reply};
 /// What a command of this file returns.
 type Outcome = Result<NextStep, ErrorText>;
 
+/// The error of an EXEC that was refused with the error `why`.
+pub(super) fn abort_text(why: &[u8]) -> Vec<u8> {
+    let why = why.strip_prefix(b"ERR ").unwrap_or(why);
+    [b"EXECABORT Transaction discarded because of: ", why].concat()
+}
+
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 /// Minimum cost of one queued command, in elements.

@@ -6,6 +6,7 @@
 
 use super::blocked::KeylessWait;
 use super::data::DataOutcome;
+use super::multi::abort_text;
 use super::needs::Lane;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
@@ -377,9 +378,7 @@ impl Session {
         self.last_command = self.engine.stats.ids.of(spec);
         if kind_of(spec) == CommandKind::Exec {
             self.end_transaction();
-            let why = text.strip_prefix(b"ERR ").unwrap_or(text);
-            let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
-            self.fail(CommandCounter::Rejected, &text);
+            self.fail(CommandCounter::Rejected, &abort_text(text));
         } else {
             self.break_queue();
             self.fail(CommandCounter::Rejected, text);

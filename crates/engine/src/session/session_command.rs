@@ -24,6 +24,9 @@ type RunInScript = fn(&mut ScriptRun<'_, '_>, &Argv, &mut Reply<'_>) -> CallOutc
 /// A function that runs the command from an append-only file, on data that no client sees yet.
 type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText>;
 
+/// True when a call with these arguments locks shards that are not those of its keys.
+type LocksShards = fn(Args<'_>) -> bool;
+
 /// The database and the time of a command that runs without its session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DetachedContext {
@@ -44,6 +47,7 @@ pub(crate) struct SessionCommand {
     pub(crate) in_files: InFiles,
     /// The channels among the command's arguments.
     pub(crate) channels: Option<Channels>,
+    pub(super) locks_shards: LocksShards,
 }
 
 /// The commands that the session treats specially.
@@ -58,6 +62,7 @@ pub(crate) enum CommandKind {
     Reset,
     Select,
     Script(ScriptCommand),
+    Watch,
 }
 
 /// The treatment of a command between MULTI and EXEC.
@@ -116,6 +121,7 @@ impl SessionCommand {
             in_scripts: InScripts::Refused,
             in_files: InFiles::Refused,
             channels: None,
+            locks_shards: |_| false,
         }
     }
     /// The command always runs without the session.
@@ -139,6 +145,9 @@ impl SessionCommand {
     }
     pub(super) const fn in_files(self, in_files: InFiles) -> SessionCommand {
         SessionCommand { in_files, ..self }
+    }
+    pub(super) const fn locks_shards(self, locks_shards: LocksShards) -> SessionCommand {
+        SessionCommand { locks_shards, ..self }
     }
     pub(super) const fn channel(self, topic: Topic) -> SessionCommand {
         SessionCommand { channels: Some(Channels { topic, all: false }), ..self }

@@ -23,7 +23,7 @@ use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_keyspace::{Key, KeyHash, Txn};
+use strand_keyspace::{Key, KeyHash, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -34,6 +34,23 @@ pub(super) struct Transaction {
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
     shards: OnceCell<Vec<usize>>,
+}
+
+/// The shards that EXEC of `queue` needs, ascending. Includes the shards of watched keys.
+pub(super) fn shards_of_queue(keyspace: &Keyspace, queue: &Queue, watch: &Watch) -> Vec<usize> {
+    if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
+        return (0..keyspace.shards()).collect();
+    }
+    let keys = queue.commands.iter().flat_map(|c| run::keys_of(c.spec, c.argv.args(), keyspace));
+    with_watched(keyspace, &keys.map(|key| key.hash).collect::<Vec<_>>(), watch)
+}
+
+fn with_watched(keyspace: &Keyspace, hashes: &[KeyHash], watch: &Watch) -> Vec<usize> {
+    let mut shards = keyspace.shards_of(hashes).into_vec();
+    shards.extend_from_slice(watch.shards());
+    shards.sort_unstable();
+    shards.dedup();
+    shards
 }
 
 impl Drop for Transaction {
@@ -49,25 +66,12 @@ impl Transaction {
     /// The shards that the transaction needs, ascending. Includes the shards of watched keys. The duration of the first
     /// call grows with the number of keys.
     pub(super) fn shards(&self) -> &[usize] {
-        self.shards.get_or_init(|| {
-            let (keyspace, commands) = (&self.engine.keyspace, &self.queue.commands);
-            if commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
-                return (0..keyspace.shards()).collect();
-            }
-            let keys = commands.iter().flat_map(|c| run::keys_of(c.spec, c.argv.args(), keyspace));
-            self.shards_of(keys.map(|key| key.hash).collect())
-        })
+        self.shards.get_or_init(|| shards_of_queue(&self.engine.keyspace, &self.queue, &self.watch))
     }
     /// Sets the shards, when all keys of the commands are known.
     pub(super) fn set_shards(&self, keys: &[Key<'_>]) {
-        self.shards.get_or_init(|| self.shards_of(keys.iter().map(|key| key.hash).collect()));
-    }
-    fn shards_of(&self, hashes: Vec<KeyHash>) -> Vec<usize> {
-        let mut shards = self.engine.keyspace.shards_of(&hashes).into_vec();
-        shards.extend_from_slice(self.watch.shards());
-        shards.sort_unstable();
-        shards.dedup();
-        shards
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+        self.shards.get_or_init(|| with_watched(&self.engine.keyspace, &hashes, &self.watch));
     }
     /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued

@@ -170,6 +170,70 @@ fn long_commands_get_busy_during_a_long_script() {
     assert_eq!(waiting[0].line_of(&lines[0], 0), ":1");
 }
 
+/// The only worker serves everybody else, whatever the others ask for. Only SHUTDOWN NOSAVE ends a script that has
+/// written, and nothing of the script is in the append-only file.
+#[test]
+fn a_busy_script_that_has_written_stops_nobody_else_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().to_str().expect("a plain path");
+    let options =
+        ["--workers", "1", "--busy-reply-threshold", "20", "--dir", dir, "--enable-debug-command", "yes"];
+    let files = ["--appendonly", "yes", "--save", ""];
+    let mut server = Server::start(&[&options[..], &files[..]].concat());
+    let (mut long, mut queued) = (server.connect(), server.connect());
+    queued.call("SET before 1", "+OK\r\n");
+    queued.call("MULTI", "+OK\r\n");
+    queued.call("GET k", "+QUEUED\r\n");
+    eval(
+        &mut long,
+        "while true do redis.call('incr', KEYS[1]) redis.call('get', 'undeclared') end",
+        &["1", "k"],
+    );
+    let mut other = server.connect();
+    comes_true(|| {
+        other.send(b"GET k\r\n");
+        other.line().starts_with("-BUSY")
+    });
+    for line in [
+        "WATCH k",
+        "INFO",
+        "INFO keyspace",
+        "INFO keysizes",
+        "MEMORY STATS",
+        "MEMORY USAGE k",
+        "DEBUG OBJECT k",
+        "DEBUG DIGEST",
+        "DEBUG RELOAD",
+        "SAVE",
+        "DBSIZE",
+        "KEYS *",
+        "FLUSHALL",
+        "SWAPDB 0 1",
+        "DIAG MEMORY",
+        "BLPOP k 1",
+        "MIGRATE 127.0.0.1 1 k 0 1",
+        "SHUTDOWN",
+        "SHUTDOWN SAVE",
+    ] {
+        let mut client = server.connect();
+        client.send(&crate::harness::command(line));
+        let reply = client.line();
+        assert!(reply.starts_with("-BUSY Redis is busy running a script."), "{line}: {reply}");
+        other.call("PING", "+PONG\r\n");
+    }
+    queued.send(b"EXEC\r\n");
+    let reply = queued.line();
+    assert!(reply.starts_with("-EXECABORT Transaction discarded because of: BUSY Redis is busy"), "{reply}");
+    other.send(b"SCRIPT KILL\r\n");
+    assert!(other.line().starts_with("-UNKILLABLE"));
+    other.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(server.end().success());
+    let again = Server::start(&[&options[..], &files[..]].concat());
+    let mut client = again.connect();
+    comes_true(|| client.line_of("EXISTS before", 0) == ":1");
+    client.call("EXISTS k", ":0\r\n");
+}
+
 #[test]
 fn a_restarted_script_has_run_once() {
     let server = Server::start(&["--workers", "2"]);

@@ -65,12 +65,25 @@ impl Session {
             return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
-        info(&engine, args, now, &|| (), &mut self.reply())?;
+        let keys = match named("keyspace", args) {
+            // A helper thread waits for a shard under a long lock.
+            true => match engine.keyspace.try_in_use() {
+                None => return Ok(NextStep::Detach),
+                known => known,
+            },
+            false => None,
+        };
+        write_sections(&Facts { engine: &engine, now, keys }, args, &|| (), &mut self.reply());
         DONE
     }
 }
 
-/// INFO, on a worker or a helper thread. `pause` is called after each section.
+/// True when a section that INFO shows counts or reads keys.
+pub(super) fn reads_keys(args: Args<'_>) -> bool {
+    named("keyspace", args) || named("keysizes", args)
+}
+
+/// INFO, on a helper thread. `pause` is called after each section.
 pub(super) fn info(
     engine: &Engine,
     args: Args<'_>,
@@ -78,19 +91,28 @@ pub(super) fn info(
     pause: &dyn Fn(),
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    let facts = Facts { engine, now };
+    let keys = named("keyspace", args).then(|| engine.keyspace.in_use());
+    write_sections(&Facts { engine, now, keys }, args, pause, reply);
+    Ok(())
+}
+
+fn write_sections(facts: &Facts<'_>, args: Args<'_>, pause: &dyn Fn(), reply: &mut Reply<'_>) {
     let mut text = String::new();
     for (name, shown, write) in SECTIONS {
         if wanted(args, name, *shown) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
-            write(&facts, &mut text);
+            write(facts, &mut text);
             pause();
         }
     }
     reply.verbatim("txt", text.as_bytes());
-    Ok(())
+}
+
+/// True when INFO shows the section with this name.
+fn named(section: &str, args: Args<'_>) -> bool {
+    SECTIONS.iter().any(|(name, shown, _)| *name == section && wanted(args, name, *shown))
 }
 
 fn wanted(args: Args<'_>, name: &str, shown: SectionVisibility) -> bool {

@@ -7,12 +7,16 @@ use crate::memory::Purpose;
 use crate::pubsub::Namespace;
 use crate::stats::Stat;
 use crate::{Engine, Now};
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use strand_keyspace::Keys;
 
 /// What the sections of INFO are made from.
 pub(super) struct Facts<'a> {
     pub(super) engine: &'a Engine,
     pub(super) now: Now,
+    /// The databases with keys. `None` when no section counts them.
+    pub(super) keys: Option<BTreeMap<usize, Keys>>,
 }
 
 /// Redis's LRU clock counts seconds in 24 bits.
@@ -263,7 +267,7 @@ pub(super) fn cluster(_: &Facts<'_>, out: &mut String) {
 
 pub(super) fn keyspace(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Keyspace\r\n");
-    for (db, keys) in f.engine.keyspace.in_use() {
+    for (db, keys) in f.keys.iter().flatten() {
         if keys.all > 0 {
             let avg_ttl = keys.mean_ttl_ms(f.now.unix_ms());
             let (all, expires, subexpiry) = (keys.all, keys.expiring, keys.mortal);

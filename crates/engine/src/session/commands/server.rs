@@ -3,6 +3,7 @@
 use super::connection::REDIS_VERSION;
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::persist::RewriteStart;
+use crate::scripts::busy_text;
 use crate::session::run::NextStep;
 use crate::{Engine, Now, ShutdownRequest};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,6 +22,11 @@ impl Session {
     }
     pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let request = shutdown_request(args)?;
+        if !request.nosave
+            && let Some(is_function) = self.engine.long_locks.is_busy(None)
+        {
+            return Err(busy_text(is_function).into());
+        }
         if self.engine.saves_at_end(request) {
             return Ok(NextStep::Detach);
         }

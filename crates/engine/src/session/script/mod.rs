@@ -217,7 +217,12 @@ fn attempt(
             let word = if script_call.is_function() { "FUNCTION" } else { "SCRIPT" };
             format!("ERR Script killed by user with {word} KILL.")
         }
-        (StopReason::ClientGone, _) => "ERR the client is gone".into(),
+        (StopReason::ClientGone, _) => {
+            // A script that has written is cut only when the server ends. As in redis-server, the append-only file then
+            // has nothing of the script.
+            txn.forget_effects_since(mark);
+            "ERR the client is gone".into()
+        }
         (_, ScriptAccess::Bounded) => {
             undo.roll_back(txn);
             txn.forget_effects_since(mark);

@@ -23,9 +23,10 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .locks_shards(|_| true),
+        )),
         CommandSpec::sub(
             "doctor",
             "diag",
@@ -83,9 +84,10 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .locks_shards(|_| true),
+        )),
         CommandSpec::sub(
             "phases",
             "diag",

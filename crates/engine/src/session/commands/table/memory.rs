@@ -45,6 +45,7 @@ const OWN: &[CommandSpec] = &[
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, _, _, reply| memory::stats(engine, reply))
+                .locks_shards(|_| true)
                 .in_multi(InMulti::AfterUnlock),
         )),
 ];

@@ -211,6 +211,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, now| session.debug(args, now))
                 .kind(CommandKind::Debug)
+                .locks_shards(|_| true)
                 .or_detached(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
                 .in_scripts(InScripts::Runs(debug::in_script))
                 .in_multi(InMulti::QueuedIf(debug::is_plain)),
@@ -233,6 +234,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .or_detached(|engine, args, at, reply| {
                 info::info(engine, args, at.now, &|| engine.host.yield_now(), reply)
             })
+            .locks_shards(info::reads_keys)
             .in_multi(InMulti::AfterUnlock),
     )),
     CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Returns when the last snapshot was written.")
@@ -323,9 +325,10 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "Writes a snapshot to the disk, and replies when the snapshot is complete.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI])
-    .exec(Exec::Session(&SessionCommand::detached(|engine, _, at, reply| {
-        server::save(engine, at.now, reply)
-    }))),
+    .exec(Exec::Session(
+        &SessionCommand::detached(|engine, _, at, reply| server::save(engine, at.now, reply))
+            .locks_shards(|_| true),
+    )),
     CommandSpec::new("shutdown", "server", "1.0.0", "O(1)", "Stops the server.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY])
         .args(&[

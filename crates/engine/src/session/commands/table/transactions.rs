@@ -65,6 +65,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0).multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.watch(args, now))
+            .kind(CommandKind::Watch)
             .in_multi(InMulti::Immediate)
             .in_files(InFiles::ChangesNothing),
     )),
