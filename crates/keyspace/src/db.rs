@@ -203,7 +203,7 @@ impl Db<'_, '_> {
         }
         let mut new = T::default();
         let (result, changed) = change(&mut new);
-        if changed == Changed::Yes && (T::STAYS_WHEN_EMPTY || !new.is_empty()) {
+        if changed != Changed::No && (T::STAYS_WHEN_EMPTY || !new.is_empty()) {
             self.put(key, Payload::Outside(new.into_value()), Some(None));
         }
         Ok(result)
@@ -244,8 +244,22 @@ impl Db<'_, '_> {
             let slot = self.slot;
             self.changed(key).note_key(slot, key);
             self.report_change(key);
+        } else if changed == Changed::Beside {
+            self.changed(key).changes += 1;
+            if self.txn.listens() {
+                self.txn.note_change(self.slot);
+                self.report(key, self.txn.caller.event, false);
+            }
         }
         Ok(result)
+    }
+    /// Lets the clients that wait for `key` try again, although no element was added.
+    pub fn signal_waiters(&mut self, key: &Key<'_>) {
+        let slot = self.slot;
+        let shard = self.changed(key);
+        if shard.watchers.has_any() {
+            shard.watchers.waiters.signal(slot, key.bytes);
+        }
     }
     /// Removes a record and returns its content. The event has the name of the command's changes. Use
     /// [`Db::delete`] for an event named `del`.

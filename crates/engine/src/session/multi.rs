@@ -116,8 +116,13 @@ impl Session {
     /// Drops the queued commands and the watched keys.
     pub(super) fn end_transaction(&mut self) {
         self.queue = None;
+        self.flags.caching = false;
         self.unwatch_all();
         self.update_guard();
+    }
+    /// Call this when a command is refused. CLIENT CACHING applies to the command after it, also to a refused one.
+    pub(super) fn forget_caching(&mut self) {
+        self.flags.caching &= self.queue.is_some() || self.argv.args().is(0, "CLIENT");
     }
     /// Called when a command is refused. Its transaction, if any, will not run.
     pub(super) fn break_queue(&mut self) {
@@ -166,7 +171,10 @@ impl Session {
     }
     /// `EXEC`. Reply: an array of the commands' replies, or null when a watched key has changed.
     pub(super) fn exec(&mut self, now: Now) -> Outcome {
-        let Some(queue) = self.queue.take() else { return Err(b"ERR EXEC without MULTI".to_vec()) };
+        let Some(queue) = self.queue.take() else {
+            self.flags.caching = false;
+            return Err(b"ERR EXEC without MULTI".to_vec());
+        };
         if queue.is_broken {
             self.end_transaction();
             return Err(ABORTED.into());

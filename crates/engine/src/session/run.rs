@@ -381,6 +381,7 @@ impl Session {
             self.fail(CommandCounter::Rejected, &abort_text(text));
         } else {
             self.break_queue();
+            self.forget_caching();
             self.fail(CommandCounter::Rejected, text);
         }
         self.argv.clear();
@@ -402,6 +403,7 @@ impl Session {
             None => {
                 self.last_command = u32::MAX;
                 self.break_queue();
+                self.forget_caching();
                 self.fail(CommandCounter::Rejected, text);
                 self.argv.clear();
                 self.end_command();

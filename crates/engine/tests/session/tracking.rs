@@ -226,3 +226,53 @@ fn a_client_that_changes_to_bcast_hears_no_more_of_the_keys_that_it_has_read() {
     b.run(&server, "SET other 1");
     assert_eq!(a.hears(&server), invalidation("other"));
 }
+
+/// As in redis-server, commands about groups change no element, so they fail no EXEC and outdate no copy.
+#[test]
+fn commands_about_groups_fail_no_exec_and_send_no_invalidation() {
+    let mut server = Server::new();
+    let (mut reader, mut writer) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    for line in ["XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s 3-1 f v", "XGROUP CREATE s g 0"] {
+        writer.run(&server, line);
+    }
+    for line in [
+        "XGROUP CREATE s other 0",
+        "XGROUP CREATECONSUMER s g a",
+        "XREADGROUP GROUP g a COUNT 2 STREAMS s >",
+        "XREADGROUP GROUP g a STREAMS s 0",
+        "XACK s g 1-1",
+        "XCLAIM s g b 0 2-1",
+        "XAUTOCLAIM s g c 0 0",
+        "XACKDEL s g KEEPREF IDS 1 9-9",
+        "XGROUP SETID s g 1-1",
+        "XGROUP DELCONSUMER s g c",
+        "XSETID s 9-9",
+        "XGROUP DESTROY s g",
+    ] {
+        reader.run(&server, "XLEN s");
+        reader.run(&server, "WATCH s");
+        assert!(!writer.run(&server, line).starts_with('-'), "{line}");
+        reader.run(&server, "MULTI");
+        assert_eq!(reader.run(&server, "EXEC"), "*0|", "{line}");
+    }
+    reader.run(&server, "WATCH s");
+    writer.run(&server, "XDEL s 1-1");
+    assert_eq!(reader.run(&server, "MULTI"), format!("{}+OK|", invalidation("s")));
+    assert_eq!(reader.run(&server, "EXEC"), "_|");
+}
+
+#[test]
+fn client_caching_applies_to_a_refused_command_too() {
+    let mut server = Server::new();
+    let (mut reader, mut writer) = (tracked(&mut server, "CLIENT TRACKING ON OPTOUT"), server.connect());
+    writer.run(&server, "ACL SETUSER reader on nopass ~k* &* +@all -set");
+    reader.run(&server, "AUTH reader x");
+    for refused in ["NOSUCH", "GET", "SET k 1", "GET other", "EXEC", "MULTI|NOSUCH|EXEC"] {
+        reader.run(&server, "CLIENT CACHING NO");
+        refused.split('|').for_each(|line| drop(reader.run(&server, line)));
+        reader.run(&server, "GET k");
+        writer.run(&server, "SET k 2");
+        reader.drive(&server);
+        assert_eq!(reader.replies(), invalidation("k"), "{refused}");
+    }
+}

@@ -17,8 +17,18 @@ pub type Piece = Box<dyn Send>;
 pub enum Changed {
     /// The value is unchanged.
     No,
+    /// Something changed that is beside the elements, like a consumer group of a stream. The change is counted and
+    /// recorded. As in redis-server, it fails no EXEC of a client that watches the key, and outdates no client's copy.
+    Beside,
     /// Some bytes of the value changed.
     Yes,
+}
+
+impl Changed {
+    /// [`Changed::Beside`] if `changed`.
+    pub fn beside(changed: bool) -> Changed {
+        if changed { Changed::Beside } else { Changed::No }
+    }
 }
 
 impl From<bool> for Changed {

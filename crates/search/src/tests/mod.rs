@@ -206,7 +206,7 @@ impl World {
         };
         if db.change_or_create(&key, set).is_err() {
             let mut hash = HashValue::new();
-            let ((), Changed::Yes | Changed::No) = set(&mut hash);
+            let ((), _) = set(&mut hash);
             db.insert(&key, Stored::Hash(hash), None);
         }
     }

@@ -320,7 +320,7 @@ fn set_id(call: &mut Call<'_, '_>) -> Result<(), Text> {
             return Err(text.into());
         }
         stream.set_ids(id, added, (max_deleted != Id::MIN).then_some(max_deleted));
-        Ok(((), Changed::Yes))
+        Ok(((), Changed::Beside))
     })?;
     set.ok_or(errors::NO_SUCH_KEY.into())
 }

@@ -74,7 +74,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
                 false => Err(b"BUSYGROUP Consumer Group name already exists".to_vec()),
             }
         })();
-        let changed = Changed::from(done.is_ok());
+        let changed = Changed::beside(done.is_ok());
         Ok((done, changed))
     };
     let done = match options.make {
@@ -98,7 +98,7 @@ pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
             };
             group.set_last_id(last_id);
             group.set_entries_read(options.entries_read);
-            Ok(())
+            Ok(((), true))
         })
     });
     match set {
@@ -112,8 +112,12 @@ pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
     let group = call.args.at(3);
     let destroyed = change_existing(call, |stream, _| {
         let destroyed = stream.remove_group(group);
-        Ok((destroyed, Changed::from(destroyed)))
+        Ok((destroyed, Changed::beside(destroyed)))
     });
+    if let Ok(Some(true)) = destroyed {
+        // Clients that wait for entries of the group get an error.
+        call.txn.db(call.db).signal_waiters(&call.keys[0]);
+    }
     match destroyed {
         Ok(Some(destroyed)) => call.reply.int(destroyed.into()),
         Ok(None) => call.reply.error(NO_KEY),
@@ -124,7 +128,10 @@ pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
 /// `XGROUP CREATECONSUMER key group consumer`. Reply: 1, or 0 when the consumer exists.
 pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
     let (name, now_ms) = (call.args.at(4), call.now_ms);
-    let created = change_group(call, |group, _| Ok(group.create_consumer(name, now_ms).is_some()));
+    let created = change_group(call, |group, _| {
+        let is_new = group.create_consumer(name, now_ms).is_some();
+        Ok((is_new, is_new))
+    });
     if let Ok(true) = created {
         call.txn.db(call.db).report_event(&call.keys[0], named::CREATE_CONSUMER);
     }
@@ -138,7 +145,11 @@ pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
 /// pending.
 pub(crate) fn xgroup_delconsumer(call: &mut Call<'_, '_>) {
     let name = call.args.at(4);
-    match change_group(call, |group, _| Ok(group.delete_consumer(name).unwrap_or(0))) {
+    let deleted = change_group(call, |group, _| {
+        let pending = group.delete_consumer(name);
+        Ok((pending.unwrap_or(0), pending.is_some()))
+    });
+    match deleted {
         Ok(pending) => call.reply.int(pending as i64),
         Err(text) => call.reply.error_bytes(&text),
     }
@@ -168,19 +179,19 @@ pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
     );
 }
 
-/// Changes the group that is named by argument 3.
+/// Changes the group that is named by argument 3. `change` also returns whether it has changed something.
 ///
 /// # Errors
 /// Fails if the key or group is missing, and the errors of `change`.
 fn change_group<R>(
     call: &mut Call<'_, '_>,
-    change: impl FnOnce(&mut Group, &Entries) -> Result<R, ErrorText>,
+    change: impl FnOnce(&mut Group, &Entries) -> Result<(R, bool), ErrorText>,
 ) -> Result<R, ErrorText> {
     let (key, group) = (call.args.at(2), call.args.at(3));
     let changed = change_existing(call, |stream, _| {
         let done = stream.change_group(group, change);
-        let changed = Changed::from(matches!(done, Some(Ok(_))));
-        Ok((done, changed))
+        let changed = Changed::beside(matches!(done, Some(Ok((_, true)))));
+        Ok((done.map(|done| done.map(|(result, _)| result)), changed))
     });
     match changed {
         Err(text) => Err(text.into_owned().into_bytes()),

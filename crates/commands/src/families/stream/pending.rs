@@ -31,7 +31,7 @@ pub(crate) fn xack(call: &mut Call<'_, '_>) {
             Ok::<usize, Text>(all.into_iter().filter(|id| group.acknowledge(*id)).count())
         });
         let done = done.transpose()?.unwrap_or(0);
-        Ok((done, Changed::from(done > 0)))
+        Ok((done, Changed::beside(done > 0)))
     });
     match done {
         Ok(done) => call.reply.int(done.unwrap_or(0) as i64),
@@ -208,7 +208,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
             }
             claimed += 1;
         }
-        Ok(claimed)
+        Ok((claimed, !done.is_empty()))
     });
     done.record_effects(call);
     match claimed {
@@ -231,6 +231,9 @@ struct ClaimChanges {
 }
 
 impl ClaimChanges {
+    fn is_empty(&self) -> bool {
+        self.acknowledged.is_empty() && self.claimed.is_empty() && !self.advanced
+    }
     /// Records the effects.
     fn record_effects(&self, call: &mut Call<'_, '_>) {
         if !call.is_recorded() {
@@ -325,7 +328,7 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
                 None => break,
             }
         }
-        Ok((cursor, claimed, deleted))
+        Ok(((cursor, claimed, deleted), !effect.is_empty()))
     });
     effect.record_effects(call);
     match done {
@@ -366,13 +369,13 @@ pub(super) fn autoclaim_looks(args: Args<'_>) -> usize {
     usize::try_from(count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX)
 }
 
-/// Calls `change` with the group that is named by argument 2.
+/// Calls `change` with the group that is named by argument 2. `change` also returns whether it has changed something.
 ///
 /// # Errors
 /// NOGROUP when the key or group is missing, and the errors of `change`.
 fn in_group<R>(
     call: &mut Call<'_, '_>,
-    change: impl FnOnce(&mut Group, &Entries) -> Result<R, ErrorText>,
+    change: impl FnOnce(&mut Group, &Entries) -> Result<(R, bool), ErrorText>,
 ) -> Result<R, ErrorText> {
     let args = call.args;
     let mut is_new = false;
@@ -383,8 +386,8 @@ fn in_group<R>(
             is_new = group.consumers() > before;
             done
         });
-        let changed = Changed::from(matches!(done, Some(Ok(_))));
-        Ok((done, changed))
+        let changed = Changed::beside(matches!(done, Some(Ok((_, true)))));
+        Ok((done.map(|done| done.map(|(result, _)| result)), changed))
     });
     if is_new {
         call.txn.db(call.db).report_event(&call.keys[0], named::CREATE_CONSUMER);

@@ -11,7 +11,7 @@ use crate::parse::{self, Text};
 use crate::wait::{Wait, milliseconds};
 use strand_chain::Chain;
 use strand_keyspace::types::stream::{Id, StreamValue};
-use strand_keyspace::{Db, Key, Wanted};
+use strand_keyspace::{Changed, Db, Key, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{ErrorText, Protocol, Reply};
 
@@ -238,7 +238,7 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
             let sent =
                 send_from_group(stream, *from, (group, consumer), key.bytes, &options, now_ms, &mut reply);
             is_new = consumers(stream) > before;
-            let changed = sent.is_some().into();
+            let changed = Changed::beside(sent.is_some());
             (sent, changed)
         });
         if is_new {

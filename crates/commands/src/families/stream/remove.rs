@@ -60,7 +60,11 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     let codes = change_existing(call, |stream, _| {
         let codes: Vec<i64> =
             all.iter().map(|id| remove(stream, *id, group, references, &mut gone)).collect();
-        Ok((codes, Changed::from(!gone.acknowledged.is_empty() || !gone.deleted.is_empty())))
+        let changed = match gone.deleted.is_empty() {
+            true => Changed::beside(!gone.acknowledged.is_empty()),
+            false => Changed::Yes,
+        };
+        Ok((codes, changed))
     });
     match codes {
         Ok(codes) => {
