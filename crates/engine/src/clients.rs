@@ -159,6 +159,10 @@ impl Client {
             self.wake.wake();
         }
     }
+    /// Number of bytes of messages and replies that the client's socket has not taken yet.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.inbox.waiting_bytes() + self.output_bytes()
+    }
     /// CLIENT GETREDIR: the client id that gets the invalidations, 0 for this client, -1 while tracking is off.
     pub(crate) fn redirect(&self) -> i64 {
         if self.tracked.mode().has(TrackingFlags::ON) { self.tracked.redirect() as i64 } else { -1 }

@@ -45,6 +45,7 @@ pub use host::{
     WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
+pub use pubsub::Delivery;
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_OUTPUT_BYTES_MAX, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,

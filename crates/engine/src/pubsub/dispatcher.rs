@@ -3,6 +3,7 @@
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message};
+use super::pressure::Pressure;
 use super::{Namespace, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
 use crate::Wake;
 use crate::clients::Client;
@@ -18,6 +19,8 @@ const STEPS_PER_SLICE: usize = 64 * 1024;
 const STEPS_PER_DELIVERY: usize = 64;
 /// Maximum number of messages that are delivered together.
 const BATCH_MAX: usize = 32;
+/// Maximum number of bytes of messages that are delivered together, unless one message is longer.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A queue that was full counts as full until it is down to one part in this many of its limits.
 const RELIEF_PART: usize = 2;
 
@@ -26,6 +29,8 @@ const RELIEF_PART: usize = 2;
 pub(super) struct Dispatcher {
     queue: Mutex<Queue>,
     subscribers: Mutex<Subscribers>,
+    /// The subscriber that the dispatcher waits for.
+    pressure: Mutex<Option<Pressure>>,
     /// Wakes the worker when the queue gets its first message.
     wake: OnceLock<Arc<dyn Wake>>,
 }
@@ -57,8 +62,12 @@ impl Queue {
         let front = self.messages.front()?;
         if self.at.is_at_start() {
             let most = if is_alone { 1 } else { BATCH_MAX };
-            let is_same = |m: &&Arc<Message>| m.kind() == front.kind() && m.channel() == front.channel();
-            self.batch_len = self.messages.iter().take(most).take_while(is_same).count();
+            let mut bytes = 0;
+            let is_same = |m: &&Arc<Message>| {
+                bytes += m.bytes();
+                bytes <= BATCH_BYTES_MAX && m.kind() == front.kind() && m.channel() == front.channel()
+            };
+            self.batch_len = self.messages.iter().take(most).take_while(is_same).count().max(1);
         }
         Some(self.messages.iter().take(self.batch_len).cloned().collect())
     }
@@ -94,6 +103,25 @@ impl DeliveryProgress {
             (Some(at), Topic::Pattern) => name < &**at || (name == &**at && client < self.client),
         }
     }
+}
+
+/// What is left of a slice.
+struct Slice {
+    /// Steps of matching.
+    left: usize,
+    /// The subscriber that the dispatcher must wait for. Then no step is left.
+    pressed: Option<Arc<Client>>,
+}
+
+/// How a slice of deliveries ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Nothing is left to deliver.
+    Done,
+    /// Messages are left: let other tasks run, then continue.
+    More,
+    /// Messages are left, and a subscriber has much to read first: continue about a millisecond later.
+    AfterReads,
 }
 
 /// The clients of a channel or pattern, ordered by id.
@@ -193,22 +221,37 @@ impl Dispatcher {
         }
         client.inbox.set_caught_up(queue.last);
     }
-    /// Delivers messages for the duration of a slice. True when more are left.
-    pub(super) fn deliver(&self, congestion: &Congestion) -> bool {
+    /// Delivers messages for the duration of a slice. `mono_us` reads the clock.
+    pub(super) fn deliver(&self, congestion: &Congestion, mono_us: impl Fn() -> u64) -> Delivery {
         let mut left = STEPS_PER_SLICE;
+        {
+            let mut pressure = self.pressure.lock();
+            if let Some(wait) = &mut *pressure {
+                if wait.lasts(mono_us()) {
+                    return Delivery::AfterReads;
+                }
+                *pressure = None;
+            }
+        }
         loop {
             // With pattern subscribers each message is delivered alone: first by its channel, then by the patterns.
             let is_alone = !self.subscribers.lock().patterns.is_empty();
             let (messages, number, mut at) = {
                 let mut queue = self.queue.lock();
-                let Some(messages) = queue.next(is_alone) else { return false };
+                let Some(messages) = queue.next(is_alone) else { return Delivery::Done };
                 (messages, queue.first(), queue.at.clone())
             };
-            let done = self.subscribers.lock().deliver_batch(&messages, number, &mut at, &mut left);
+            let mut slice = Slice { left, pressed: None };
+            let done = self.subscribers.lock().deliver_batch(&messages, number, &mut at, &mut slice);
+            left = slice.left;
+            let is_pressed = slice.pressed.is_some();
+            if let Some(client) = slice.pressed {
+                *self.pressure.lock() = Some(Pressure::new(client, mono_us()));
+            }
             let mut queue = self.queue.lock();
             if !done {
                 queue.at = at;
-                return true;
+                return if is_pressed { Delivery::AfterReads } else { Delivery::More };
             }
             queue.messages.drain(..messages.len());
             queue.bytes -= messages.iter().map(|message| message.bytes()).sum::<usize>();
@@ -220,8 +263,11 @@ impl Dispatcher {
             if is_relieved {
                 congestion.end();
             }
-            if left == 0 || !more {
-                return more;
+            match more {
+                false => return Delivery::Done,
+                true if is_pressed => return Delivery::AfterReads,
+                true if left == 0 => return Delivery::More,
+                true => {}
             }
         }
     }
@@ -236,7 +282,7 @@ impl Subscribers {
         messages: &[Arc<Message>],
         number: u64,
         at: &mut DeliveryProgress,
-        left: &mut usize,
+        slice: &mut Slice,
     ) -> bool {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
@@ -246,7 +292,7 @@ impl Subscribers {
             };
             if let Some(clients) = topics.get(message.channel()) {
                 let frames: SmallVec<[Frame; 1]> = messages.iter().map(|m| m.frame().clone()).collect();
-                if !deliver_to(clients, &frames, number, &mut at.client, left) {
+                if !deliver_to(clients, &frames, number, &mut at.client, slice) {
                     return false;
                 }
             }
@@ -259,12 +305,12 @@ impl Subscribers {
             if at.pattern.as_ref() != Some(pattern) {
                 *at = DeliveryProgress { pattern: Some(pattern.clone()), client: 0 };
             }
-            if at.client == ALL || !matches(pattern, message.channel(), left) {
+            if at.client == ALL || !matches(pattern, message.channel(), &mut slice.left) {
                 at.client = ALL;
-            } else if !deliver_to(clients, &[message.pattern_frame(pattern)], number, &mut at.client, left) {
+            } else if !deliver_to(clients, &[message.pattern_frame(pattern)], number, &mut at.client, slice) {
                 return false;
             }
-            if *left == 0 {
+            if slice.left == 0 {
                 return false;
             }
         }
@@ -274,19 +320,22 @@ impl Subscribers {
 
 /// Hands frames to those of `clients` that do not have them yet. `number` is the number of the first frame's message.
 /// False when `left` steps are not enough.
-fn deliver_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
+fn deliver_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, slice: &mut Slice) -> bool {
     let begin = clients.partition_point(|c| c.id < *from);
     for client in &clients[begin..] {
-        if *left == 0 {
+        if slice.left == 0 {
             *from = client.id;
             return false;
         }
-        *left = left.saturating_sub(STEPS_PER_DELIVERY * frames.len());
+        slice.left = slice.left.saturating_sub(STEPS_PER_DELIVERY * frames.len());
         let delivered_until = client.inbox.caught_up();
         for (frame, number) in frames.iter().zip(number..) {
             if delivered_until < number {
                 client.push_frame(frame.clone());
             }
+        }
+        if Pressure::is_due(client) {
+            *slice = Slice { left: 0, pressed: Some(client.clone()) };
         }
     }
     *from = ALL;

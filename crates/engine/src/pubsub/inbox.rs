@@ -18,6 +18,8 @@ pub(crate) struct Inbox {
     bytes: AtomicU64,
     /// The hard limit of `client-output-buffer-limit pubsub`.
     bytes_max: AtomicU64,
+    /// True while the client reads too slowly for its dispatcher to wait for it ([`super::pressure`]).
+    slow: AtomicBool,
     /// [`super::PubSub::catch_up`] has delivered its dispatcher's messages up to this number.
     caught_up: AtomicU64,
     /// Numbers of subscriptions to channels, patterns and shard channels.
@@ -48,6 +50,7 @@ impl Default for Inbox {
             contents: Mutex::default(),
             bytes: 0.into(),
             bytes_max: u64::MAX.into(),
+            slow: false.into(),
             caught_up: 0.into(),
             subscriptions: Default::default(),
             subscriptions_bytes: 0.into(),
@@ -122,6 +125,18 @@ impl Inbox {
     pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max as u64 };
         self.bytes_max.store(bytes_max, Relaxed);
+    }
+    /// The maximum number of bytes that may wait for the client. `u64::MAX`: no limit.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Relaxed)
+    }
+    /// True while the client reads too slowly for its dispatcher to wait for it.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.load(Relaxed)
+    }
+    /// Sets what [`Inbox::is_slow`] returns.
+    pub(super) fn set_slow(&self, slow: bool) {
+        self.slow.store(slow, Relaxed);
     }
     /// The number of the last message that [`super::PubSub::catch_up`] has delivered.
     pub(super) fn caught_up(&self) -> u64 {

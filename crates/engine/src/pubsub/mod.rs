@@ -17,7 +17,8 @@
 //!   one of its commands is on a helper thread, because that reply is older than the messages.
 //! - *Memory is bounded*: `client-output-buffer-limit pubsub` bounds an inbox, [`QUEUE_MESSAGES_MAX`] and
 //!   [`QUEUE_BYTES_MAX`] bound a queue. When a queue is full, publishers wait ([`Congestion`]). In redis-server a
-//!   publisher waits too: PUBLISH lasts until all subscribers have the message.
+//!   publisher waits too: PUBLISH lasts until all subscribers have the message. A dispatcher waits for a subscriber that
+//!   reads fast and has much to read ([`pressure`]).
 //!
 //! Lock order: directory, subscribers, queue, inbox. A keyspace shard may be locked before any of them. Not here: the
 //! right to publish or subscribe (`acl`), and the session's side of a subscription (`session`).
@@ -27,8 +28,10 @@ mod directory;
 mod dispatcher;
 mod inbox;
 mod message;
+mod pressure;
 mod subscriptions;
 
+pub use dispatcher::Delivery;
 pub(crate) use inbox::Inbox;
 pub(crate) use message::{Frame, Payload};
 pub(crate) use subscriptions::{Subscriptions, Topic};
@@ -251,9 +254,9 @@ impl Engine {
         self.pubsub.dispatchers[worker % self.pubsub.dispatchers.len()].set_wake(wake);
     }
     /// Hands messages to subscribers of this worker for a fraction of a millisecond. Call it on the worker's thread.
-    /// True when more are left: let other tasks run, then call it again.
-    pub fn deliver(&self, worker: usize) -> bool {
+    pub fn deliver(&self, worker: usize) -> Delivery {
         let pubsub = &self.pubsub;
-        pubsub.dispatchers[worker % pubsub.dispatchers.len()].deliver(&pubsub.congestion)
+        let dispatcher = &pubsub.dispatchers[worker % pubsub.dispatchers.len()];
+        dispatcher.deliver(&pubsub.congestion, || self.host.mono_us())
     }
 }

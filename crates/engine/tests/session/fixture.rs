@@ -348,7 +348,7 @@ impl Server {
     }
     /// Delivers published messages to the sessions of the subscribers. See [`Peer::hears`].
     pub fn hand_out(&self) {
-        (0..WORKERS).for_each(|worker| while self.engine.deliver(worker) {});
+        (0..WORKERS).for_each(|worker| while self.engine.deliver(worker) == Delivery::More {});
     }
     pub fn try_connect(&mut self, local: bool) -> Result<Peer, String> {
         self.try_connect_by(Framing::Resp, local)

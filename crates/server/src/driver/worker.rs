@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use strand_engine::{Config, Engine, Wake};
+use strand_engine::{Config, Delivery, Engine, Wake};
 use strand_ring::Ring;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -37,6 +37,8 @@ const POLLED_CONNECTIONS: usize = 4;
 const WARNINGS_MAX: u32 = 10;
 /// Length of the interval of [`WARNINGS_MAX`], in milliseconds.
 const WARN_MS: u64 = 10_000;
+/// Pause of the delivery of messages while a subscriber has much to read.
+const READS_PAUSE: Duration = Duration::from_millis(1);
 
 /// What every worker shares.
 #[derive(Clone)]
@@ -268,11 +270,14 @@ async fn deliver_messages(index: usize, context: Rc<Context>) {
     let wake = Arc::new(WakeCell::new(&context.wake_queue));
     context.engine.set_delivery_wake(index, wake.clone());
     loop {
-        while context.engine.deliver(index) {
-            let _busy = context.busy();
-            tokio::task::yield_now().await;
+        match context.engine.deliver(index) {
+            Delivery::Done => std::future::poll_fn(|cx| wake.poll(cx)).await,
+            Delivery::More => {
+                let _busy = context.busy();
+                tokio::task::yield_now().await;
+            }
+            Delivery::AfterReads => tokio::time::sleep(READS_PAUSE).await,
         }
-        std::future::poll_fn(|cx| wake.poll(cx)).await;
     }
 }
 

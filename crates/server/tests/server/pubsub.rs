@@ -216,6 +216,32 @@ fn a_subscriber_that_never_reads_delays_nobody() {
 
 /// Clients subscribe, publish and unsubscribe at random on several workers. A publisher whose channel only it listens
 /// to receives exactly the counted messages.
+/// The publisher is faster than any socket. It waits for the subscriber, so the subscriber never has more than its limit
+/// (32 MiB by default) to read.
+#[test]
+fn a_subscriber_that_reads_all_the_time_is_never_closed() {
+    const MESSAGES: usize = 20_000;
+    const BATCH: usize = 200;
+    let server = Server::start(&["--workers", "1"]);
+    let mut subscriber = subscribe(&server, "ch");
+    let text = "x".repeat(5_000);
+    let (publish, expected) = (command(&format!("PUBLISH ch {text}")), message("ch", &text));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut publisher = server.connect();
+            let batch = publish.repeat(BATCH);
+            for _ in 0..MESSAGES / BATCH {
+                publisher.send(&batch);
+            }
+            publisher.expect(&b":1\r\n".repeat(MESSAGES));
+        });
+        let expected = expected.repeat(BATCH);
+        for _ in 0..MESSAGES / BATCH {
+            subscriber.expect(expected.as_bytes());
+        }
+    });
+}
+
 #[test]
 fn publish_counts_are_right_while_subscribers_change() {
     let server = Server::start(&["--workers", "3"]);
