@@ -118,6 +118,8 @@ pub struct FileReader<R> {
     dialect: Dialect,
     state: State,
     attributes: KeyAttributes,
+    /// False when a wrong checksum is ignored.
+    checks_sum: bool,
     value: ValueReader,
     first_buffer: Vec<u8>,
     second_buffer: Vec<u8>,
@@ -146,7 +148,21 @@ impl<R: Read> FileReader<R> {
             .ok_or(Error::Version { version })?;
         let (value, first_buffer, second_buffer) = (ValueReader::new(entries), Vec::new(), Vec::new());
         let (state, attributes) = (State::Records, KeyAttributes::default());
-        Ok(FileReader { source, version, dialect, state, attributes, value, first_buffer, second_buffer })
+        Ok(FileReader {
+            source,
+            version,
+            dialect,
+            state,
+            attributes,
+            checks_sum: true,
+            value,
+            first_buffer,
+            second_buffer,
+        })
+    }
+    /// Ignores the checksum at the end of the file, as redis-server with `rdbchecksum no`.
+    pub fn ignore_checksum(&mut self) {
+        self.checks_sum = false;
     }
 
     /// The file's RDB version.
@@ -275,6 +291,9 @@ impl<R: Read> FileReader<R> {
         let computed = self.source.checksum();
         let stored = u64::from_le_bytes(p::array(&mut self.source)?);
         // A stored checksum of zero means that the writer has computed no checksum.
+        if !self.checks_sum {
+            return Ok(Event::End { checksum_verified: false });
+        }
         if stored != 0 && stored != computed {
             return Err(Error::Checksum { computed, stored });
         }

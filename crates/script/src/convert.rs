@@ -232,7 +232,7 @@ fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) 
         return Ok(());
     }
     if let Value::String(text) = table.raw_get("ok")? {
-        reply.simple(&String::from_utf8_lossy(&text.as_bytes()));
+        reply.simple_bytes(&text.as_bytes());
         return Ok(());
     }
     match table.raw_get("double")? {

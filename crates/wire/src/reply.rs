@@ -53,6 +53,8 @@ pub struct Reply<'a> {
 
 /// Maximum length of an error code that is kept. redis-server's codes are shorter.
 const ERROR_CODE_BYTES_MAX: usize = 15;
+/// An error text has a code if a space is among this number of bytes.
+const CODE_END_MAX: usize = 32;
 
 /// The first word of the first error that was written.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +161,12 @@ impl<'a> Reply<'a> {
     /// Writes a simple string (`+text`). CR and LF inside the text become spaces; at its ends they are dropped.
     #[inline]
     pub fn simple(&mut self, text: &str) {
-        self.line(b'+', text.as_bytes());
+        self.simple_bytes(text.as_bytes());
+    }
+    /// Does what [`Reply::simple`] does, for a text that may not be UTF-8.
+    #[inline]
+    pub fn simple_bytes(&mut self, text: &[u8]) {
+        self.line(b'+', text);
     }
     /// Writes an error (`-text`). The text starts with the code (`ERR ...`, `WRONGTYPE ...`). CR and LF inside the
     /// text become spaces; at its ends they are dropped.
@@ -174,7 +181,9 @@ impl<'a> Reply<'a> {
         self.line(b'-', text);
     }
     fn note_error(&mut self, text: &[u8]) {
-        let code = text.iter().take_while(|b| !b.is_ascii_whitespace());
+        // As in redis-server, a text without a space near its start has no code of its own and counts as ERR.
+        let end = text.iter().take(CODE_END_MAX).position(|b| *b == b' ');
+        let code = end.map_or(&b"ERR"[..], |end| &text[..end]);
         for (to, from) in self.error.bytes.iter_mut().zip(code) {
             *to = *from;
             self.error.len += 1;

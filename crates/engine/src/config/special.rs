@@ -11,7 +11,7 @@ pub(super) const SAVE_POINTS_MAX: usize = 1000;
 /// Classes of keyspace events that `A` stands for, in the order of CONFIG GET.
 const EVENTS_OF_A: &[u8] = b"g$lshzxetd";
 /// Classes that `A` does not include.
-const EVENTS_BESIDE_A: &[u8] = b"KEmn";
+const EVENTS_BESIDE_A: &[u8] = b"nKEm";
 
 /// `save`: pairs of seconds and changes, added to those of `before`. No word or an empty word removes all.
 pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Value, ValueError> {
@@ -169,8 +169,8 @@ mod tests {
             (|w| save_points(w, None), "1 -1", Err("Invalid save parameters")),
             (|w| save_points(w, None), "1 x", Err("Invalid save parameters")),
             (|w| keyspace_events(w[0]), "KEA", Ok("AKE")),
-            (|w| keyspace_events(w[0]), "KEg$lshzxetdmn", Ok("AKEmn")),
-            (|w| keyspace_events(w[0]), "nxK", Ok("xKn")),
+            (|w| keyspace_events(w[0]), "KEg$lshzxetdmn", Ok("AnKEm")),
+            (|w| keyspace_events(w[0]), "nxK", Ok("xnK")),
             (|w| keyspace_events(w[0]), "Kq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
             (percentiles, "50 99.9 100 0.001", Ok("50 99.9 100 0.001")),
             (percentiles, "nan", Err("Invalid latency-tracking-info-percentiles parameters")),

@@ -141,7 +141,9 @@ impl Engine {
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
         let (keep_expired, file_bytes) = (before.is_some(), total_bytes);
-        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired, replace, file_bytes };
+        let verify_checksum = self.config.number(Opt::RdbChecksum) != 0;
+        let loading =
+            file::Loading { now_ms: now.unix_ms(), keep_expired, replace, file_bytes, verify_checksum };
         // With `replace` the records are put in the order of the file, without threads.
         let loaders = if replace { None } else { Loaders::begin(self) };
         let mut report_progress = |progress: Progress<'_>| match progress {

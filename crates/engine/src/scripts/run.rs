@@ -198,6 +198,7 @@ const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from s
 /// Runs PING for a script.
 pub(crate) fn ping(_run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match argv.args().get(1) {
+        Some(_) if argv.args().len() > 2 => reply.error("ERR wrong number of arguments for 'ping' command"),
         Some(text) => reply.bulk(text),
         None => reply.simple("PONG"),
     }
@@ -223,11 +224,19 @@ pub(crate) fn select(run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply
     CallOutcome::Replied
 }
 
-/// TIME in a script. The time stands still during a run.
+/// LASTSAVE in a script.
+pub(crate) fn last_save(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
+    reply.int(run.engine.persist.last_save_s());
+    CallOutcome::Replied
+}
+
+/// TIME in a script. As in redis-server 7.0, only the time of expiry stands still during a run.
 pub(crate) fn time(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.array(2);
-    reply.bulk_int(run.now.unix_us.div_euclid(1_000_000));
-    reply.bulk_int(run.now.unix_us.rem_euclid(1_000_000));
+    let took_us = run.engine.host.mono_us().saturating_sub(run.now.mono_us);
+    let unix_us = run.now.unix_us + took_us as i64;
+    reply.bulk_int(unix_us.div_euclid(1_000_000));
+    reply.bulk_int(unix_us.rem_euclid(1_000_000));
     CallOutcome::Replied
 }
 

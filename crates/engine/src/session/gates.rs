@@ -75,6 +75,12 @@ impl Session {
             );
             return Some(self.reject(found.spec, text.as_bytes()));
         }
+        // As in redis-server, a client in MONITOR counts as a replica.
+        if self.is_monitor()
+            && [Flags::WRITE, Flags::READONLY, Flags::MAY_REPLICATE].iter().any(|flag| flags.has(*flag))
+        {
+            return Some(self.reject(found.spec, b"ERR Replica can't interact with the keyspace"));
+        }
         if self.engine.pause.is_set()
             && let Some(until_mono_us) =
                 self.engine.pause.waits_until(self.is_paused(found.spec), now.mono_us)

@@ -184,6 +184,7 @@ impl Session {
         self.identity.guarded = !self.identity.authenticated
             || !self.identity.user.is_unrestricted()
             || self.queue.is_some()
+            || self.is_monitor()
             || self.is_in_subscriber_mode()
             || self.client.tracked.mode() != TrackingFlags::OFF;
         self.output.bytes_max = match self.must_log_in() {

@@ -233,3 +233,21 @@ fn a_transaction_may_silence_or_end_its_own_session() {
     assert_eq!(peer.run(&server, "EXEC"), "*1|:1|");
     assert_eq!(peer.ended, Some(End::Close));
 }
+
+/// As in redis-server, a client in MONITOR counts as a replica, which may not use the data.
+#[test]
+fn a_client_in_monitor_may_not_use_the_data() {
+    let mut server = Server::new();
+    let (mut monitor, mut other) = (server.connect(), server.connect());
+    assert_eq!(monitor.run(&server, "MONITOR"), "+OK|");
+    for line in ["GET k", "SET k v", "EVAL script 0", "PUBLISH a b"] {
+        assert!(
+            monitor.run(&server, line).ends_with("-ERR Replica can't interact with the keyspace|"),
+            "{line}"
+        );
+    }
+    assert!(monitor.run(&server, "PING").contains("+PONG|"));
+    assert!(monitor.run(&server, "RESET").ends_with("+RESET|"));
+    assert_eq!(monitor.run(&server, "SET k v"), "+OK|");
+    assert_eq!(other.run(&server, "GET k"), "$1|v|");
+}

@@ -230,6 +230,8 @@ pub struct Loading {
     /// Length of the file in bytes. The file announces a number of keys, and memory is prepared only for as many as
     /// its length allows.
     pub file_bytes: u64,
+    /// False: a wrong checksum at the end of the file is ignored.
+    pub verify_checksum: bool,
 }
 
 impl Loading {
@@ -270,6 +272,9 @@ pub fn load<R: Read>(
 ) -> Result<Loaded, NotLoaded> {
     let reader = FileReader::new(reader, StreamEntries::Nodes);
     let mut reader = reader.map_err(|e| NotLoaded { offset: 0, problem: e.into() })?;
+    if !loading.verify_checksum {
+        reader.ignore_checksum();
+    }
     let (mut loaded, mut batch) = (Loaded::default(), Batch::new(loading, 0));
     let read = load_all(&mut reader, keyspace, loading, progress, &mut loaded, &mut batch, put);
     let offset = reader.offset();

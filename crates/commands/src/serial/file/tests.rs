@@ -24,8 +24,13 @@ const SAVING: Saving<'static> = Saving {
 fn snapshot(keyspace: &Keyspace) -> strand_keyspace::Snapshot<'_> {
     keyspace.snapshot(1 << 20, Default::default())
 }
-const LOADING: Loading =
-    Loading { now_ms: START_MS, keep_expired: false, replace: false, file_bytes: u64::MAX };
+const LOADING: Loading = Loading {
+    now_ms: START_MS,
+    keep_expired: false,
+    replace: false,
+    file_bytes: u64::MAX,
+    verify_checksum: true,
+};
 
 fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
     let mut file = Vec::new();

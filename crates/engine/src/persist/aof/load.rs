@@ -245,11 +245,18 @@ impl Engine {
         match ended {
             None if !replay.in_multi() => Ok((good_bytes, replay.db())),
             Some(invalid) if !invalid.is_truncated() => Err(damaged(place, invalid.offset, invalid.problem)),
-            _ => self.handle_truncated_file(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
+            _ => self
+                .handle_truncated_file(place, good_bytes, replay.in_multi())
+                .map(|()| (good_bytes, replay.db())),
         }
     }
     /// Handles a file that ends too early.
-    fn handle_truncated_file(&self, place: &LoadedFile<'_>, in_multi: bool) -> Result<(), DataError> {
+    fn handle_truncated_file(
+        &self,
+        place: &LoadedFile<'_>,
+        good_bytes: u64,
+        in_multi: bool,
+    ) -> Result<(), DataError> {
         let name = place.name;
         if in_multi {
             self.host.warn(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
@@ -261,6 +268,7 @@ impl Engine {
             return Err(DataError::TruncatedAtEnd { name: name.into(), checked: place.checked.clone() });
         }
         self.host.warn(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
+        self.host.warn(&format!("Truncating the AOF {name} at offset {good_bytes}"));
         self.host.warn(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
         Ok(())
     }

@@ -89,7 +89,10 @@ impl Engine {
         let name = &manifest.increments.last().expect("there is one").name;
         let file = folder.append_to(name)?;
         self.host.log(&format!("Opening AOF incr file {name} on server start"));
-        let history = std::mem::take(&mut manifest.history);
+        let history = match self.config.number(Opt::AofDisableAutoGc) {
+            0 => std::mem::take(&mut manifest.history),
+            _ => Vec::new(),
+        };
         write_manifest(&*folder, &manifest, &names)?;
         self.remove(&*folder, &history);
         let before_bytes = total_bytes.saturating_sub(file.bytes());

@@ -100,10 +100,7 @@ impl Session {
             4 if args.is(3, "ALL") => true,
             4 if args.is(3, "WRITE") => false,
             4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
-            _ => {
-                let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
-                return Err([head, args.at(1), b"'. Try CLIENT HELP."].concat());
-            }
+            _ => return Err(wrong_arguments(args)),
         };
         let ms = parse_int(args.at(2)).filter(|ms| *ms <= PAUSE_MS_MAX);
         let ms = ms.ok_or("ERR timeout is not an integer or out of range")?;
@@ -117,6 +114,9 @@ impl Session {
         self.ok()
     }
     pub(super) fn client_unblock(&mut self, args: Args<'_>) -> Outcome {
+        if args.len() > 4 {
+            return Err(wrong_arguments(args));
+        }
         if args.len() > 3 && !args.is(3, "TIMEOUT") && !args.is(3, "ERROR") {
             return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
         }
@@ -131,6 +131,12 @@ impl Session {
         introspect::help(&mut self.reply(), "CLIENT", HELP);
         DONE
     }
+}
+
+/// The error for too many arguments of a subcommand of CLIENT.
+fn wrong_arguments(args: Args<'_>) -> ErrorText {
+    let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
+    [head, args.at(1), b"'. Try CLIENT HELP."].concat()
 }
 
 /// CLIENT LIST, on a worker or a helper thread.

@@ -21,6 +21,7 @@ impl Session {
         self.client.is_monitor.store(true, Relaxed);
         self.update_inbox_limit();
         self.engine.monitors.add(&self.client);
+        self.update_guard();
         DONE
     }
     /// True when the client is in MONITOR.
@@ -33,6 +34,7 @@ impl Session {
             self.engine.monitors.remove(self.client.id);
             self.take_messages();
             self.update_inbox_limit();
+            self.update_guard();
         }
     }
     /// Sends the current command, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.

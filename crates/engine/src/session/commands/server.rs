@@ -149,7 +149,8 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, ErrorText> {
             return Err(SYNTAX.into());
         }
     }
-    if (request.save && request.nosave) || (abort && args.len() > 2) {
+    let has_options = request.now || request.force || request.save || request.nosave;
+    if (request.save && request.nosave) || (abort && has_options) {
         return Err(SYNTAX.into());
     }
     if abort {

@@ -1,7 +1,7 @@
 //! The rows of MEMORY: the subcommands about the whole server, added to the subcommands about the data.
 
 use super::super::memory;
-use crate::session::session_command::{InMulti, SessionCommand};
+use crate::session::session_command::{InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{CommandSpec, Exec};
 use strand_commands::{rows, table};
 
@@ -15,7 +15,8 @@ const OWN: &[CommandSpec] = &[
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, _, _, reply| memory::doctor(engine, reply))
-                .in_multi(InMulti::AfterUnlock),
+                .in_multi(InMulti::AfterUnlock)
+                .in_scripts(InScripts::Detached),
         )),
     CommandSpec::sub(
         "malloc-stats",
@@ -27,7 +28,8 @@ const OWN: &[CommandSpec] = &[
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
         &SessionCommand::detached(|engine, _, _, reply| memory::malloc_stats(engine, reply))
-            .in_multi(InMulti::AfterUnlock),
+            .in_multi(InMulti::AfterUnlock)
+            .in_scripts(InScripts::Detached),
     )),
     CommandSpec::sub(
         "purge",
@@ -39,7 +41,8 @@ const OWN: &[CommandSpec] = &[
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .exec(Exec::Session(
         &SessionCommand::detached(|engine, _, _, reply| memory::purge(engine, reply))
-            .in_multi(InMulti::AfterUnlock),
+            .in_multi(InMulti::AfterUnlock)
+            .in_scripts(InScripts::Detached),
     )),
     CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Returns what memory is used for.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])

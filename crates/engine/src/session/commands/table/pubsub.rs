@@ -4,6 +4,7 @@ use super::super::pubsub;
 use crate::pubsub::{Namespace as Chan, Topic};
 use crate::session::session_command::{InFiles, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use strand_script::CallOutcome;
 
 const SUBSCRIBES: &[F] = &[F::PUBSUB, F::NOSCRIPT, F::LOADING, F::STALE];
 const PUBLISHES: &[F] = &[F::PUBSUB, F::LOADING, F::STALE, F::FAST, F::MAY_REPLICATE];
@@ -64,7 +65,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .args(&[Arg::pattern("pattern").optional()])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.pubsub_channels(Chan::Channel, args))
-                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Channel, args, reply)),
+                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Channel, args, reply))
+                .in_scripts(InScripts::Detached),
         )),
         CommandSpec::sub("help", "pubsub", "6.2.0", "O(1)", "Lists the subcommands of PUBSUB.")
             .flags(&[F::LOADING, F::STALE])
@@ -72,7 +74,14 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.pubsub_help()))),
         CommandSpec::sub("numpat", "pubsub", "2.8.0", "O(1)", "Counts the patterns that are subscribed to.")
             .flags(ASKS)
-            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.pubsub_numpat()))),
+            .exec(Exec::Session(
+                &SessionCommand::at_once(|session, _, _| session.pubsub_numpat()).in_scripts(
+                    InScripts::Runs(|run, _, reply| {
+                        reply.int(run.engine.pubsub.patterns_len() as i64);
+                        CallOutcome::Replied
+                    }),
+                ),
+            )),
         CommandSpec::sub(
             "numsub",
             "pubsub",
@@ -84,7 +93,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .args(&[Arg::string("channel").optional().multiple()])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.pubsub_numsub(Chan::Channel, args))
-                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Channel, args, reply)),
+                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Channel, args, reply))
+                .in_scripts(InScripts::Detached),
         )),
         CommandSpec::sub(
             "shardchannels",
@@ -97,7 +107,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .args(&[Arg::pattern("pattern").optional()])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.pubsub_channels(Chan::Shard, args))
-                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Shard, args, reply)),
+                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Shard, args, reply))
+                .in_scripts(InScripts::Detached),
         )),
         CommandSpec::sub(
             "shardnumsub",
@@ -110,7 +121,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .args(&[Arg::string("shardchannel").optional().multiple()])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.pubsub_numsub(Chan::Shard, args))
-                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Shard, args, reply)),
+                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Shard, args, reply))
+                .in_scripts(InScripts::Detached),
         )),
     ]),
     CommandSpec::new(

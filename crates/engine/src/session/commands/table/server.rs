@@ -242,7 +242,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .acl(&["admin", "fast", "dangerous"])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(
-            &SessionCommand::at_once(|session, _, _| session.last_save()).in_files(InFiles::ChangesNothing),
+            &SessionCommand::at_once(|session, _, _| session.last_save())
+                .in_scripts(InScripts::Runs(scripts::last_save))
+                .in_files(InFiles::ChangesNothing),
         )),
     CommandSpec::container(
         "latency",
