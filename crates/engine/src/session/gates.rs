@@ -20,6 +20,7 @@ use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::may_wait;
 use strand_commands::{cost, run};
+use strand_wire::args::Args;
 
 /// The error of a client that must authenticate first.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -198,33 +199,35 @@ impl Session {
 
     /// True when the current command runs a script that may write. EXEC includes the queued scripts.
     fn runs_script_that_may_write(&self, spec: &'static CommandSpec) -> bool {
-        let may_write = |spec: &'static CommandSpec, args| {
+        self.any_command(spec, |spec, args| {
             script::runs_script(spec)
                 && spec.flags.has(Flags::MAY_REPLICATE)
                 && !script::declares_no_writes(&self.engine, spec, args)
-        };
-        match &self.queue {
-            Some(queue) if kind_of(spec) == CommandKind::Exec => {
-                queue.commands.iter().any(|queued| may_write(queued.spec, queued.argv.args()))
-            }
-            _ => may_write(spec, self.argv.args()),
-        }
+        })
     }
 
     /// True when the pause stops the current command. PAUSE ALL stops every command. As in redis-server, PAUSE WRITE stops
     /// writes, PUBLISH, PFCOUNT, every script that does not declare that it writes nothing, and EXEC of one of these.
     fn is_paused(&self, spec: &'static CommandSpec) -> bool {
-        let may_write = |spec: &'static CommandSpec, args| {
-            spec.flags.has(Flags::WRITE)
-                || (spec.flags.has(Flags::MAY_REPLICATE)
-                    && !script::declares_no_writes(&self.engine, spec, args))
-        };
+        self.engine.pause.stops_all()
+            || self.any_command(spec, |spec, args| {
+                spec.flags.has(Flags::WRITE)
+                    || (spec.flags.has(Flags::MAY_REPLICATE)
+                        && !script::declares_no_writes(&self.engine, spec, args))
+            })
+    }
+
+    /// True when `is_such` is true for the current command or, if it is EXEC, for a queued command.
+    fn any_command(
+        &self,
+        spec: &'static CommandSpec,
+        is_such: impl Fn(&'static CommandSpec, Args<'_>) -> bool,
+    ) -> bool {
         match &self.queue {
-            _ if self.engine.pause.stops_all() => true,
             Some(queue) if kind_of(spec) == CommandKind::Exec => {
-                queue.commands.iter().any(|queued| may_write(queued.spec, queued.argv.args()))
+                queue.commands.iter().any(|queued| is_such(queued.spec, queued.argv.args()))
             }
-            _ => may_write(spec, self.argv.args()),
+            _ => is_such(spec, self.argv.args()),
         }
     }
 

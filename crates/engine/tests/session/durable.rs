@@ -250,6 +250,46 @@ fn effects_are_written_once_a_full_disk_has_room_again() {
     assert!(server.died.lock().as_deref().is_some_and(|text| text.contains("'always'. Exiting...")));
 }
 
+/// A rewrite writes what a full disk has refused, so the server takes writes again at once.
+#[test]
+fn a_rewrite_ends_the_refusal_of_writes() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync everysec");
+    let mut peer = server.connect();
+    disk.set_room(Some(0));
+    assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
+    server.engine.write_aof(false);
+    assert!(peer.run(&server, "SET b 2").starts_with("-MISCONF "));
+    disk.set_room(None);
+    assert!(peer.run(&server, "BGREWRITEAOF").starts_with("+Background"));
+    server.engine.write_aof(false);
+    assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
+    server.engine.write_aof(true);
+    let mut again = open(&disk.after_power_failure(), "");
+    assert_eq!(again.connect().run(&again, "MGET a b"), "*2|$1|1|$1|2|");
+}
+
+/// Effects keep the expiry of fields.
+#[test]
+fn a_field_that_is_incremented_keeps_its_expiry_in_the_file() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "");
+    let mut peer = server.connect();
+    for line in ["HSET h f 1 i 1", "HPEXPIRE h 100000 FIELDS 2 f i", "HINCRBYFLOAT h f 0.5", "HINCRBY h i 2"]
+    {
+        assert!(!peer.run(&server, line).starts_with('-'), "{line}");
+    }
+    assert_eq!(peer.run(&server, "HSETEX h KEEPTTL FIELDS 1 i 9"), ":1|");
+    let expiries = "HPEXPIRETIME h FIELDS 2 f i";
+    let before = peer.run(&server, expiries);
+    assert!(!before.contains(":-1"), "{before}");
+    server.engine.write_aof(true);
+    let mut again = open(&disk, "");
+    let mut peer = again.connect();
+    assert_eq!(peer.run(&again, expiries), before);
+    assert_eq!(peer.run(&again, "HMGET h f i"), "*2|$3|1.5|$1|9|");
+}
+
 /// The file system becomes read-only, or the disk has errors. No server starts on such a disk. A running server refuses
 /// writes, answers reads, and continues when the disk works again.
 #[test]

@@ -1,7 +1,10 @@
-//! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, and no client waits forever.
+//! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, no client waits forever, and every
+//! write that was answered is in the files.
 
 use crate::harness::{Server, command};
 use rustix::process::Signal;
+use std::io::Write;
+use std::time::Duration;
 
 #[test]
 fn shutdown_ends_the_server_with_code_0() {
@@ -54,4 +57,63 @@ fn the_grace_time_is_bounded() {
     idle.call("PING", "+PONG\r\n");
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(0));
+}
+
+/// Clients write by commands and by scripts, one reply after the other, until the server ends. Every write that was
+/// answered is there after the next start, and at most one more for each client.
+#[test]
+fn what_was_answered_before_the_end_is_in_the_files() {
+    const WRITERS: usize = 4;
+    let incr = |n: usize| match n % 2 {
+        0 => command(&format!("INCR n:{n}")),
+        _ => {
+            let text = "return redis.call('incr', KEYS[1])";
+            format!("*4\r\n$4\r\nEVAL\r\n${}\r\n{text}\r\n$1\r\n1\r\n$3\r\nn:{n}\r\n", text.len())
+                .into_bytes()
+        }
+    };
+    for (files, end) in [
+        (["--appendonly", "yes", "--save", ""], Some("SHUTDOWN")),
+        (["--appendonly", "no", "--save", "900 1"], Some("SHUTDOWN")),
+        (["--appendonly", "no", "--save", "900 1"], None),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().to_str().expect("a plain path");
+        let options = [&["--workers", "2", "--dir", dir][..], &files].concat();
+        let mut server = Server::start(&options);
+        let (first, last) = std::thread::scope(|scope| {
+            let write = |n: usize| {
+                let mut client = server.connect();
+                let request = incr(n);
+                move || {
+                    let mut answered = 0;
+                    loop {
+                        // The server may close the connection at any time.
+                        let sent = client.stream.write_all(&request).is_ok();
+                        let Some(reply) = client.try_line().filter(|_| sent) else { return answered };
+                        answered = reply.strip_prefix(':').and_then(|n| n.parse().ok()).expect("a number");
+                    }
+                }
+            };
+            let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(write(n))).collect();
+            std::thread::sleep(Duration::from_millis(200));
+            match end {
+                Some(end) => server.connect().send(&command(end)),
+                None => server.signal(Signal::TERM),
+            }
+            let answered: Vec<u64> = writers.into_iter().map(|w| w.join().expect("it ends")).collect();
+            (answered[0], answered)
+        });
+        assert!(first > 0 && server.end().success());
+        let again = Server::start(&options);
+        let mut client = again.connect();
+        crate::harness::comes_true(|| client.line_of("PING", 0) == "+PONG");
+        for (n, answered) in last.into_iter().enumerate() {
+            let found: u64 = client.bulk(&format!("GET n:{n}")).parse().expect("a number");
+            assert!(
+                (answered..=answered + 1).contains(&found),
+                "{files:?}: {answered} answered, {found} found"
+            );
+        }
+    }
 }

@@ -129,11 +129,13 @@ impl ScriptCall {
     }
 }
 
-/// The flags of the script or function that a command names: of a text, a digest or a name. `None`: there is none.
+/// The flags of the script or function that a command names: of a text, a digest or a name. `None`: there is none, or it
+/// is a text that declares no flags.
 pub(super) fn declared_flags(engine: &Engine, command: ScriptCommand, named: &[u8]) -> Option<ScriptFlags> {
     match command.by {
         ScriptSource::Function => Some(engine.scripts.functions.read().find(named)?.info.flags),
         ScriptSource::Digest => Some(engine.scripts.find(named)?.script.flags),
+        ScriptSource::Text if !named.starts_with(b"#!") => None,
         ScriptSource::Text => Some(Script::new(named).ok()?.flags),
     }
 }
