@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use strand_keyspace::WatchFlag;
 
 /// The part of a session that other threads can read.
 pub(crate) struct Client {
@@ -29,6 +30,8 @@ pub(crate) struct Client {
     ticket: Mutex<Option<Arc<Ticket>>>,
     /// Bytes that the driver has received and the session has not seen.
     pub(crate) unread_bytes: Arc<AtomicU64>,
+    /// Raised when a key that the client watches has changed.
+    pub(crate) watch_flag: Mutex<WatchFlag>,
     /// Messages for the client.
     pub(crate) inbox: Inbox,
     /// True while the client is in MONITOR.
@@ -64,8 +67,10 @@ struct TurnFields {
     /// 1 + the number of commands queued since MULTI. 0 outside a transaction.
     queued: AtomicU64,
     queued_bytes: AtomicU64,
-    /// True when a key of WATCH has changed.
-    dirty: AtomicBool,
+    /// True while the client watches keys.
+    watches: AtomicBool,
+    /// True while CLIENT PAUSE keeps the client waiting.
+    paused: AtomicBool,
 }
 
 /// A session's state for its [`Client`].
@@ -83,8 +88,10 @@ pub(crate) struct ClientFacts {
     pub(crate) queued: Option<usize>,
     /// Number of bytes of the queued commands.
     pub(crate) queued_bytes: usize,
-    /// True when a key of WATCH has changed.
-    pub(crate) dirty: bool,
+    /// True while the client watches keys.
+    pub(crate) watches: bool,
+    /// True while CLIENT PAUSE keeps the client waiting.
+    pub(crate) paused: bool,
     pub(crate) output_bytes: usize,
 }
 
@@ -102,6 +109,7 @@ impl Client {
             turn_fields,
             ticket: Mutex::default(),
             unread_bytes: Arc::default(),
+            watch_flag: Mutex::default(),
             inbox: Inbox::default(),
             is_monitor: false.into(),
             tracked: Tracked::default(),
@@ -130,7 +138,8 @@ impl Client {
         m.args_bytes.store(s.args_bytes as u64, Relaxed);
         m.output_bytes.store(s.output_bytes as u64, Relaxed);
         m.queued_bytes.store(s.queued_bytes as u64, Relaxed);
-        m.dirty.store(s.dirty, Relaxed);
+        m.watches.store(s.watches, Relaxed);
+        m.paused.store(s.paused, Relaxed);
         m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
     /// Publishes the sizes for the current command: bytes of the request and the input after it, and bytes of its
@@ -218,9 +227,9 @@ impl Client {
             (self.is_monitor.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
-            (m.dirty.load(Relaxed), 'd'),
+            (m.watches.load(Relaxed) && self.watch_flag.lock().load(Relaxed), 'd'),
             (self.is_killed(), 'A'),
-            (self.ticket.lock().is_some(), 'b'),
+            (self.ticket.lock().is_some() || m.paused.load(Relaxed), 'b'),
             (mode.has(TrackingFlags::ON), 't'),
             (mode.has(TrackingFlags::BROKEN), 'R'),
             (mode.has(TrackingFlags::BCAST), 'B'),

@@ -242,11 +242,11 @@ impl Keyspace {
             listener.report(slot / 2, key, event, changed, client);
         }
     }
+    /// Reports that databases were flushed or swapped, also while the listener wants no events: what it remembers about
+    /// keys is no longer true.
     #[cold]
     pub(crate) fn report_all(&self) {
-        if self.has_listener()
-            && let Some(listener) = self.listener.get()
-        {
+        if let Some(listener) = self.listener.get() {
             listener.report_all();
         }
     }

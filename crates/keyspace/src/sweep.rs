@@ -186,8 +186,8 @@ impl Txn<'_> {
         }
         if self.listens() {
             self.note_change(slot);
-            keyspace.report_all();
         }
+        keyspace.report_all();
         Flushed { tables, garbage_bytes: keyspace.garbage_bytes.clone() }
     }
     /// Swaps two databases and their system companions.
@@ -211,8 +211,8 @@ impl Txn<'_> {
         }
         if self.listens() {
             self.note_change(a);
-            self.keyspace.report_all();
         }
+        self.keyspace.report_all();
     }
 
     /// Visits the records of one segment that have not expired: see

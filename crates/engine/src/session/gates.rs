@@ -86,6 +86,7 @@ impl Session {
             && let Some(until_mono_us) =
                 self.engine.pause.waits_until(self.is_paused(found.spec), now.mono_us)
         {
+            self.last_command = self.engine.stats.ids.of(found.spec);
             self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
         }

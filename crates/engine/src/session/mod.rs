@@ -155,8 +155,8 @@ pub struct Session {
     watch: Watch,
     /// A transaction for a helper thread, between EXEC and the job.
     outgoing_transaction: Option<Transaction>,
-    /// True while the session executes the commands of a transaction.
-    in_exec: bool,
+    /// The number of commands of the transaction whose commands the session executes.
+    exec_len: Option<usize>,
     subscriptions: Subscriptions,
     /// The client's prefixes of CLIENT TRACKING BCAST.
     prefixes: BTreeSet<Vec<u8>>,
@@ -242,7 +242,7 @@ impl Session {
             queue: None,
             watch: Watch::default(),
             outgoing_transaction: None,
-            in_exec: false,
+            exec_len: None,
             subscriptions: Subscriptions::default(),
             prefixes: BTreeSet::new(),
             prefixes_bytes: 0,
@@ -377,6 +377,10 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
+    /// True while the session executes the commands of a transaction.
+    fn in_exec(&self) -> bool {
+        self.exec_len.is_some()
+    }
     /// Does what [`Session::update_client_info`] does. Counts the current command as redis-server does: its bytes are
     /// still in the query buffer.
     fn update_client_info_for_command(&self, args: Args<'_>) {
@@ -401,8 +405,9 @@ impl Session {
             input_bytes,
             args_bytes,
             queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
-            dirty: self.watch.is_dirty(),
-            queued: self.queue.as_ref().map(|queue| queue.len()),
+            watches: !self.watch.is_empty(),
+            paused: self.parked.as_ref().is_some_and(|parked| parked.is_pause()),
+            queued: self.queue.as_ref().map(|queue| queue.len()).or(self.exec_len),
             output_bytes: self.replies.out.len(),
         });
     }

@@ -143,9 +143,17 @@ impl Session {
         if !is_allowed(spec, self.argv.args()) {
             return self.reject(spec, NOT_ALLOWED.as_bytes());
         }
+        self.last_command = self.engine.stats.ids.of(spec);
         let flags = self.effective_flags(spec);
         let argv = self.argv.take();
+        let is_dirty = self.watch.is_dirty();
         let queue = self.queue.as_mut().expect("a transaction has begun");
+        // As in redis-server, a command that EXEC will not run is not kept.
+        if is_dirty || queue.is_broken {
+            self.reply().queued();
+            self.end_command();
+            return NextStep::Continue;
+        }
         queue.bytes += argv.heap_bytes() + size_of::<Queued>();
         queue.flags |= flags.0;
         let cost = spec.cost();
@@ -203,7 +211,7 @@ impl Session {
         }
         txn.set_no_touch(self.flags.no_touch);
         let is_unchanged = transaction.watch.is_unchanged(&txn);
-        self.in_exec = true;
+        self.exec_len = Some(transaction.queue.len());
         let parts = if is_unchanged {
             self.run_queued(&transaction.queue.commands, &mut txn, now)
         } else {
@@ -213,7 +221,7 @@ impl Session {
         self.meter.lookups.hits += lookups.hits;
         self.meter.lookups.misses += lookups.misses;
         drop(txn);
-        self.in_exec = false;
+        self.exec_len = None;
         self.flags.caching = false;
         self.update_guard();
         if !is_unchanged {

@@ -121,7 +121,7 @@ impl Session {
         if !waited {
             let failures_max = engine.config.number(Opt::LoginFailuresMax) as u64;
             let wait_us = engine.acl.logins.wait_us(from, failures_max, now.mono_us);
-            if wait_us > 0 && self.in_exec {
+            if wait_us > 0 && self.in_exec() {
                 return Err(NO_WAIT_IN_EXEC.into());
             }
             if wait_us > 0 || self.identity.login_at_us.is_some() {
@@ -164,7 +164,7 @@ impl Session {
     }
     /// The context of a denial of the current command.
     pub(super) fn denial_context(&self) -> DenialContext {
-        if self.queue.is_some() || self.in_exec { DenialContext::Multi } else { DenialContext::Toplevel }
+        if self.queue.is_some() || self.in_exec() { DenialContext::Multi } else { DenialContext::Toplevel }
     }
     /// True when the rights check of the current command takes too long for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {

@@ -47,12 +47,12 @@ impl Session {
     /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`. Reply: for each name a push with the command's name, the name, and
     /// the number of subscriptions.
     pub(super) fn subscribe(&mut self, topic: Topic, args: Args<'_>, now: Now) -> Outcome {
-        if self.in_exec && topic == Topic::Shard {
+        if self.in_exec() && topic == Topic::Shard {
             return Err(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".to_vec());
         }
-        let slice = if self.in_exec { usize::MAX } else { AT_ONCE_MAX };
+        let slice = if self.in_exec() { usize::MAX } else { AT_ONCE_MAX };
         // All names are checked before the first subscription. The gate has checked those of a short command.
-        if checks_channels_in_slices(args) && !self.in_exec && self.progress.checked < args.len() {
+        if checks_channels_in_slices(args) && !self.in_exec() && self.progress.checked < args.len() {
             let begin = self.progress.checked.max(1);
             let end = begin.saturating_add(slice).min(args.len());
             for at in begin..end {
@@ -81,7 +81,7 @@ impl Session {
     }
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE` with names, or for all. Reply: as [`Session::subscribe`].
     pub(super) fn unsubscribe(&mut self, topic: Topic, args: Args<'_>) -> Outcome {
-        let (word, slice) = (unsubscribed_word(topic), if self.in_exec { usize::MAX } else { AT_ONCE_MAX });
+        let (word, slice) = (unsubscribed_word(topic), if self.in_exec() { usize::MAX } else { AT_ONCE_MAX });
         if args.len() > 1 {
             let begin = self.progress.done.max(1);
             let end = begin.saturating_add(slice).min(args.len());
@@ -147,7 +147,7 @@ impl Session {
         let name: Arc<[u8]> = name.into();
         self.engine.pubsub.join(&self.client, topic, &name, subscriptions);
         self.subscriptions.add(topic, name);
-        if !self.in_exec {
+        if !self.in_exec() {
             self.take_messages();
         }
         self.subscriptions_changed();
@@ -160,7 +160,7 @@ impl Session {
         self.engine.pubsub.leave(&self.client, topic, name, &self.subscriptions);
         self.subscriptions.remove(topic, name);
         // Earlier messages come before the end of the subscription.
-        if !self.in_exec {
+        if !self.in_exec() {
             self.take_messages();
         }
         self.subscriptions_changed();
@@ -240,7 +240,7 @@ impl Session {
     }
     /// As in redis-server, a message that this session publishes to itself comes before the reply to PUBLISH.
     pub(super) fn take_own_messages(&mut self) {
-        if self.is_subscriber() && !self.in_exec {
+        if self.is_subscriber() && !self.in_exec() {
             self.engine.pubsub.catch_up(&self.client, &self.subscriptions);
             self.take_messages();
         }

@@ -79,6 +79,10 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
+    /// True when CLIENT PAUSE keeps the client waiting.
+    pub(super) fn is_pause(&self) -> bool {
+        self.reason == ParkReason::Pause
+    }
     /// The wait of a command that goes to a helper thread. Its client no longer counts as blocked.
     pub(super) fn handed_over(mut self: Box<Self>) -> Box<Self> {
         self.counted = None;

@@ -37,6 +37,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// True when no key is watched.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
     /// True when a key has changed. EXEC then runs nothing.
     pub(super) fn is_dirty(&self) -> bool {
         !self.keys.is_empty() && self.flag.load(Relaxed)
@@ -115,6 +119,9 @@ impl Session {
         let Some(mut txn) = lock(&engine, &self.client, &keyspace.shards_of(&hashes), now) else {
             return Ok(NextStep::ShardLocked);
         };
+        if self.watch.is_empty() {
+            *self.client.watch_flag.lock() = self.watch.flag.clone();
+        }
         names.iter().for_each(|name| self.watch.add(&mut txn, self.db, name));
         drop(txn);
         if end < args.len() {

@@ -276,3 +276,17 @@ fn client_caching_applies_to_a_refused_command_too() {
         assert_eq!(reader.replies(), invalidation("k"), "{refused}");
     }
 }
+
+#[test]
+fn a_flush_empties_the_table_although_nobody_tracks() {
+    let mut server = Server::new();
+    let mut reader = tracked(&mut server, "CLIENT TRACKING ON");
+    reader.run(&server, "SET k v");
+    reader.run(&server, "GET k");
+    let keys = |peer: &mut Peer| peer.run(&server, "INFO stats").contains("tracking_total_keys:1|");
+    assert!(keys(&mut reader));
+    reader.run(&server, "CLIENT TRACKING OFF");
+    assert!(keys(&mut reader));
+    reader.run(&server, "FLUSHALL");
+    assert!(!keys(&mut reader));
+}

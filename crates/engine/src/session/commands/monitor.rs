@@ -10,7 +10,7 @@ use strand_keyspace::types::string::parse_int;
 
 impl Session {
     pub(super) fn monitor(&mut self) -> Outcome {
-        if self.in_exec {
+        if self.in_exec() {
             return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
         }
         // As in redis-server, a client in MONITOR gets no reply.
