@@ -391,6 +391,10 @@ impl Keyspace {
     pub fn records(&self) -> u64 {
         self.shards.iter().map(|shard| shard.records(false) as u64).sum()
     }
+    /// Number of keys of all databases that have an expiry. Takes no lock.
+    pub fn expiring_records(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.records(true) as u64).sum()
+    }
     /// Like [`Txn::len`], but locks one shard at a time.
     pub fn len(&self, db: usize) -> usize {
         self.unlocked(0).len(db)
