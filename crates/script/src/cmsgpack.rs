@@ -29,7 +29,8 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
     });
     function!("unpack_limit", |args: &Args<'_>| {
         let (limit, offset) = (args.int(2)?, args.int_or(3, 0)?);
-        unpack(args, limit, offset, true)
+        // As in redis-server, neither a limit nor an offset means that everything is decoded.
+        unpack(args, limit, offset, limit != 0 || offset != 0)
     });
     library.set("_NAME", "cmsgpack")?;
     library.set("_VERSION", "lua-cmsgpack 0.4.0")?;

@@ -3,7 +3,7 @@
 //! The counts stay with the run until its end, because a run that restarts must count its commands once.
 
 use super::run::ScriptRun;
-use crate::stats::{CommandCounter, Stats};
+use crate::stats::{CommandCounter, Stat, Stats};
 use smallvec::SmallVec;
 use strand_commands::spec::CommandSpec;
 use strand_script::CallOutcome;
@@ -33,6 +33,9 @@ impl RunCounts {
     pub(crate) fn add_to(&self, stats: &Stats, slot: usize) {
         for (id, counter, n) in &self.calls {
             stats.count(slot, *id, *counter, *n);
+            if *counter == CommandCounter::Calls {
+                stats.add(slot, Stat::Commands, *n);
+            }
         }
         for (code, n) in &self.errors {
             stats.add_errors(slot, code, *n);

@@ -144,7 +144,8 @@ impl Session {
             return self.reject(spec, NOT_ALLOWED.as_bytes());
         }
         self.last_command = self.engine.stats.ids.of(spec);
-        let flags = self.effective_flags(spec);
+        // The reason for a refusal may come later than this command.
+        let flags = script::declared_flags(&self.engine, spec, self.argv.args());
         let argv = self.argv.take();
         let is_dirty = self.watch.is_dirty();
         let queue = self.queue.as_mut().expect("a transaction has begun");

@@ -10,7 +10,7 @@ use super::multi::abort_text;
 use super::needs::Lane;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::waits::ParkReason;
-use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn};
+use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn, script};
 use crate::monitors::Caller;
 use crate::stats::{CommandCounter, Stat};
 use crate::{Now, TABLE};
@@ -258,7 +258,8 @@ impl Session {
             || self.engine.long_locks.any()
             || self.engine.pubsub.is_congested()
             || self.engine.persist.alerts() != 0
-            || (self.engine.memory.is_watched() && spec.flags.has(Flags::DENYOOM));
+            || (self.engine.memory.is_watched()
+                && (spec.flags.has(Flags::DENYOOM) || script::runs_script(spec)));
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
         }

@@ -540,3 +540,18 @@ fn queued_commands_count_as_client_memory_and_are_bounded() {
     let list = c.run(&server, "CLIENT LIST");
     assert!(list.contains("flags=x") && list.contains("multi=1"), "{list}");
 }
+
+/// A script that declares its flags counts as a write in EXEC, also when the reason for the refusal comes after the
+/// script was queued. Nothing of the transaction runs then.
+#[test]
+fn a_queued_script_that_may_not_run_aborts_exec() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.script(&server, &[("SET keep 1", "+OK|"), ("MULTI", "+OK|"), ("DEL keep", "+QUEUED|")]);
+    assert_eq!(a.run(&server, "EVAL \"#!lua\nreturn 1\" 0"), "+QUEUED|");
+    assert_eq!(b.run(&server, "CONFIG SET maxmemory 1"), "+OK|");
+    let reply = a.run(&server, "EXEC");
+    let refused = "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.|";
+    assert_eq!(reply, refused);
+    assert_eq!(b.run(&server, "EXISTS keep"), ":1|");
+}

@@ -131,7 +131,10 @@ impl Session {
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();
         self.set_user(default, !self.settings.password);
-        self.replies.reply_mode = ReplyMode::On;
+        // CLIENT REPLY SKIP still holds for this command.
+        if self.replies.reply_mode != ReplyMode::Skip {
+            self.replies.reply_mode = ReplyMode::On;
+        }
         self.client.set_texts(|t| t.name.clear());
         self.end_service();
         self.reply().simple("RESET");

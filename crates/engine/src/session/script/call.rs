@@ -101,7 +101,7 @@ impl ScriptCall {
         let refused =
             out_of_memory && !flags.compatible && !flags.allow_oom && !flags.no_writes && !self.read_only;
         refused.then_some(
-            "OOM allow-oom flag is not set on the script,  can not run it when used memory > 'maxmemory'",
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         )
     }
     /// Runs the script with `run`. At the end writes the reply to `reply`.

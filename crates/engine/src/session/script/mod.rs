@@ -55,11 +55,16 @@ pub(super) fn declares_no_writes(engine: &Engine, spec: &'static CommandSpec, ar
         .is_some_and(|flags| !flags.compatible && flags.no_writes)
 }
 
-/// The flags of a command that runs a script. If the script declares its flags, they replace those of the command.
+/// The flags of a command that runs a script, as far as a refusal depends on them now ([`declared_flags`]).
 pub(super) fn effective_flags(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> Flags {
-    let CommandKind::Script(command) = kind_of(spec) else { return spec.flags };
     let is_limited = engine.persist.alerts() != 0 || engine.memory.is_limited();
-    let declared = if is_limited { call::declared_flags(engine, command, args.at(1)) } else { None };
+    if is_limited { declared_flags(engine, spec, args) } else { spec.flags }
+}
+
+/// The flags of a command. If the command runs a script that declares its flags, they replace those of the command.
+pub(super) fn declared_flags(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> Flags {
+    let CommandKind::Script(command) = kind_of(spec) else { return spec.flags };
+    let declared = call::declared_flags(engine, command, args.at(1));
     let Some(declared) = declared.filter(|flags| !flags.compatible) else { return spec.flags };
     let mut flags = spec.flags.0 & !(Flags::WRITE.0 | Flags::DENYOOM.0);
     if !declared.no_writes {
@@ -213,10 +218,8 @@ fn attempt(
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
     let text = match (stop, mode) {
-        (StopReason::Killed, _) => {
-            let word = if script_call.is_function() { "FUNCTION" } else { "SCRIPT" };
-            format!("ERR Script killed by user with {word} KILL.")
-        }
+        // As in redis-server, the text is the same for FUNCTION KILL.
+        (StopReason::Killed, _) => "ERR Script killed by user with SCRIPT KILL...".into(),
         (StopReason::ClientGone, _) => {
             // A script that has written is cut only when the server ends. As in redis-server, the append-only file then
             // has nothing of the script.
