@@ -8,7 +8,7 @@ use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::permit::DeniedCommand;
 use super::script;
-use super::session_command::{CommandKind, kind_of};
+use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
@@ -38,7 +38,13 @@ pub(super) struct Transaction {
 
 /// The shards that EXEC of `queue` needs, ascending. Includes the shards of watched keys.
 pub(super) fn shards_of_queue(keyspace: &Keyspace, queue: &Queue, watch: &Watch) -> Vec<usize> {
-    if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
+    // A command like INFO runs after EXEC has unlocked its shards, and then locks each shard. Holding all of them first
+    // means that no busy script holds one.
+    let locks_shards =
+        |c: &Queued| SessionCommand::of_row(c.spec).is_some_and(|own| (own.locks_shards)(c.argv.args()));
+    let needs_all =
+        |c: &Queued| run::needs_all_shards(c.spec) || script::runs_script(c.spec) || locks_shards(c);
+    if queue.commands.iter().any(needs_all) {
         return (0..keyspace.shards()).collect();
     }
     let keys = queue.commands.iter().flat_map(|c| run::keys_of(c.spec, c.argv.args(), keyspace));
