@@ -62,6 +62,27 @@ pub trait LongLocks {
     /// Waits until no other long lock covers any of `shards` (`None`: all shards), then announces a long lock on
     /// them. The caller locks the shards after this call, and unlocks them before it drops the guard.
     fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn LongLock + '_>;
+    /// Does what [`LongLocks::begin`] does, but does not wait for a long-running script. Calls `may_wait` at intervals.
+    ///
+    /// # Errors
+    /// Why no long lock is announced.
+    fn begin_unless_busy(
+        &self,
+        shards: Option<Vec<usize>>,
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn LongLock + '_>, NotLocked>;
+}
+
+/// Why a call that does not wait for ever has not locked its shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotLocked {
+    /// A long-running script has one of the shards.
+    Busy {
+        /// True when the script is a function.
+        is_function: bool,
+    },
+    /// The caller may not wait any more.
+    GivenUp,
 }
 
 /// An announced long lock. It ends when it is dropped.
@@ -74,6 +95,13 @@ pub struct Alone;
 impl LongLocks for Alone {
     fn begin(&self, _shards: Option<Vec<usize>>) -> Box<dyn LongLock + '_> {
         Box::new(Alone)
+    }
+    fn begin_unless_busy(
+        &self,
+        shards: Option<Vec<usize>>,
+        _may_wait: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn LongLock + '_>, NotLocked> {
+        Ok(self.begin(shards))
     }
 }
 impl LongLock for Alone {}
@@ -210,7 +238,35 @@ impl<'a> LaneCall<'a> {
     }
     /// Like [`LaneCall::hold`], with the indices of shards, in ascending order.
     pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
-        let long_lock = self.long_locks.begin(Some(shards.to_vec()));
+        self.hold_shards_under(self.long_locks.begin(Some(shards.to_vec())), shards)
+    }
+    /// Like [`LaneCall::hold_shards`], but does not wait for a long-running script. Calls `may_wait` at intervals.
+    ///
+    /// # Errors
+    /// Why the shards are not locked.
+    pub fn hold_shards_unless_busy(
+        &self,
+        shards: &[usize],
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<LaneTxn<'a>, NotLocked> {
+        let long_lock = self.long_locks.begin_unless_busy(Some(shards.to_vec()), may_wait)?;
+        Ok(self.hold_shards_under(long_lock, shards))
+    }
+    /// Like [`LaneCall::lock_shards`], but does not wait for a long-running script. Calls `may_wait` at intervals.
+    ///
+    /// # Errors
+    /// Why the shards are not locked.
+    pub fn lock_shards_unless_busy(
+        &self,
+        shards: &[usize],
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<LaneTxn<'a>, NotLocked> {
+        match self.keyspace.lock_shards_together(shards, TRIES, PATIENCE, self.now_ms) {
+            Some(txn) => Ok(self.with_event_names(LaneTxn { txn, _long_lock: None })),
+            None => self.hold_shards_unless_busy(shards, may_wait),
+        }
+    }
+    fn hold_shards_under(&self, long_lock: Box<dyn LongLock + 'a>, shards: &[usize]) -> LaneTxn<'a> {
         self.pause();
         let txn = self.keyspace.lock_shards_together(shards, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));

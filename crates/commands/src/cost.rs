@@ -6,7 +6,7 @@
 
 use crate::call::LaneCall;
 use crate::families::{bitmap, sort};
-use crate::spec::{CommandSpec, Flags};
+use crate::spec::{CommandSpec, Flags, KeySpec};
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
 use strand_wire::args::Args;
@@ -328,6 +328,12 @@ pub(crate) fn pops_one(args: Args<'_>) -> bool {
 /// call holds a shard.
 pub fn locks_all(spec: &CommandSpec) -> bool {
     matches!(spec.cost(), Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
+}
+
+/// True when a call of the command may read keys that its arguments do not name, as SORT does with a pattern in BY or
+/// GET.
+pub fn may_read_other_keys(spec: &CommandSpec, args: Args<'_>) -> bool {
+    spec.keys.iter().any(KeySpec::has_hidden_keys) && args.skip(2).iter().any(|word| word.contains(&b'*'))
 }
 
 #[cfg(test)]

@@ -11,17 +11,18 @@
 
 use crate::host::wake_together;
 use crate::{Signal, Wake};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
-use strand_commands::call;
+use strand_commands::call::{self, NotLocked};
 
 /// A long lock waits at most this long for the sessions that waited for the previous long lock. It waits that long only
 /// if a worker is blocked.
 const WAITERS_US_MAX: u64 = 20_000;
 
-/// Interval at which a job that waits for a script checks whether a client still waits for the job's reply.
+/// Interval at which a waiting job checks whether it should still wait.
 const CHECK_EVERY_US: u64 = 50_000;
 
 /// The long locks of one server.
@@ -47,6 +48,18 @@ struct State {
     woken: BTreeSet<u64>,
 }
 
+impl State {
+    /// True when a long lock is on one of `shards` (`None`: on any).
+    fn overlaps(&self, shards: Option<&[usize]>) -> bool {
+        self.announced.values().any(|held| held.overlap(shards))
+    }
+    /// `Some` when a long-running script has one of `shards` (`None`: any). True: the script is a function.
+    fn busy_on(&self, shards: Option<&[usize]>) -> Option<bool> {
+        let mut busy = self.busy.iter().filter(|(id, _)| self.announced[*id].overlap(shards));
+        busy.next().map(|(_, is_function)| *is_function)
+    }
+}
+
 /// A waiting client, and the first long lock that it met.
 struct Waiting {
     wake: Arc<dyn Wake>,
@@ -60,11 +73,23 @@ pub(crate) struct LongLocksOf<'h, N> {
     pub(crate) name: N,
 }
 
+impl<N: Fn() -> String> LongLocksOf<'_, N> {
+    fn name<'h>(&self, long_lock: LongLock<'h>) -> Box<dyn call::LongLock + 'h> {
+        long_lock.long_locks.state.lock().holders.insert(long_lock.id, (self.name)().into());
+        Box::new(long_lock)
+    }
+}
+
 impl<N: Fn() -> String> call::LongLocks for LongLocksOf<'_, N> {
     fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::LongLock + '_> {
-        let hold = self.long_locks.announce(shards);
-        self.long_locks.state.lock().holders.insert(hold.id, (self.name)().into());
-        Box::new(hold)
+        self.name(self.long_locks.announce(shards))
+    }
+    fn begin_unless_busy(
+        &self,
+        shards: Option<Vec<usize>>,
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn call::LongLock + '_>, NotLocked> {
+        Ok(self.name(self.long_locks.announce_unless_busy(shards, may_wait)?))
     }
 }
 
@@ -92,6 +117,13 @@ impl call::LongLocks for LongLocks {
     fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::LongLock + '_> {
         Box::new(self.announce(shards))
     }
+    fn begin_unless_busy(
+        &self,
+        shards: Option<Vec<usize>>,
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn call::LongLock + '_>, NotLocked> {
+        Ok(Box::new(self.announce_unless_busy(shards, may_wait)?))
+    }
 }
 
 impl LongLocks {
@@ -106,32 +138,75 @@ impl LongLocks {
     }
     /// Announces a long lock on `shards` (`None`: on all). First waits for the end of every long lock on one of them.
     /// Lock the shards after this call.
-    pub(crate) fn announce(&self, mut shards: Option<Vec<usize>>) -> LongLock<'_> {
+    pub(crate) fn announce(&self, shards: Option<Vec<usize>>) -> LongLock<'_> {
+        match self.announce_while(shards, |_| Ok::<(), Infallible>(())) {
+            Ok(long_lock) => long_lock,
+            Err(never) => match never {},
+        }
+    }
+    /// Does what [`LongLocks::announce`] does, and calls `check` at intervals while another long lock is on one of the
+    /// shards. `check` gets `Some` when a long-running script has one of the shards; the value tells whether the script
+    /// is a function.
+    ///
+    /// # Errors
+    /// The error of `check`, which ends the wait.
+    pub(crate) fn announce_while<E>(
+        &self,
+        mut shards: Option<Vec<usize>>,
+        check: impl Fn(Option<bool>) -> Result<(), E>,
+    ) -> Result<LongLock<'_>, E> {
         if let Some(shards) = &mut shards {
             shards.sort_unstable();
             shards.dedup();
         }
         let mut state = self.state.lock();
         loop {
-            let at_most_us = match state.announced.values().any(|held| held.overlap(shards.as_deref())) {
-                true => None,
-                false if state.woken.is_empty() => break,
-                false => Some(WAITERS_US_MAX),
-            };
+            let is_held = state.overlaps(shards.as_deref());
+            if !is_held && state.woken.is_empty() {
+                break;
+            }
             let seen = self.changed.changes();
+            let busy = state.busy_on(shards.as_deref());
             drop(state);
-            let has_changed = self.changed.wait(seen, at_most_us);
+            if is_held {
+                check(busy)?;
+            }
+            let has_changed =
+                self.changed.wait(seen, Some(if is_held { CHECK_EVERY_US } else { WAITERS_US_MAX }));
             state = self.state.lock();
-            if !has_changed {
+            if !has_changed && !is_held {
                 state.woken.clear();
             }
         }
+        Ok(self.enter(state, shards))
+    }
+    /// Does what [`LongLocks::announce`] does, but does not wait for a long-running script. Calls `may_wait` at intervals.
+    ///
+    /// # Errors
+    /// Why no long lock is announced.
+    pub(crate) fn announce_unless_busy(
+        &self,
+        shards: Option<Vec<usize>>,
+        may_wait: impl Fn() -> bool,
+    ) -> Result<LongLock<'_>, NotLocked> {
+        self.announce_while(shards, |busy| match busy {
+            Some(is_function) => Err(NotLocked::Busy { is_function }),
+            None if may_wait() => Ok(()),
+            None => Err(NotLocked::GivenUp),
+        })
+    }
+    /// Announces a long lock on `shards` (`None`: on all) if nobody has to be waited for.
+    pub(crate) fn try_announce(&self, shards: Option<Vec<usize>>) -> Option<LongLock<'_>> {
+        let state = self.state.lock();
+        (!state.overlaps(shards.as_deref()) && state.woken.is_empty()).then(|| self.enter(state, shards))
+    }
+    fn enter(&self, mut state: MutexGuard<'_, State>, shards: Option<Vec<usize>>) -> LongLock<'_> {
         let id = state.next;
         state.next += 1;
         state.announced.insert(id, Shards(shards));
         self.count.store(state.announced.len(), Relaxed);
         drop(state);
-        // A thread that finds a shard locked by this caller also finds the long lock: see `overlap`.
+        // A thread that finds a shard locked by this caller also finds the long lock: see `wait_for_locked`.
         fence(Ordering::SeqCst);
         LongLock { long_locks: self, id }
     }
@@ -175,12 +250,9 @@ impl LongLocks {
     ) -> Option<bool> {
         let mut state = self.state.lock();
         loop {
-            let overlaps = |id: &u64| state.announced[id].overlap(shards);
-            if let Some((_, is_function)) = state.busy.iter().find(|(id, _)| overlaps(id)) {
-                return Some(*is_function);
-            }
-            if !state.announced.keys().any(overlaps) || !may_wait() {
-                return None;
+            let busy = state.busy_on(shards);
+            if busy.is_some() || !state.overlaps(shards) || !may_wait() {
+                return busy;
             }
             let seen = self.changed.changes();
             drop(state);
@@ -191,12 +263,7 @@ impl LongLocks {
     /// `Some` when a long-running script holds one of `shards` (`None`: any). The value tells whether the script is a
     /// function.
     pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {
-        let state = self.state.lock();
-        state
-            .busy
-            .iter()
-            .find(|(id, _)| state.announced[*id].overlap(shards))
-            .map(|(_, is_function)| *is_function)
+        self.state.lock().busy_on(shards)
     }
     /// [`LongLocks::wait`] for a client that found one of `shards` locked.
     #[cold]

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strand_commands::call::{LaneCall, ServiceOutcome};
-use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
+use strand_keyspace::journal::Arg;
+use strand_keyspace::{KeyEvent, Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
 
 /// Maximum number of text indexes. Each has a writer thread, a merge thread and their buffers.
@@ -248,7 +249,7 @@ impl Search {
             // Another client may have dropped and recreated the index meanwhile.
             if indexes.get(name).is_some_and(|e| Arc::ptr_eq(e, &entry)) {
                 indexes.remove(name);
-                // The journal gets the removal of the hashes from the keyspace.
+                // With DD, each hash that is deleted below is a further command in the journal.
                 self.record(&[b"FT.DROPINDEX".to_vec(), name.to_vec()]);
             }
             drop(indexes);
@@ -271,10 +272,11 @@ impl Search {
     fn delete_hashes(&self, call: &LaneCall<'_>, keys: &[Vec<u8>]) {
         for key in keys.iter().filter(|key| call.may_write(key)) {
             let key = self.keyspace.key(key);
-            let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
-            let mut db = locked.db(0);
-            if db.peek(&key).is_some_and(|r| matches!(r.value(), ValueRef::Hash(_))) {
-                db.delete(&key);
+            let mut txn = call.lock(&[key.hash]);
+            txn.begin_command(|| (KeyEvent::NONE, false), true, call.client);
+            if txn.db(0).peek(&key).is_some_and(|r| matches!(r.value(), ValueRef::Hash(_))) {
+                txn.db(0).delete(&key);
+                txn.effect(0, &[Arg::Bytes(b"DEL"), Arg::Bytes(key.bytes)]);
             }
         }
     }

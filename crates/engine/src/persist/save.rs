@@ -197,16 +197,11 @@ impl Engine {
     /// The save failed, or the first base of the append-only file is not complete, and the options do not force the
     /// stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
-        if self.persist.aof.mode() == AofMode::Starting {
-            // No manifest names the files yet, so a start with the append-only file would find no data.
-            if !request.force {
-                self.host.warn("Writing initial AOF, can't exit.");
-                return Err(SaveError("the first base of the append-only file is not complete".into()));
-            }
-            self.host.warn("Writing initial AOF. Exit anyway.");
-        }
+        self.check_first_base(request)?;
         let saves = self.saves_at_end(request);
         if saves {
+            // Writes go on while a script keeps the save from beginning.
+            drop(self.long_locks.announce(None));
             self.persist.set(LAST_SAVE_RUNNING, true);
         }
         self.persist.aof.cancel_rewrite();
@@ -214,17 +209,33 @@ impl Engine {
         if let Some(running) = background {
             running.cancel.store(true, Relaxed);
         }
-        let ended = if saves { self.last_save(now) } else { Ok(()) };
-        match ended {
+        let ended = if saves { self.last_save(now).map_err(SaveError) } else { Ok(()) };
+        // The append-only file may have been switched on during the save.
+        match ended.and_then(|()| self.check_first_base(request)) {
             Err(why) if !request.force => {
                 self.persist.set(LAST_SAVE_RUNNING, false);
-                Err(SaveError(why))
+                Err(why)
             }
             _ => {
                 self.persist.set(LAST_SAVE_DONE, saves);
                 Ok(())
             }
         }
+    }
+    /// Refuses the end of the server while the first base of the append-only file is incomplete: no manifest names the
+    /// files yet, so a start with the append-only file would find no data.
+    fn check_first_base(&self, request: ShutdownRequest) -> Result<(), SaveError> {
+        if self.persist.aof.mode() != AofMode::Starting {
+            return Ok(());
+        }
+        // The base may wait for a long-running script, which only this SHUTDOWN ends.
+        let ends_script = request.nosave && self.long_locks.is_busy(None).is_some();
+        if !request.force && !ends_script {
+            self.host.warn("Writing initial AOF, can't exit.");
+            return Err(SaveError("the first base of the append-only file is not complete".into()));
+        }
+        self.host.warn("Writing initial AOF. Exit anyway.");
+        Ok(())
     }
     fn last_save(&self, now: Now) -> Result<(), String> {
         self.host.log("Saving the final RDB snapshot before exiting.");
@@ -308,7 +319,10 @@ impl Engine {
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
-                let _long_lock = (lock == SnapshotLock::Announced).then(|| self.long_locks.announce(None));
+                let _long_lock = match lock {
+                    SnapshotLock::Announced => Some(self.announce_until_cancelled(&running.cancel)?),
+                    SnapshotLock::Held => None,
+                };
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };

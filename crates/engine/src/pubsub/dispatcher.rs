@@ -3,7 +3,7 @@
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message};
-use super::pressure::Pressure;
+use super::pressure::{Patience, is_due};
 use super::{Namespace, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
 use crate::Wake;
 use crate::clients::Client;
@@ -29,8 +29,8 @@ const RELIEF_PART: usize = 2;
 pub(super) struct Dispatcher {
     queue: Mutex<Queue>,
     subscribers: Mutex<Subscribers>,
-    /// The subscriber that the dispatcher waits for.
-    pressure: Mutex<Option<Pressure>>,
+    /// The waits for subscribers that read fast.
+    patience: Mutex<Patience>,
     /// Wakes the worker when the queue gets its first message.
     wake: OnceLock<Arc<dyn Wake>>,
 }
@@ -224,14 +224,8 @@ impl Dispatcher {
     /// Delivers messages for the duration of a slice. `mono_us` reads the clock.
     pub(super) fn deliver(&self, congestion: &Congestion, mono_us: impl Fn() -> u64) -> Delivery {
         let mut left = STEPS_PER_SLICE;
-        {
-            let mut pressure = self.pressure.lock();
-            if let Some(wait) = &mut *pressure {
-                if wait.lasts(mono_us()) {
-                    return Delivery::AfterReads;
-                }
-                *pressure = None;
-            }
+        if self.patience.lock().lasts(mono_us()) {
+            return Delivery::AfterReads;
         }
         loop {
             // With pattern subscribers each message is delivered alone: first by its channel, then by the patterns.
@@ -246,7 +240,7 @@ impl Dispatcher {
             left = slice.left;
             let is_pressed = slice.pressed.is_some();
             if let Some(client) = slice.pressed {
-                *self.pressure.lock() = Some(Pressure::new(client, mono_us()));
+                self.patience.lock().begin(client, mono_us());
             }
             let mut queue = self.queue.lock();
             if !done {
@@ -334,7 +328,7 @@ fn deliver_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, 
                 client.push_frame(frame.clone());
             }
         }
-        if Pressure::is_due(client) {
+        if is_due(client) {
             *slice = Slice { left: 0, pressed: Some(client.clone()) };
         }
     }

@@ -1,8 +1,9 @@
 //! [`Inbox`]: frames for a client that its session has not taken yet.
 
 use super::Frame;
+use super::pressure::Pace;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// The error when the inbox exceeds the client's output limit. The client must be closed.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub(crate) struct Inbox {
     bytes: AtomicU64,
     /// The hard limit of `client-output-buffer-limit pubsub`.
     bytes_max: AtomicU64,
-    /// True while the client reads too slowly for its dispatcher to wait for it ([`super::pressure`]).
-    slow: AtomicBool,
+    /// The [`Pace`].
+    pace: AtomicU8,
     /// [`super::PubSub::catch_up`] has delivered its dispatcher's messages up to this number.
     caught_up: AtomicU64,
     /// Numbers of subscriptions to channels, patterns and shard channels.
@@ -50,7 +51,7 @@ impl Default for Inbox {
             contents: Mutex::default(),
             bytes: 0.into(),
             bytes_max: u64::MAX.into(),
-            slow: false.into(),
+            pace: AtomicU8::new(Pace::Unknown as u8),
             caught_up: 0.into(),
             subscriptions: Default::default(),
             subscriptions_bytes: 0.into(),
@@ -130,13 +131,17 @@ impl Inbox {
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Relaxed)
     }
-    /// True while the client reads too slowly for its dispatcher to wait for it.
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow.load(Relaxed)
+    /// How fast the client reads.
+    pub(super) fn pace(&self) -> Pace {
+        match self.pace.load(Relaxed) {
+            0 => Pace::Unknown,
+            1 => Pace::Fast,
+            _ => Pace::Slow,
+        }
     }
-    /// Sets what [`Inbox::is_slow`] returns.
-    pub(super) fn set_slow(&self, slow: bool) {
-        self.slow.store(slow, Relaxed);
+    /// Sets what [`Inbox::pace`] returns.
+    pub(super) fn set_pace(&self, pace: Pace) {
+        self.pace.store(pace as u8, Relaxed);
     }
     /// The number of the last message that [`super::PubSub::catch_up`] has delivered.
     pub(super) fn caught_up(&self) -> u64 {

@@ -71,6 +71,11 @@ pub(crate) enum StopReason {
     Killed,
     /// No client waits for the run, or the server stops.
     ClientGone,
+    /// The run needs a shard that a long-running script has.
+    Busy {
+        /// True when that script is a function.
+        is_function: bool,
+    },
 }
 
 /// The shards that a run holds.

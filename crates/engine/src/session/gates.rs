@@ -90,6 +90,13 @@ impl Session {
             self.park(ParkReason::Pause, now);
             return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
         }
+        // This gate comes before the memory gate: nothing is evicted from shards that a script has.
+        if self.engine.long_locks.any()
+            && !self.queues(found.spec)
+            && let Some(next) = self.long_lock_gate(found.spec, now)
+        {
+            return Some(next);
+        }
         // This gate comes after the pause gate, because a pause freezes the data. As in redis-server, nothing is
         // evicted or denied during a pause.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
@@ -129,23 +136,33 @@ impl Session {
             self.park(ParkReason::Subscribers, now);
             return Some(NextStep::Stop(Turn::AwaitWake));
         }
-        if self.engine.long_locks.any()
-            && let Some(shards) = self.shards_of(found.spec)
-        {
-            let long_locks = &self.engine.long_locks;
-            if long_locks.wait(shards.as_deref(), self.client.id, self.client.wake_handle()) {
-                if let Some(is_function) = long_locks.is_busy(shards.as_deref()) {
-                    return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
-                }
-                self.park(ParkReason::Shard, now);
-                return Some(NextStep::Stop(Turn::AwaitWake));
-            }
-        }
         if self.engine.monitors.any() {
             self.send_to_monitors(found.spec, now);
         }
         self.remember_read_keys(found.spec);
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
+    }
+
+    /// The gate for shards that are locked for long.
+    fn long_lock_gate(&mut self, spec: &'static CommandSpec, now: Now) -> Option<NextStep> {
+        let long_locks = &self.engine.long_locks;
+        let shards = self.shards_of(spec);
+        let waits = shards.as_ref().is_some_and(|shards| {
+            long_locks.wait(shards.as_deref(), self.client.id, self.client.wake_handle())
+        });
+        let busy = match shards {
+            Some(shards) if waits => long_locks.is_busy(shards.as_deref()),
+            // The shards of these keys are known only while the command runs.
+            _ if cost::may_read_other_keys(spec, self.argv.args()) => long_locks.is_busy(None),
+            _ => None,
+        };
+        if let Some(is_function) = busy {
+            return Some(self.reject(spec, busy_text(is_function).as_bytes()));
+        }
+        waits.then(|| {
+            self.park(ParkReason::Shard, now);
+            NextStep::Stop(Turn::AwaitWake)
+        })
     }
 
     /// The gate for loading, saving and failed saves.
@@ -177,8 +194,8 @@ impl Session {
             && kind_of(spec) == CommandKind::Exec
         {
             // A longer transaction runs on a helper thread, which makes the same check.
-            let is_short = !queue.starts_on_lane && queue.elements <= LONG_ELEMENTS && !queue.is_broken;
-            return is_short.then(|| Some(shards_of_queue(keyspace, queue, &self.watch).into()));
+            let is_on_worker = !queue.is_broken && !queue.runs_on_lane();
+            return is_on_worker.then(|| Some(shards_of_queue(keyspace, queue, &self.watch).into()));
         }
         let is_on_worker = self.elements(spec) <= LONG_ELEMENTS;
         let locks_keys = spec.exec.on_keys().is_some() || kind_of(spec) == CommandKind::Watch;

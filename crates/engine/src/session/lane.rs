@@ -119,11 +119,14 @@ impl LaneJob {
         match (&self.transaction, self.spec.exec) {
             (Some(transaction), _) => wait(Some(transaction.shards())),
             _ if self.spec.cost() == Cost::Keyspace || cost::locks_all(self.spec) => wait(None),
+            _ if cost::may_read_other_keys(self.spec, args) => engine.long_locks.is_busy(None),
             (None, Exec::Session(held)) if (SessionCommand::of(held).locks_shards)(args) => wait(None),
+            // A search reads the hashes at any keys.
+            (None, Exec::Service(_)) if self.spec.keys.is_empty() => wait(None),
             (None, exec)
                 if script::runs_script(self.spec)
                     || exec.on_keys().is_some()
-                    || matches!(exec, Exec::Service(_) | Exec::ServiceOnText(..)) =>
+                    || matches!(exec, Exec::Heavy(_) | Exec::Service(_) | Exec::ServiceOnText(..)) =>
             {
                 let keys = run::keys_of(self.spec, args, &engine.keyspace);
                 let shards: Vec<usize> = keys.iter().map(|key| engine.keyspace.shard_of(key.hash)).collect();

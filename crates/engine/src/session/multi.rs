@@ -74,6 +74,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// True when EXEC runs on a helper thread, whatever the data is.
+    pub(super) fn runs_on_lane(&self) -> bool {
+        !self.needs_session && (self.starts_on_lane || self.elements > LONG_ELEMENTS)
+    }
     /// Number of heap bytes of the queued arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -189,7 +193,7 @@ impl Session {
             return Err(ABORTED.into());
         }
         let (elements, is_data_only) = (queue.elements, !queue.needs_session);
-        if is_data_only && (queue.starts_on_lane || elements > LONG_ELEMENTS) {
+        if queue.runs_on_lane() {
             self.outgoing_transaction = Some(self.transaction(queue));
             self.update_guard();
             return Ok(NextStep::Detach);

@@ -376,6 +376,9 @@ fn a_written_file_restores_the_data_here_and_in_redis_server() {
         &["FT.CREATE", "kept", "PREFIX", "1", "h", "SCHEMA", "t", "TEXT"],
         &["FT.CREATE", "dropped", "SCHEMA", "t", "TEXT"],
         &["FT.DROPINDEX", "dropped"],
+        &["HSET", "doc:1", "t", "dropped with its index"],
+        &["FT.CREATE", "of-docs", "PREFIX", "1", "doc:", "SCHEMA", "t", "TEXT"],
+        &["FT.DROPINDEX", "of-docs", "DD"],
         &["RX.SET", "kept", "ID", "1", "a+"],
         &["RX.SET", "dropped", "ID", "1", "a+"],
         &["RX.DEL", "dropped"],
@@ -414,6 +417,32 @@ fn a_written_file_restores_the_data_here_and_in_redis_server() {
         contents(folder.path()).keys().map(|path| path.to_string_lossy().into_owned()).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     assert!(names.iter().any(|name| name.ends_with(".3.base.rdb")), "{names:?}");
+}
+
+/// The append-only file is switched off at any moment of its first base.
+#[test]
+fn appendonly_is_off_when_it_is_switched_off_during_the_first_base() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &["--appendonly", "no", "--save", "", "--appendfsync", "always"]);
+    let mut client = link(&server);
+    let mut rng = fastrand::Rng::with_seed(23);
+    for round in 0..100 {
+        assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+        std::thread::sleep(std::time::Duration::from_micros(rng.u64(0..6000)));
+        assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
+        let reply = client.call(&["WAITAOF", "1", "0", "0"]).expect("a reply");
+        assert!(matches!(reply, Value::Error(_)), "{round}: {reply:?}");
+        assert_eq!(call(&mut client, &["SET", "k", &round.to_string()]), "OK");
+    }
+    call(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    call(&mut client, &["SET", "k", "last"]);
+    assert_eq!(
+        client.call(&["WAITAOF", "1", "0", "0"]).expect("a reply"),
+        Value::Array(vec![Value::Int(1), Value::Int(0)])
+    );
+    drop(server);
+    let again = start(folder.path(), &["--save", ""]);
+    assert_eq!(call(&mut link(&again), &["GET", "k"]), "last");
 }
 
 /// Clients write at random on several connections during repeated rewrites.

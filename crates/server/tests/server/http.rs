@@ -1,6 +1,6 @@
 //! The HTTP door: keys, commands, authentication, order, memory and the life of a connection.
 
-use crate::harness::{Client, Server, comes_true, command, numbered};
+use crate::harness::{Client, REPLY_MS_MAX, Server, comes_true, command, numbered};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Site {
     pub fn http(&self) -> Http {
         let stream = TcpStream::connect(self.address).expect("HTTP is served");
         stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
-        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("not zero");
+        stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
+        stream.set_write_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
         Http { stream, input: Vec::new() }
     }
     pub fn resp(&self) -> Client {

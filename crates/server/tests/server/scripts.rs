@@ -145,7 +145,7 @@ fn long_commands_get_busy_during_a_long_script() {
     // has ended.
     comes_true(|| runs_a_script(&server));
     // Some of these commands arrive before the script is busy, and some after. Each gets BUSY.
-    let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    let mut waiting: Vec<_> = (0..8).map(|_| server.connect()).collect();
     let lines = [
         format!("DEL k {}", many.join(" ")),
         format!("MSETNX k v {}", values.join(" ")),
@@ -153,6 +153,8 @@ fn long_commands_get_busy_during_a_long_script() {
         "KEYS *".into(),
         "FLUSHALL".into(),
         "SORT k".into(),
+        "LCS k other".into(),
+        "FT._LIST".into(),
     ];
     for round in 0..2 {
         for (client, line) in waiting.iter_mut().zip(&lines) {
@@ -164,6 +166,11 @@ fn long_commands_get_busy_during_a_long_script() {
             assert!(reply.starts_with("-BUSY Redis is busy running a script."), "{round} {name:?}: {reply}");
         }
     }
+    // The keys of these two are known only while they run. The script had written something, which is undone.
+    assert!(killer.line_of("SORT none BY k*", 0).starts_with("-BUSY "));
+    eval(&mut killer, "redis.call('set', KEYS[1], 1) return redis.call('touch', 'k')", &["1", "undone"]);
+    assert!(killer.line().starts_with("-BUSY "));
+    killer.call("EXISTS undone", ":0\r\n");
     killer.call("SCRIPT KILL", "+OK\r\n");
     assert!(long.line().starts_with("-ERR Script killed"));
     killer.call("GET k", "$1\r\nv\r\n");
@@ -212,6 +219,7 @@ fn a_busy_script_that_has_written_stops_nobody_else_and_leaves_nothing() {
         "DIAG MEMORY",
         "BLPOP k 1",
         "MIGRATE 127.0.0.1 1 k 0 1",
+        "CONFIG SET appendonly no",
         "SHUTDOWN",
         "SHUTDOWN SAVE",
     ] {
@@ -221,9 +229,19 @@ fn a_busy_script_that_has_written_stops_nobody_else_and_leaves_nothing() {
         assert!(reply.starts_with("-BUSY Redis is busy running a script."), "{line}: {reply}");
         other.call("PING", "+PONG\r\n");
     }
+    let aborted = "-EXECABORT Transaction discarded because of: BUSY Redis is busy";
     queued.send(b"EXEC\r\n");
     let reply = queued.line();
-    assert!(reply.starts_with("-EXECABORT Transaction discarded because of: BUSY Redis is busy"), "{reply}");
+    assert!(reply.starts_with(aborted), "{reply}");
+    // These run on the worker, because of the commands about the connection and the server.
+    for commands in [&["EVAL 'return 1' 0", "PING"][..], &["INFO"], &["GET k", "PING"]] {
+        queued.call("MULTI", "+OK\r\n");
+        commands.iter().for_each(|command| queued.call(command, "+QUEUED\r\n"));
+        queued.send(b"EXEC\r\n");
+        let reply = queued.line();
+        assert!(reply.starts_with(aborted), "{commands:?}: {reply}");
+        other.call("PING", "+PONG\r\n");
+    }
     other.send(b"SCRIPT KILL\r\n");
     assert!(other.line().starts_with("-UNKILLABLE"));
     other.send(b"SHUTDOWN NOSAVE\r\n");

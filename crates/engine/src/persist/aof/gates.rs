@@ -25,6 +25,8 @@ pub(crate) struct Gates {
     is_on: AtomicBool,
     /// True when sessions began to wait before `appendfsync` was changed from `always`. No later sync may come by itself.
     owes_sync: AtomicBool,
+    /// True while the files are complete. Before that, no bytes count as safe.
+    is_complete: AtomicBool,
     /// The journal offset of the end of the bytes on the disk.
     synced: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -46,6 +48,7 @@ impl Gates {
         Gates {
             is_on: AtomicBool::new(false),
             owes_sync: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
             synced: AtomicU64::new(0),
             waiting: Mutex::default(),
             arrived,
@@ -60,6 +63,10 @@ impl Gates {
     pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Acquire)
     }
+    /// True when everything before `offset` of the journal is on the disk, in complete files.
+    pub(crate) fn is_safe(&self, offset: u64) -> bool {
+        self.is_complete.load(SeqCst) && self.synced.load(SeqCst) >= offset
+    }
     /// Registers `wake` for a session with replies that must wait. `wake` is called when everything before `offset` of
     /// the journal is on the disk. False when nothing is registered, because all these bytes already are on the disk or
     /// there is no append-only file.
@@ -72,7 +79,7 @@ impl Gates {
     }
     /// Does what [`Gates::wait`] does, and leaves the time of the next sync to `appendfsync`.
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
-        if self.synced() >= offset {
+        if self.is_safe(offset) {
             return false;
         }
         let mut waiting = self.waiting.lock();
@@ -82,7 +89,7 @@ impl Gates {
         waiting.sessions.insert((offset, client), wake.clone());
         drop(waiting);
         // The disk may have reached the offset meanwhile.
-        if self.synced.load(SeqCst) < offset {
+        if !self.is_safe(offset) {
             self.arrived.notify();
             return true;
         }
@@ -98,19 +105,30 @@ impl Gates {
         drop(waiting);
         wake_together(woken.values());
     }
-    /// There is an append-only file. `replies_wait`: replies must wait from now on. Replies that already wait are sent
+    /// There is an append-only file whose first base is not complete. Sessions can wait, and no reply must.
+    pub(super) fn begin(&self) {
+        self.is_complete.store(false, SeqCst);
+        self.waiting.lock().is_open = true;
+    }
+    /// The append-only file is complete. `replies_wait`: replies must wait from now on. Replies that already wait are sent
     /// after the next sync in any case.
     pub(super) fn open(&self, replies_wait: bool) {
         let did_wait = self.is_on.swap(replies_wait, SeqCst);
+        let was_complete = self.is_complete.swap(true, SeqCst);
         let mut waiting = self.waiting.lock();
         waiting.is_open = true;
         if did_wait && !replies_wait && !waiting.sessions.is_empty() {
             self.owes_sync.store(true, SeqCst);
         }
+        drop(waiting);
+        if !was_complete {
+            self.set_synced(self.synced());
+        }
     }
     /// There is no append-only file any more. Wakes all sessions.
     pub(super) fn close(&self) {
         self.is_on.store(false, SeqCst);
+        self.is_complete.store(false, SeqCst);
         let mut waiting = self.waiting.lock();
         waiting.is_open = false;
         let woken = std::mem::take(&mut waiting.sessions);

@@ -29,10 +29,8 @@ impl Engine {
         Ok(())
     }
     fn reload_written_files(&self, now: Now) -> Result<(), String> {
-        // Lock in the order in which a rewrite locks.
-        let mut guard = self.persist.aof.writer.lock();
+        let (mut guard, _long_lock) = self.lock_writer_and_shards(|_| Ok::<(), String>(()))?;
         let writer = guard.as_mut().ok_or("there is no append-only file")?;
-        let _long_lock = self.long_locks.announce(None);
         let tail = self.keyspace.switch_journal(false);
         let written = writer.write_until(self, tail, now);
         let loaded = written.map_err(|e| format!("cannot write the append-only file: {e}")).and_then(|()| {

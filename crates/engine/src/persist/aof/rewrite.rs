@@ -9,12 +9,15 @@ use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
 use super::{AofMode, Names};
 use crate::config::Opt;
+use crate::long_locks::LongLock;
 use crate::persist::DataError;
 use crate::persist::{AOF_FAILED, LOADING};
 use crate::{Engine, Now, StartError, system_text};
+use parking_lot::MutexGuard;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use strand_aof::manifest::{File, Manifest};
 use strand_keyspace::Snapshot;
@@ -22,6 +25,9 @@ use strand_keyspace::Snapshot;
 /// Seconds until an automatic rewrite is retried after a failure. Each further failure doubles the time.
 const RETRY_S: i64 = 5;
 const RETRY_DOUBLINGS_MAX: u64 = 7;
+/// How many times the writer and all shards are locked without a wait for other long locks. If a long lock is there each
+/// time, the writer stays locked during the wait.
+const LOCK_TRIES: usize = 100;
 
 const IN_PROGRESS: &str = "ERR Background append only file rewriting already in progress";
 const NO_REWRITE: &str =
@@ -141,7 +147,7 @@ impl Engine {
         let aof = &self.persist.aof;
         match aof.mode() {
             AofMode::Off => aof.gates.close(),
-            AofMode::Starting => aof.gates.open(false),
+            AofMode::Starting => aof.gates.begin(),
             AofMode::On => aof.gates.open(self.always_syncs()),
         }
     }
@@ -191,10 +197,6 @@ impl Engine {
         };
         let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(prior, now)));
         let done = done.unwrap_or_else(|_| Err(io::Error::other("the rewrite panicked, see the log")));
-        if done.is_ok() && prior == PriorChanges::NoFile {
-            self.persist.aof.set_mode(AofMode::On);
-            self.update_gates();
-        }
         self.finish_rewrite(now, done);
     }
     /// BGREWRITEAOF without an append-only file. As in redis-server it writes a base, for a later start with an
@@ -204,7 +206,7 @@ impl Engine {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
             let names = Names::of(&self.config);
             let snapshot = {
-                let _long_lock = self.long_locks.announce(None);
+                let _long_lock = self.announce_until_cancelled(&self.persist.aof.cancel)?;
                 self.take_snapshot(&mut self.keyspace.lock_all(0))
             };
             let FoundAof { folder, manifest: old, .. } = found;
@@ -247,6 +249,41 @@ impl Engine {
         }
     }
 
+    /// Announces a long lock on all shards for a save or a rewrite.
+    ///
+    /// # Errors
+    /// The save or rewrite was cancelled while another long lock lasted.
+    pub(in crate::persist) fn announce_until_cancelled(
+        &self,
+        cancel: &AtomicBool,
+    ) -> io::Result<LongLock<'_>> {
+        self.long_locks.announce_while(None, |_| match cancel.load(Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        })
+    }
+    /// Locks the writer, and then announces a long lock on all shards. `check` is [`LongLocks::announce_while`]'s.
+    /// While another long lock lasts, the writer is not locked, so that the file still gets all changes.
+    ///
+    /// # Errors
+    /// The error of `check`.
+    ///
+    /// [`LongLocks::announce_while`]: crate::long_locks::LongLocks::announce_while
+    pub(super) fn lock_writer_and_shards<E>(
+        &self,
+        check: impl Fn(Option<bool>) -> Result<(), E>,
+    ) -> Result<(MutexGuard<'_, Option<Writer>>, LongLock<'_>), E> {
+        for _ in 0..LOCK_TRIES {
+            drop(self.long_locks.announce_while(None, &check)?);
+            let guard = self.persist.aof.writer.lock();
+            if let Some(long_lock) = self.long_locks.try_announce(None) {
+                return Ok((guard, long_lock));
+            }
+        }
+        let guard = self.persist.aof.writer.lock();
+        let long_lock = self.long_locks.announce_while(None, check)?;
+        Ok((guard, long_lock))
+    }
     /// Writes a base and updates the manifest. May block.
     fn rewrite(&self, prior: PriorChanges, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
@@ -254,10 +291,13 @@ impl Engine {
             self.sync_ahead()?;
         }
         let (snapshot, folder, names, seq) = {
-            let mut guard = aof.writer.lock();
+            let (mut guard, long_lock) = self.lock_writer_and_shards(|_| match aof.cancel.load(Relaxed) {
+                true => Err(io::Error::from(io::ErrorKind::Interrupted)),
+                false => Ok(()),
+            })?;
             let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let (snapshot, offset) = {
-                let _long_lock = self.long_locks.announce(None);
+                let _long_lock = long_lock;
                 if !self.keyspace.journal().is_on() {
                     self.keyspace.switch_journal(true);
                 }
@@ -283,6 +323,11 @@ impl Engine {
             return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
         };
         let history = writer.adopt_base(self, File { name, seq }, base_bytes)?;
+        if prior == PriorChanges::NoFile {
+            // The files are complete. CONFIG SET appendonly takes the writer under the same lock.
+            aof.set_mode(AofMode::On);
+            self.update_gates();
+        }
         let bytes = writer.bytes();
         drop(guard);
         let mut status = aof.status.lock();
@@ -368,11 +413,13 @@ impl Engine {
         let growth = (status.bytes * 100 / base).saturating_sub(100);
         let has_grown =
             aof.mode() == AofMode::On && percentage > 0 && status.bytes > min_bytes && growth >= percentage;
-        if !status.scheduled && !has_grown && aof.mode() != AofMode::Starting {
+        // After a failed sync only a new base lets writes go on. So the rewrite is retried until one succeeds.
+        let is_wanted = status.scheduled || status.has_failed_sync || aof.mode() == AofMode::Starting;
+        if !is_wanted && !has_grown {
             return;
         }
         let base_bytes = status.rewritten_bytes;
-        let may_wait = has_grown && !status.scheduled;
+        let may_wait = has_grown && !is_wanted;
         drop(status);
         if may_wait && let Err(why) = self.check_disk_room(base_bytes) {
             // The last free blocks of the disk are left to the append-only file. A later tick checks again, as after a
@@ -412,14 +459,18 @@ impl Engine {
             }
             (AofMode::Starting | AofMode::On, false) => {
                 self.write_aof(true);
+                let check = |busy: Option<bool>| match busy {
+                    Some(is_function) => Err(DataError::Busy { is_function }),
+                    None => Ok(()),
+                };
+                let (mut guard, long_lock) = self.lock_writer_and_shards(check)?;
+                let writer = guard.take();
                 aof.set_mode(AofMode::Off);
-                self.update_gates();
                 aof.cancel.store(true, Relaxed);
-                {
-                    let _long_lock = self.long_locks.announce(None);
-                    self.keyspace.switch_journal(false);
-                }
-                if let Some(writer) = aof.writer.lock().take() {
+                self.keyspace.switch_journal(false);
+                drop((guard, long_lock));
+                self.update_gates();
+                if let Some(writer) = writer {
                     // Drop changes that were made after the writer's last turn, because no file needs them.
                     writer.end(self);
                 }

@@ -217,6 +217,7 @@ impl Writer {
         self.file.cut(0)?;
         let after_offset = self.take_until(engine, offset, now);
         (self.pending, self.good_bytes, self.timestamp_s) = (after_offset, 0, 0);
+        self.written = offset;
         Ok(())
     }
     /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.

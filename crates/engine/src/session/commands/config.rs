@@ -4,6 +4,7 @@ use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
 use crate::persist::IS_LOADING;
+use crate::scripts::busy_text;
 use crate::session::run::NextStep;
 use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
@@ -129,6 +130,12 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     if engine.persist.is_loading() && options.iter().any(is_of_files) {
         return Err(IS_LOADING.into());
     }
+    // redis-server refuses every CONFIG SET then. Other options need no shard.
+    if options.contains(&Opt::AppendOnly)
+        && let Some(is_function) = engine.long_locks.is_busy(None)
+    {
+        return Err(busy_text(is_function).into());
+    }
     let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());
     let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
     let before = values();
@@ -176,6 +183,9 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         && let Some(engine) = engine.me()
         && let Err(why) = engine.switch_aof(engine.wants_aof(), engine.host.now())
     {
+        if !engine.wants_aof() {
+            return Err((Opt::AppendOnly, format!("cannot turn off the append-only file: {why}")));
+        }
         engine.host.warn(&format!("Unable to turn on AOF: {why}"));
         return Err((Opt::AppendOnly, "Unable to turn on AOF. Check server logs.".into()));
     }

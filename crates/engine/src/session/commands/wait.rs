@@ -55,8 +55,7 @@ impl Session {
 
 /// True when the append-only file is on the disk up to this journal offset.
 fn is_synced(engine: &Engine, offset: u64) -> bool {
-    let aof = &engine.persist.aof;
-    aof.mode() == AofMode::On && aof.gates.synced() >= offset
+    engine.persist.aof.gates.is_safe(offset)
 }
 
 /// Writes the reply of WAITAOF.

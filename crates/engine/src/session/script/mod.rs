@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, NotLocked};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, Lookups, Txn};
 use strand_script::{RunEnd, VM_BYTES_MAX, VmLimits};
@@ -105,6 +105,9 @@ pub(super) const FCALL_RO: ScriptCommand = ScriptCommand { by: ScriptSource::Fun
 pub(super) fn runs_script(spec: &CommandSpec) -> bool {
     matches!(kind_of(spec), CommandKind::Script(_))
 }
+
+const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
+const CLIENT_GONE: &str = "ERR the client is gone";
 
 /// The outcome of one attempt to run a script.
 enum Attempt {
@@ -219,12 +222,12 @@ fn attempt(
     let stop = stop.unwrap_or(StopReason::Overrun);
     let text = match (stop, mode) {
         // As in redis-server, the text is the same for FUNCTION KILL.
-        (StopReason::Killed, _) => "ERR Script killed by user with SCRIPT KILL...".into(),
+        (StopReason::Killed, _) => KILLED.into(),
         (StopReason::ClientGone, _) => {
             // A script that has written is cut only when the server ends. As in redis-server, the append-only file then
             // has nothing of the script.
             txn.forget_effects_since(mark);
-            "ERR the client is gone".into()
+            CLIENT_GONE.into()
         }
         (_, ScriptAccess::Bounded) => {
             undo.roll_back(txn);
@@ -413,15 +416,18 @@ pub(super) fn run_on_lane(
             caching: job.caching,
         };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
-        let (outcome, lookups) = match mode {
+        let tried = match mode {
             ScriptAccess::View => {
                 attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply)
             }
-            _ => {
-                let mut txn = call.hold_shards(shards);
+            _ => call.hold_shards_unless_busy(shards, &|| may_wait(engine, call, &running)).map(|mut txn| {
                 txn.set_no_touch(call.no_touch);
                 (attempt(script_call, args, &mut context, &mut txn, placement, &mut reply), txn.lookups())
-            }
+            }),
+        };
+        let (outcome, lookups) = match tried {
+            Ok(tried) => tried,
+            Err(why) => (Attempt::Restart(stop_reason(why, &running)), Lookups::default()),
         };
         call.lookups = lookups;
         match outcome {
@@ -431,6 +437,10 @@ pub(super) fn run_on_lane(
                 break;
             }
             Attempt::Restart(stop) => {
+                if let Some(text) = end_text(stop) {
+                    call.reply.error(text);
+                    break;
+                }
                 running.wrote.store(false, Relaxed);
                 out.clear();
                 mode = mode_after(mode, stop, script_call.routes());
@@ -438,6 +448,33 @@ pub(super) fn run_on_lane(
         }
     }
     engine.scripts.end_run(&running);
+}
+
+/// True while a run may wait for its shards.
+fn may_wait(engine: &Engine, call: &LaneCall<'_>, running: &Running) -> bool {
+    let is_over = [&running.killed, &engine.scripts.stopping, &**call.cancel];
+    !is_over.iter().any(|flag| flag.load(Relaxed))
+}
+
+/// Why a run that did not get its shards ends.
+fn stop_reason(why: NotLocked, running: &Running) -> StopReason {
+    match why {
+        NotLocked::Busy { is_function } => StopReason::Busy { is_function },
+        NotLocked::GivenUp if running.killed.load(Relaxed) => StopReason::Killed,
+        NotLocked::GivenUp => StopReason::ClientGone,
+    }
+}
+
+/// The error of a run that has changed nothing and does not restart. `None`: the run restarts.
+fn end_text(stop: StopReason) -> Option<&'static str> {
+    match stop {
+        StopReason::Busy { is_function } => Some(busy_text(is_function)),
+        StopReason::Killed => Some(KILLED),
+        StopReason::ClientGone => Some(CLIENT_GONE),
+        StopReason::Overrun | StopReason::NeedsAllShards | StopReason::NeedsShards | StopReason::NoUndo => {
+            None
+        }
+    }
 }
 
 /// How a run on the lane restarts.
@@ -465,10 +502,15 @@ fn attempt_on_view(
     shards: &[usize],
     placement: Placement<'_>,
     reply: &mut Reply<'_>,
-) -> (Attempt, Lookups) {
-    let view = call.lock_shards(shards).view_of_held(call.db);
+) -> Result<(Attempt, Lookups), NotLocked> {
+    let lane = placement.lane.as_ref().expect("a view belongs to a run on the lane");
+    let running = lane.running;
+    let lock =
+        |shards: &[usize]| call.lock_shards_unless_busy(shards, &|| may_wait(context.engine, call, running));
+    let view = lock(shards)?.view_of_held(call.db);
     let read = |key: &Key<'_>| {
-        let mut txn = call.lock(&[key.hash]);
+        let locked = lock(&[call.keyspace.shard_of(key.hash)]);
+        let mut txn = locked.map_err(|why| stop_reason(why, running))?;
         txn.set_no_touch(call.no_touch);
         let record = view.read(&mut txn, key);
         if view.is_lost(&mut txn, key) { Err(StopReason::Overrun) } else { Ok(record) }
@@ -486,7 +528,7 @@ fn attempt_on_view(
         Placement { view_reader, lane, ..placement },
         reply,
     );
-    (outcome, txn.lookups())
+    Ok((outcome, txn.lookups()))
 }
 
 impl Session {
