@@ -216,6 +216,9 @@ impl Engine {
             let base = Some(File { name, seq });
             let mut manifest = Manifest { base, increments: Vec::new(), history };
             write_manifest(&*folder, &manifest, &names)?;
+            if self.config.number(Opt::AofDisableAutoGc) != 0 {
+                return Ok(());
+            }
             let history = std::mem::take(&mut manifest.history);
             self.remove(&*folder, &history);
             write_manifest(&*folder, &manifest, &names)

@@ -6,9 +6,9 @@
 //! keys, is undone and runs with every shard viewed or held, then and in all later runs.
 
 mod call;
+mod on_lane;
 
 use super::Session;
-use super::lane::LaneJob;
 use super::multi::lock;
 use super::run::NextStep;
 use super::session_command::{CommandKind, kind_of};
@@ -17,17 +17,18 @@ use crate::clients::Client;
 use crate::scripts::run::{
     DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
-use crate::scripts::{Routes, RunCounts, Running, Undo, busy_text};
+use crate::scripts::{RunCounts, Running, Undo, busy_text};
 use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
+pub(super) use on_lane::run_on_lane;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_commands::call::{LaneCall, NotLocked};
+use strand_commands::call::LaneCall;
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_keyspace::{Key, Lookups, Txn};
+use strand_keyspace::Txn;
 use strand_script::{RunEnd, VM_BYTES_MAX, VmLimits};
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
@@ -353,182 +354,6 @@ pub(crate) fn replay(
     // A run in this mode does not restart.
     let _ = attempt(&script_call, args, &mut context, &mut txn, placement, reply);
     engine.scripts.end_run(&running);
-}
-
-/// Runs a script on a helper thread.
-pub(super) fn run_on_lane(
-    engine: &Engine,
-    call: &mut LaneCall<'_>,
-    job: &LaneJob,
-    user: &Arc<User>,
-    now: Now,
-) {
-    let CommandKind::Script(command) = kind_of(job.spec) else { return };
-    let args = call.args;
-    let found;
-    let script_call = match &job.script {
-        Some(script_call) => script_call,
-        None => match ScriptCall::of(engine, command, args) {
-            Ok(script_call) => {
-                found = script_call;
-                &found
-            }
-            Err(text) => return call.reply.error_bytes(&text),
-        },
-    };
-    let keyspace = call.keyspace;
-    let all: Vec<usize> = (0..keyspace.shards()).collect();
-    let declared = script_call.declared(engine, args);
-    let running = engine.scripts.begin_run(running(script_call, args, engine.host.mono_us()));
-    let mut rng = call.rng.fork();
-    let mut out = Chain::new();
-    // A client that keeps copies of keys would miss what is written after the moment of a view.
-    let may_view =
-        !job.client.tracked.keeps_copies(job.caching) && !script_call.routes().starts_with_shards();
-    let mut mode = if may_view { ScriptAccess::View } else { ScriptAccess::Lane };
-    loop {
-        let needs_all = script_call.routes().needs_all_shards();
-        if mode == ScriptAccess::Lane && needs_all {
-            mode = ScriptAccess::Final;
-        }
-        let (held, shards) = match mode == ScriptAccess::Final || needs_all {
-            true => (HeldShards::All, &all[..]),
-            false => (HeldShards::Some(&declared), &declared[..]),
-        };
-        let placement = Placement {
-            held,
-            mode,
-            lane: Some(LaneChecks {
-                running: &running,
-                cancel: call.cancel,
-                yield_now: call.yield_now,
-                busy: false,
-            }),
-            view_reader: None,
-        };
-        let mut context = CallContext {
-            engine,
-            client: &job.client,
-            user,
-            db: call.db,
-            now,
-            rng: &mut rng,
-            caching: job.caching,
-        };
-        let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
-        let tried = match mode {
-            ScriptAccess::View => {
-                attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply)
-            }
-            _ => call.hold_shards_unless_busy(shards, &|| may_wait(engine, call, &running)).map(|mut txn| {
-                txn.set_no_touch(call.no_touch);
-                (attempt(script_call, args, &mut context, &mut txn, placement, &mut reply), txn.lookups())
-            }),
-        };
-        let (outcome, lookups) = match tried {
-            Ok(tried) => tried,
-            Err(why) => (Attempt::Restart(stop_reason(why, &running)), Lookups::default()),
-        };
-        call.lookups = lookups;
-        match outcome {
-            Attempt::Done(error) => {
-                call.reply.raw_reply(out, error.as_ref().map(|error| &*error.code));
-                call.error_is_counted = error.is_some_and(|error| error.is_counted);
-                break;
-            }
-            Attempt::Restart(stop) => {
-                if let Some(text) = end_text(stop) {
-                    call.reply.error(text);
-                    break;
-                }
-                running.wrote.store(false, Relaxed);
-                out.clear();
-                mode = mode_after(mode, stop, script_call.routes());
-            }
-        }
-    }
-    engine.scripts.end_run(&running);
-}
-
-/// True while a run may wait for its shards.
-fn may_wait(engine: &Engine, call: &LaneCall<'_>, running: &Running) -> bool {
-    let is_over = [&running.killed, &engine.scripts.stopping, &**call.cancel];
-    !is_over.iter().any(|flag| flag.load(Relaxed))
-}
-
-/// Why a run that did not get its shards ends.
-fn stop_reason(why: NotLocked, running: &Running) -> StopReason {
-    match why {
-        NotLocked::Busy { is_function } => StopReason::Busy { is_function },
-        NotLocked::GivenUp if running.killed.load(Relaxed) => StopReason::Killed,
-        NotLocked::GivenUp => StopReason::ClientGone,
-    }
-}
-
-/// The error of a run that has changed nothing and does not restart. `None`: the run restarts.
-fn end_text(stop: StopReason) -> Option<&'static str> {
-    match stop {
-        StopReason::Busy { is_function } => Some(busy_text(is_function)),
-        StopReason::Killed => Some(KILLED),
-        StopReason::ClientGone => Some(CLIENT_GONE),
-        StopReason::Overrun | StopReason::NeedsAllShards | StopReason::NeedsShards | StopReason::NoUndo => {
-            None
-        }
-    }
-}
-
-/// How a run on the lane restarts.
-fn mode_after(mode: ScriptAccess, stop: StopReason, routes: &Routes) -> ScriptAccess {
-    if stop == StopReason::NeedsAllShards {
-        routes.record_all_shards_need();
-    }
-    match (mode, stop) {
-        (ScriptAccess::View, StopReason::NeedsAllShards) => ScriptAccess::View,
-        (ScriptAccess::View, _) => {
-            if stop == StopReason::NeedsShards {
-                routes.record_shard_need();
-            }
-            ScriptAccess::Lane
-        }
-        _ => ScriptAccess::Final,
-    }
-}
-
-/// Makes one attempt to run the script on a view of `shards`, which are held only for the moment of the view.
-fn attempt_on_view(
-    script_call: &ScriptCall,
-    context: &mut CallContext<'_>,
-    call: &LaneCall<'_>,
-    shards: &[usize],
-    placement: Placement<'_>,
-    reply: &mut Reply<'_>,
-) -> Result<(Attempt, Lookups), NotLocked> {
-    let lane = placement.lane.as_ref().expect("a view belongs to a run on the lane");
-    let running = lane.running;
-    let lock =
-        |shards: &[usize]| call.lock_shards_unless_busy(shards, &|| may_wait(context.engine, call, running));
-    let view = lock(shards)?.view_of_held(call.db);
-    let read = |key: &Key<'_>| {
-        let locked = lock(&[call.keyspace.shard_of(key.hash)]);
-        let mut txn = locked.map_err(|why| stop_reason(why, running))?;
-        txn.set_no_touch(call.no_touch);
-        let record = view.read(&mut txn, key);
-        if view.is_lost(&mut txn, key) { Err(StopReason::Overrun) } else { Ok(record) }
-    };
-    let copies = call.keyspace.scratch(std::array::from_fn(|_| context.rng.u64(..)));
-    let mut txn = copies.lock_shard(0, call.now_ms);
-    // The run holds nothing, so no client waits for it and it need not be marked busy.
-    let lane = placement.lane.map(|lane| LaneChecks { busy: true, ..lane });
-    let view_reader = Some(ViewReader { db: call.db, read: &read });
-    let outcome = attempt(
-        script_call,
-        call.args,
-        context,
-        &mut txn,
-        Placement { view_reader, lane, ..placement },
-        reply,
-    );
-    Ok((outcome, txn.lookups()))
 }
 
 impl Session {
