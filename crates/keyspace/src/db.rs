@@ -46,13 +46,39 @@ impl Db<'_, '_> {
             return None;
         };
         self.txn.lookups.hits += 1;
+        self.touched(key, at)
+    }
+    /// Does what [`Db::get`] does for a command that writes: the look-up counts neither as a hit nor as a miss.
+    pub fn get_to_write(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
+        let at = self.locate(key)?;
+        self.touched(key, at)
+    }
+    #[inline]
+    fn touched(&mut self, key: &Key<'_>, at: Location) -> Option<RecordRef<'_>> {
         let (slot, clock, no_touch) = (self.slot, self.txn.clock, self.txn.no_touch);
         if no_touch {
             return self.record(key, at);
         }
         Some(RecordRef(self.shard(key).touch(slot, at, &clock)))
     }
-    /// Reads a record without marking it as used (for TTL, TYPE, OBJECT, EXISTS).
+    /// Counts a look-up as a hit or as a miss.
+    pub fn count_lookup(&mut self, is_hit: bool) {
+        let lookups = &mut self.txn.lookups;
+        *if is_hit { &mut lookups.hits } else { &mut lookups.misses } += 1;
+    }
+    /// Does what [`Db::peek`] does, and counts a hit or a miss (for TTL, TYPE, OBJECT, EXISTS).
+    pub fn look(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
+        let at = self.locate(key);
+        self.count_lookup(at.is_some());
+        match at {
+            Some(at) => self.record(key, at),
+            None => {
+                self.report_miss(key);
+                None
+            }
+        }
+    }
+    /// Reads a record without marking it as used. This look-up counts neither as a hit nor as a miss.
     pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
             self.report_miss(key);
@@ -165,6 +191,13 @@ impl Db<'_, '_> {
     #[inline]
     pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.get(key))
+    }
+    /// Does what [`Db::read`] does for a command that writes: the look-up counts neither as a hit nor as a miss.
+    ///
+    /// # Errors
+    /// Fails if the value is of another type.
+    pub fn read_to_write<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
+        of_type(self.get_to_write(key))
     }
     /// Like [`Db::read`], but does not mark the record as used.
     ///

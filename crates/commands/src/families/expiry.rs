@@ -50,7 +50,7 @@ fn set(call: &mut Call<'_, '_>, given: TimeArgument) -> Result<bool, ErrorText> 
     let at_ms = to_unix_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
     let (key, has_passed) = (&call.keys[0], call.txn.has_passed(at_ms));
     let mut db = call.txn.db(call.db);
-    let Some(current) = db.get(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
+    let Some(current) = db.get_to_write(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
     if !condition.holds(current, at_ms) {
         return Ok(false);
     }
@@ -146,7 +146,7 @@ pub(crate) fn pexpiretime(call: &mut Call<'_, '_>) {
 
 fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
     let mut db = call.txn.db(call.db);
-    call.reply.int(match db.peek(&call.keys[0]).map(|r| r.expire_at_ms()) {
+    call.reply.int(match db.look(&call.keys[0]).map(|r| r.expire_at_ms()) {
         None => -2,
         Some(None) => -1,
         Some(Some(at_ms)) => figure(at_ms, call.now_ms),
@@ -162,7 +162,7 @@ fn rounded_seconds(ms: i64) -> i64 {
 pub(crate) fn persist(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
-    let had = db.get(key).is_some_and(|r| r.expire_at_ms().is_some());
+    let had = db.get_to_write(key).is_some_and(|r| r.expire_at_ms().is_some());
     if had {
         db.set_expiry(key, None);
     }

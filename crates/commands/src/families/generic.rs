@@ -24,7 +24,7 @@ pub(crate) fn unlink(call: &mut Call<'_, '_>) {
 /// `EXISTS key [key ...]`. Reply: how many exist. A key that is named twice counts twice.
 pub(crate) fn exists(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    let found = call.keys.iter().filter(|key| db.peek(key).is_some()).count();
+    let found = call.keys.iter().filter(|key| db.look(key).is_some()).count();
     call.reply.int(found as i64);
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn touch(call: &mut Call<'_, '_>) {
 /// `TYPE key`. Reply: the type's name as a simple string, `none` for a missing key.
 pub(crate) fn type_(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    call.reply.simple(db.peek(&call.keys[0]).map_or("none", |r| r.value().type_name()));
+    call.reply.simple(db.look(&call.keys[0]).map_or("none", |r| r.value().type_name()));
 }
 
 /// `RENAME key newkey`: moves the value and its expiry to `newkey` and replaces what was there. Reply: OK.
@@ -159,7 +159,7 @@ fn db_index(call: &Call<'_, '_>, bytes: &[u8]) -> Result<usize, Text> {
 /// `OBJECT ENCODING key`. Reply: redis-server's name of the encoding, null for a missing key.
 pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    match db.peek(&call.keys[0]) {
+    match db.look(&call.keys[0]) {
         Some(record) => call.reply.bulk(record.value().encoding().as_bytes()),
         None => call.reply.null(),
     }
@@ -171,7 +171,7 @@ pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
     /// redis-server has one shared object per integer from 0 up to this number, exclusive.
     const SHARED_INTEGERS: i64 = 10_000;
     let mut db = call.txn.db(call.db);
-    match db.peek(&call.keys[0]).map(|r| r.value()) {
+    match db.look(&call.keys[0]).map(|r| r.value()) {
         Some(ValueRef::Str(StrRef::Int(0..SHARED_INTEGERS))) => call.reply.int(i32::MAX.into()),
         Some(_) => call.reply.int(1),
         None => call.reply.null(),
@@ -204,7 +204,7 @@ fn object_usage(
     let settings = call.txn.keyspace().settings();
     let under_lfu = settings.lfu.load(Ordering::Relaxed) != 0;
     let mut db = call.txn.db(call.db);
-    match db.peek(&call.keys[0]) {
+    match db.look(&call.keys[0]) {
         None => call.reply.null(),
         Some(_) if lfu != under_lfu => call.reply.error(text),
         Some(record) => call.reply.int(figure(record, settings)),

@@ -34,7 +34,7 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     let (key, elements) = (&call.keys[0], call.args.skip(2));
     let sparse_bytes_max = sparse_bytes_max(call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
-    if let Some(StrRef::Blob { blob, .. }) = value_of(db.get(key))?
+    if let Some(StrRef::Blob { blob, .. }) = value_of(db.get_to_write(key))?
         && hll::form(blob) == Some(Representation::Dense)
     {
         // After many elements, most new elements raise no register. If none does, write nothing. Otherwise change

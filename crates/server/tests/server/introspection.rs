@@ -7,12 +7,12 @@ use strand_testkit::process::Server;
 use strand_wire::client::Value;
 
 /// Strand and redis-server, with one connection to each.
-struct Both {
+pub struct Both {
     servers: [Server; 2],
     links: [Client; 2],
 }
 
-fn both(options: &[&str]) -> Both {
+pub fn both(options: &[&str]) -> Both {
     let strand = Server::strand(Path::new(STRAND), options, None).expect("strand starts");
     let redis = Server::redis(options, None).expect("redis-server is installed (make setup) and starts");
     let links = [strand.connect().expect("it listens"), redis.connect().expect("it listens")];
@@ -46,7 +46,7 @@ impl Both {
         self.links.each_mut().map(|link| link.call(&words(line)).expect("a reply"))
     }
     #[track_caller]
-    fn texts(&mut self, line: &str) -> [String; 2] {
+    pub fn texts(&mut self, line: &str) -> [String; 2] {
         self.replies(line).map(text)
     }
 }

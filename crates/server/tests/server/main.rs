@@ -25,6 +25,7 @@ mod introspection;
 mod keyspace_events;
 mod linearizable;
 mod loadaof;
+mod lookups;
 mod measuring;
 mod migrate;
 mod monitoring;

@@ -119,7 +119,9 @@ struct GeoMatch<'a> {
 fn run(call: &mut Call<'_, '_>, command: Command) {
     let mut searching = Searching::new(call.args, command, call.keys, call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
-    match searching.read(&mut db).and_then(|zset| searching.parse(zset.as_ref()).map(|search| (zset, search)))
+    match searching
+        .read_counted(&mut db)
+        .and_then(|zset| searching.parse(zset.as_ref()).map(|search| (zset, search)))
     {
         Err(text) => call.reply.error(&text),
         Ok((_, search)) if search.store.is_some() => {
@@ -142,7 +144,7 @@ fn run_long(call: &mut LaneCall<'_>, command: Command) {
     let parsed = {
         let mut txn = call.lock(&hashes);
         txn.set_no_touch(call.no_touch);
-        let zset = searching.read(&mut txn.db(call.db));
+        let zset = searching.read_counted(&mut txn.db(call.db));
         zset.and_then(|zset| searching.parse(zset.as_ref()).map(|search| (zset, search)))
     };
     match parsed {
@@ -187,6 +189,11 @@ impl<'a> Searching<'a> {
     fn new(args: Args<'a>, command: Command, keys: &'a [Key<'a>], settings: &'a Settings) -> Searching<'a> {
         Searching { args, command, keys, settings }
     }
+    /// Reads the source, and counts a hit or a miss.
+    fn read_counted(&self, db: &mut Db<'_, '_>) -> Result<Option<ZSetValue>, Text> {
+        let Some(key) = self.key(self.command.source()) else { return Ok(None) };
+        Ok(db.read::<ZSetValue>(key).map_err(wrong_type)?.cloned())
+    }
     fn parse(&self, zset: Option<&ZSetValue>) -> Result<Search, Text> {
         Parser::new(self.args, self.command, zset).parse()
     }
@@ -203,7 +210,7 @@ impl OptimisticWrite for Searching<'_> {
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<ZSetValue>, Text> {
         let Some(key) = self.key(self.command.source()) else { return Ok(None) };
-        Ok(db.read::<ZSetValue>(key).map_err(wrong_type)?.cloned())
+        Ok(db.read_to_write::<ZSetValue>(key).map_err(wrong_type)?.cloned())
     }
     fn is_same(&self, before: &Option<ZSetValue>, now: &Option<ZSetValue>) -> bool {
         match (before, now) {

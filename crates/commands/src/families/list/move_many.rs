@@ -140,7 +140,7 @@ impl MoveOptions {
 fn between(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<Moved>>, Text> {
     let (source, destination) = (&call.keys[0], &call.keys[1]);
     let mut db = call.txn.db(call.db);
-    let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
+    let Some(list) = db.read_to_write::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let moved = options.of(list);
     // Check the type of the destination, too, before any list is changed.
     db.peek_at::<ListValue>(destination).map_err(wrong_type)?;

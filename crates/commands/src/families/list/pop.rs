@@ -201,7 +201,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
     let (source, destination) = (&call.keys[0], &call.keys[1]);
     let mut db = call.txn.db(call.db);
     // If the source or the destination is no list, this fails before any list is changed.
-    let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
+    let Some(list) = db.read_to_write::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
     db.set_event(push_event(to));
     let pushed = db.change_or_create(destination, |list: &mut ListValue| {

@@ -51,10 +51,11 @@ fn move_member(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     let [from, to] = call.keys else { return Ok(false) };
     let (member, settings) = (call.args.at(3), call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
-    let Some(there) = db.read::<SetValue>(from).map_err(wrong_type)?.map(|set| set.contains(member)) else {
+    let Some(there) = db.read_to_write::<SetValue>(from).map_err(wrong_type)?.map(|set| set.contains(member))
+    else {
         return Ok(false);
     };
-    db.read::<SetValue>(to).map_err(wrong_type)?;
+    db.read_to_write::<SetValue>(to).map_err(wrong_type)?;
     if !there || from.bytes == to.bytes {
         return Ok(there);
     }

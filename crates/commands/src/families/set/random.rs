@@ -185,7 +185,7 @@ impl OptimisticWrite for PopWrite<'_> {
     type Outcome = PopOutcome;
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<SetValue>, Text> {
-        Ok(db.read::<SetValue>(self.key).map_err(wrong_type)?.cloned())
+        Ok(db.read_to_write::<SetValue>(self.key).map_err(wrong_type)?.cloned())
     }
     fn is_same(&self, before: &Option<SetValue>, now: &Option<SetValue>) -> bool {
         match (before, now) {

@@ -24,6 +24,7 @@ const CLAIMS_MAX: i64 = i64::MAX / 16;
 /// `XACK key group id [id ...]`: acknowledges entries. Reply: how many were pending.
 pub(crate) fn xack(call: &mut Call<'_, '_>) {
     let (group, args) = (call.args.at(2), call.args.skip(3));
+    count_lookup(call);
     let done = change_existing(call, |stream, _| {
         let done = stream.change_group(group, |group, _| {
             // Check all IDs before the first entry is acknowledged.
@@ -369,6 +370,13 @@ pub(super) fn autoclaim_looks(args: Args<'_>) -> usize {
     usize::try_from(count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX)
 }
 
+/// As in redis-server, these commands count as reads.
+fn count_lookup(call: &mut Call<'_, '_>) {
+    let mut db = call.txn.db(call.db);
+    let is_hit = db.peek(&call.keys[0]).is_some();
+    db.count_lookup(is_hit);
+}
+
 /// Calls `change` with the group that is named by argument 2. `change` also returns whether it has changed something.
 ///
 /// # Errors
@@ -379,6 +387,7 @@ fn in_group<R>(
 ) -> Result<R, ErrorText> {
     let args = call.args;
     let mut is_new = false;
+    count_lookup(call);
     let done = change_existing(call, |stream, _| {
         let done = stream.change_group(args.at(2), |group, entries| {
             let before = group.consumers();

@@ -91,7 +91,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
 }
 
 /// Clones both strings. Clones share long strings, so the shards are free during the comparison.
-fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
+fn both(call: &mut LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let keys = [call.keyspace.key(call.args.at(1)), call.keyspace.key(call.args.at(2))];
     let mut txn = call.lock(&[keys[0].hash, keys[1].hash]);
     let mut db = txn.db(call.db);
@@ -99,7 +99,10 @@ fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
         let found = string_of(db.get(&keys[i])).map_err(|_| NOT_STRINGS)?;
         Ok(found.map_or_else(|| Str::from_slice(b""), |s| s.to_str()))
     };
-    Ok([read(0)?, read(1)?])
+    let both = [read(0), read(1)];
+    call.lookups = txn.lookups();
+    let [a, b] = both;
+    Ok([a?, b?])
 }
 
 fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {

@@ -304,7 +304,8 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 2, false)?;
     let key = &call.keys[0];
     // When the key is missing, an error in the number is not reported, as in Redis.
-    if string_of(call.txn.db(call.db).get(key))?.is_none() {
+    if string_of(call.txn.db(call.db).peek(key))?.is_none() {
+        call.txn.db(call.db).count_lookup(false);
         call.reply.null();
         return Ok(());
     }
