@@ -33,6 +33,8 @@ const HUGE_BYTES_MIN: usize = 1 << 20;
 const OVER_PART: u64 = 32;
 /// Writers wait only when memory exceeds the limit by more than this many bytes. See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
+/// The least effective value of `maxmemory-clients`, as in redis-server: with less, no client could set a larger one.
+const CLIENTS_BYTES_MIN: u64 = 128 << 10;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
 /// Eviction continues until memory is below the limit by one part in this many, so that not every write reaches the
@@ -180,7 +182,7 @@ impl Engine {
     }
     /// `maxmemory-clients` in bytes, if that limit is set.
     pub(crate) fn clients_bytes_max(&self) -> Option<u64> {
-        match self.config.number(Opt::MaxMemoryClients) {
+        let bytes = match self.config.number(Opt::MaxMemoryClients) {
             0 => None,
             // A percentage of `maxmemory` is no limit while `maxmemory` is 0.
             percent @ ..0 => match self.memory.limit_bytes() {
@@ -188,7 +190,8 @@ impl Engine {
                 limit => Some((u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64),
             },
             bytes => Some(bytes as u64),
-        }
+        };
+        bytes.map(|bytes| bytes.max(CLIENTS_BYTES_MIN))
     }
     /// Makes each worker check the data's size before its next write.
     pub(crate) fn forget_spare(&self) {

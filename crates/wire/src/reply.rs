@@ -182,7 +182,7 @@ impl<'a> Reply<'a> {
     }
     fn note_error(&mut self, text: &[u8]) {
         // As in redis-server, a text without a space near its start has no code of its own and counts as ERR.
-        let end = text.iter().take(CODE_END_MAX).position(|b| *b == b' ');
+        let end = text.iter().take(CODE_END_MAX).position(|b| matches!(b, b' ' | b'\r' | b'\n'));
         let code = end.map_or(&b"ERR"[..], |end| &text[..end]);
         for (to, from) in self.error.bytes.iter_mut().zip(code) {
             *to = *from;

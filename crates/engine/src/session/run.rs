@@ -394,9 +394,14 @@ impl Session {
     #[cold]
     fn reject_unresolved(&mut self, text: &[u8]) -> NextStep {
         let args = self.argv.args();
-        let row = TABLE.lookup(args.at(0)).map(|c| {
+        let row = TABLE.lookup(args.at(0)).and_then(|c| {
             let mut subs = c.subcommands.iter();
-            subs.find(|s| args.is(1, s.name)).unwrap_or(c)
+            // An unknown subcommand counts for no command.
+            if c.subcommands.is_empty() || args.len() < 2 {
+                Some(c)
+            } else {
+                subs.find(|s| args.is(1, s.name))
+            }
         });
         match row {
             Some(spec) => self.reject(spec, text),

@@ -320,7 +320,7 @@ fn sections_are_shown_once_and_in_order() {
     assert_eq!(titles("INFO cpu DEFAULT cpu nosuch").join(" "), default);
     assert_eq!(titles("INFO keyspace server Keyspace").join(" "), "Server Keyspace");
     assert_eq!(titles("INFO nosuch").len(), 0);
-    let all = "Server Clients Memory Persistence Stats Replication CPU Commandstats Errorstats Latencystats Cluster Keyspace \
+    let all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace \
                Search Importstats";
     assert_eq!(titles("INFO all").join(" "), all);
     assert_eq!(titles("INFO everything").join(" "), all.replace("CPU", "CPU Modules"));

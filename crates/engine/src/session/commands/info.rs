@@ -18,13 +18,10 @@ enum SectionVisibility {
     ByDefault,
     /// The section is part of "all" and "everything".
     InAll,
-    /// The section is part of a plain INFO and of "everything", but not of "all". In redis-server these are the
-    /// modules' sections.
-    NotInAll,
     /// The section is shown only by its name, because it reads every key.
     ByName,
 }
-use SectionVisibility::{ByDefault, ByName, InAll, NotInAll};
+use SectionVisibility::{ByDefault, ByName, InAll};
 
 /// All sections in display order.
 const SECTIONS: &[Section] = &[
@@ -35,7 +32,7 @@ const SECTIONS: &[Section] = &[
     ("stats", ByDefault, sections::stats),
     ("replication", ByDefault, sections::replication),
     ("cpu", ByDefault, sections::cpu),
-    ("modules", NotInAll, sections::modules),
+    ("modules", ByDefault, sections::modules),
     ("commandstats", InAll, sections::commandstats),
     ("errorstats", ByDefault, sections::errorstats),
     ("latencystats", InAll, sections::latencystats),
@@ -116,13 +113,10 @@ fn named(section: &str, args: Args<'_>) -> bool {
 }
 
 fn wanted(args: Args<'_>, name: &str, shown: SectionVisibility) -> bool {
-    let by_default = matches!(shown, ByDefault | NotInAll);
+    let by_default = shown == ByDefault;
     let named = |asked: &[u8]| {
         let is = |word: &str| asked.eq_ignore_ascii_case(word.as_bytes());
-        is(name)
-            || (is("everything") && shown != ByName)
-            || (is("all") && matches!(shown, ByDefault | InAll))
-            || (is("default") && by_default)
+        is(name) || ((is("everything") || is("all")) && shown != ByName) || (is("default") && by_default)
     };
     if args.len() == 1 { by_default } else { args.skip(1).iter().any(named) }
 }
