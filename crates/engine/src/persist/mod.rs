@@ -76,6 +76,8 @@ pub(crate) struct Persist {
     /// Code of the file's function libraries that failed to load. Saves write it again, so nothing is lost.
     functions: Mutex<Vec<Vec<u8>>>,
     loading: Loading,
+    /// True after SHUTDOWN NOSAVE.
+    ends_unsaved: AtomicBool,
     pub(crate) aof: Aof,
 }
 
@@ -142,6 +144,7 @@ impl Persist {
             }),
             functions: Mutex::default(),
             loading: Loading::default(),
+            ends_unsaved: AtomicBool::new(false),
             aof: Aof::new(host),
         }
     }

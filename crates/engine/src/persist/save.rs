@@ -198,11 +198,15 @@ impl Engine {
     /// stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
         self.check_first_base(request)?;
-        let saves = self.saves_at_end(request);
+        let mut saves = self.saves_at_end(request);
         if saves {
             // Writes go on while a script keeps the save from beginning.
             drop(self.long_locks.announce(None));
-            self.persist.set(LAST_SAVE_RUNNING, true);
+            // Meanwhile SHUTDOWN NOSAVE may have cut the script. A save would have what the script wrote before the cut.
+            saves = !self.persist.ends_unsaved.load(Relaxed);
+            self.persist.set(LAST_SAVE_RUNNING, saves);
+        } else if request.nosave {
+            self.persist.ends_unsaved.store(true, Relaxed);
         }
         self.persist.aof.cancel_rewrite();
         let background = self.persist.state.lock().running.clone();

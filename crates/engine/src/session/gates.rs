@@ -156,7 +156,8 @@ impl Session {
             _ if cost::may_read_other_keys(spec, self.argv.args()) => long_locks.is_busy(None),
             _ => None,
         };
-        if let Some(is_function) = busy {
+        // A command that has waited for a key was accepted before the script was busy.
+        if let Some(is_function) = busy.filter(|_| self.own_attempt.is_none()) {
             return Some(self.reject(spec, busy_text(is_function).as_bytes()));
         }
         waits.then(|| {

@@ -252,6 +252,34 @@ fn a_busy_script_that_has_written_stops_nobody_else_and_leaves_nothing() {
     client.call("EXISTS k", ":0\r\n");
 }
 
+/// A busy script keeps the save of SIGTERM from beginning. Others write meanwhile, and SHUTDOWN NOSAVE ends the server
+/// without the save.
+#[test]
+fn sigterm_beside_a_busy_script_lets_others_write_and_shutdown_nosave_ends_both() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().to_str().expect("a plain path");
+    let options = ["--busy-reply-threshold", "20", "--dir", dir, "--save", "3600 1"];
+    let mut server = Server::start(&options);
+    let (mut long, mut other, mut last) = (server.connect(), server.connect(), server.connect());
+    // The destination of a waiting command is the script's key.
+    let mut waiting = server.connect();
+    waiting.send(b"BLMOVE source k LEFT LEFT 0\r\n");
+    comes_true(|| other.bulk("INFO clients").contains("blocked_clients:1"));
+    eval(&mut long, "redis.call('set', KEYS[1], 1) while true do end", &["1", "k"]);
+    comes_true(|| other.line_of("GET k", 0).starts_with("-BUSY"));
+    other.call("RPUSH source x", ":1\r\n");
+    server.signal(rustix::process::Signal::TERM);
+    for i in 0..20 {
+        other.call(&format!("SET other:{i} x"), "+OK\r\n");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    last.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(server.end().success());
+    assert!(!folder.path().join("dump.rdb").exists(), "nothing is saved");
+    let reply = waiting.try_line();
+    assert!(reply.as_ref().is_none_or(|line| !line.starts_with("-BUSY")), "{reply:?}");
+}
+
 #[test]
 fn a_restarted_script_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
