@@ -6,7 +6,7 @@ use crate::journal::Arg;
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
-use crate::usage::Usage;
+use crate::usage::{FREQUENCY_NEW, Usage};
 use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
 use strand_chain::Blob;
 
@@ -319,14 +319,14 @@ impl Db<'_, '_> {
         self.shard(key).set_usage(slot, at, taken.usage, &clock);
     }
     /// Sets the usage of a record (RESTORE): the seconds since the last use or, under an LFU policy, the access
-    /// counter. The argument that the current policy does not use is ignored. Does nothing when the key is missing.
+    /// counter. `None`: as in a new record. The argument that the current policy does not use is ignored. Does nothing
+    /// when the key is missing.
     pub fn set_usage(&mut self, key: &Key<'_>, idle_s: Option<u64>, frequency: Option<u8>) {
         let now_ms = self.txn.clock.now_ms;
         let usage = match self.txn.clock.lfu {
-            true => frequency.map(|frequency| Usage::used_often(frequency, now_ms)),
-            false => idle_s.map(|idle_s| Usage::idle_for(idle_s, now_ms)),
+            true => Usage::used_often(frequency.unwrap_or(FREQUENCY_NEW), now_ms),
+            false => Usage::idle_for(idle_s.unwrap_or(0), now_ms),
         };
-        let Some(usage) = usage else { return };
         let Some(at) = self.locate(key) else { return };
         let slot = self.slot;
         self.shard(key).put_usage(slot, at, usage);
@@ -508,12 +508,13 @@ impl Db<'_, '_> {
         let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
         if self.txn.listens() {
-            let (keyspace, client) = (self.txn.keyspace, self.txn.caller.client);
+            let keyspace = self.txn.keyspace;
             for (event, gone) in expired.events() {
                 if let Some(fields) = gone {
                     self.txn.record_removal(slot, key.bytes, fields);
                 }
-                keyspace.report(slot, key.bytes, event, true, client);
+                // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
+                keyspace.report(slot, key.bytes, event, true, 0);
             }
         }
         if expired.stays {

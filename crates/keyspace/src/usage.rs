@@ -5,7 +5,7 @@ use crate::Settings;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Access counter of a new record. It is above 0, so that a new record is not the first to be evicted.
-const FREQUENCY_NEW: u8 = 5;
+pub(crate) const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
 

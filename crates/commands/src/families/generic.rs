@@ -118,6 +118,8 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         db.report_event(to, KeyEvent::NEW);
     }
     db.insert(to, value, expire_at_ms);
+    // As in redis-server, the copy does not have the usage of the key that it replaces.
+    db.set_usage(to, None, None);
     Ok(true)
 }
 

@@ -7,7 +7,7 @@ use crate::call::{Call, LaneCall};
 use crate::parse;
 use crate::{errors, run};
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Flushed, Keyspace, RecordRef};
+use strand_keyspace::{Keyspace, RecordRef};
 use strand_wire::args::Args;
 
 /// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for one segment of them.
@@ -166,7 +166,7 @@ fn flush(call: &mut LaneCall<'_>, only: Option<usize>) {
     }
     let mut txn = call.hold_every_shard();
     let dbs = only.map_or_else(|| txn.in_use(), |db| [db].into());
-    let flushed: Vec<Flushed> = dbs.into_iter().map(|db| txn.flush(db)).collect();
+    let flushed = txn.flush_each(dbs);
     run::end(&mut txn, call.db, call.args);
     drop(txn);
     for mut flushed in flushed {

@@ -153,7 +153,8 @@ impl Item {
         if !is_put {
             return Err(NotLoaded { offset, problem: RdbProblem::Duplicate(shown(key.bytes)) });
         }
-        if head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {
+        let has_usage = head.idle_s.is_some() || head.freq.is_some();
+        if has_usage && head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {
             db.set_usage(key, head.idle_s, head.freq);
         }
         Ok(())

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use strand_wire::reply::ErrorText;
 
+/// A rule that cannot be applied, and why.
+type RuleProblem = (Vec<u8>, RuleError);
+
 /// The text after the errors of an ACL file.
 const NOTHING_CHANGED: &[u8] =
     b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
@@ -65,8 +68,13 @@ impl Acl {
                     errors.extend(format!("' found on line {}. ", i + 1).bytes());
                 }
                 Ok((user, rule_errors)) => {
-                    for error in rule_errors {
-                        errors.extend(format!("{name}:{}: {error}. ", i + 1).bytes());
+                    for (rule, error) in rule_errors {
+                        errors.extend(format!("{name}:{}: ", i + 1).bytes());
+                        if error == RuleError::Unknown {
+                            errors.extend(b"Error in applying operation '".iter().chain(&rule));
+                            errors.extend(b"': ");
+                        }
+                        errors.extend(format!("{error}. ").bytes());
                     }
                     users.insert(user.name().to_vec(), user);
                 }
@@ -169,7 +177,7 @@ enum LineError {
 }
 
 /// The user of a line, and the errors of its invalid rules.
-fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineError> {
+fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<RuleProblem>), LineError> {
     let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let [b"user", name, rules @ ..] = &words[..] else {
         return Err(LineError::At(b" should start with user keyword followed by the username. ".to_vec()));
@@ -180,8 +188,17 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineE
     let rules = merge_selectors(rules.iter().copied())
         .map_err(|_| LineError::At(b": Unmatched parenthesis in selector definition.".to_vec()))?;
     let mut user = User::new(name, 0, all_channels);
-    let mut apply = |rule: &Vec<u8>| user.apply(trim(rule, b"\t\r\n"), all_channels).err();
-    let errors = rules.iter().filter_map(|rule| apply(rule).map(|e| e.to_string())).collect();
+    let (mut errors, mut has_other) = (Vec::new(), false);
+    for rule in &rules {
+        let rule = trim(rule, b"\t\r\n");
+        let Err(error) = user.apply(rule, all_channels) else { continue };
+        // Of the other errors only the first is told, because it may cause the later ones.
+        let is_other = error != RuleError::Unknown;
+        if !(is_other && has_other) {
+            errors.push((rule.to_vec(), error));
+        }
+        has_other |= is_other;
+    }
     Ok((user, errors))
 }
 

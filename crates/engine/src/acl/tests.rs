@@ -406,10 +406,10 @@ fn acl_files_are_taken_whole_or_not_at_all() {
     let errors = String::from_utf8(acl.load(wrong.as_bytes(), "f.acl", false).unwrap_err()).unwrap();
     assert_eq!(
         errors,
-        "f.acl:1: Unknown command or category name in ACL. f.acl:3 should start with user keyword followed by the \
-         username. f.acl:4 should start with user keyword followed by the username. 'f.acl:5: username 'b\tc' contains \
-         invalid characters. WARNING: Duplicate user 'a' found on line 6. f.acl:7: Syntax error. f.acl:7: Syntax error. \
-         f.acl:8: Unmatched parenthesis in selector definition.WARNING: ACL errors detected, no change to the \
+        "f.acl:1: Error in applying operation '+@nosuch': Unknown command or category name in ACL. f.acl:3 \
+         should start with user keyword followed by the username. f.acl:4 should start with user keyword followed by \
+         the username. 'f.acl:5: username 'b\tc' contains invalid characters. WARNING: Duplicate user 'a' found on line 6. \
+         f.acl:7: Syntax error. f.acl:8: Unmatched parenthesis in selector definition.WARNING: ACL errors detected, no change to the \
          previously active ACL rules was performed"
     );
     assert!(acl.current(&old).is_some());

@@ -155,6 +155,15 @@ impl Config {
         if rest.is_empty() && !spec.is_word_list() {
             return Err(wrong(ValueError::WordCount));
         }
+        // As in redis-server, quotes may put all words into one.
+        let split: Vec<&[u8]>;
+        let rest = match rest {
+            [word] if spec.is_word_list() && !word.is_empty() => {
+                split = word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect();
+                &split[..]
+            }
+            rest => rest,
+        };
         let mut values = self.values.write();
         // The first line of an option whose lines add up replaces the option's default.
         let was_given = self.given[option as usize].swap(true, Relaxed);

@@ -22,12 +22,6 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
     if matches!(words, [] | [b""]) {
         return Ok(Value::Words(Vec::new()));
     }
-    // A shell's quotes may put all pairs into one word.
-    let split: Vec<&[u8]> = match words {
-        [word] => word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect(),
-        words => words.to_vec(),
-    };
-    let words = &split[..];
     if !words.len().is_multiple_of(2) {
         return Err(ValueError::SavePoints);
     }
@@ -162,7 +156,6 @@ mod tests {
         let cases: &[(Parse, &str, Result<&str, &str>)] = &[
             (|w| save_points(w, None), "3600 1 300 100", Ok("3600 1 300 100")),
             (|w| save_points(w, None), "300 0", Ok("300 0")),
-            (|_| save_points(&[b"900 1 60 5"], None), "", Ok("900 1 60 5")),
             (|_| save_points(&[b"900"], None), "", Err("Invalid save parameters")),
             (|w| save_points(w, None), "3600 1 300", Err("Invalid save parameters")),
             (|w| save_points(w, None), "0 1", Err("Invalid save parameters")),

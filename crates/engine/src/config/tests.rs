@@ -238,6 +238,22 @@ fn set_is_all_or_nothing() {
 }
 
 #[test]
+fn quotes_may_put_all_words_of_an_option_into_one() {
+    let text = "shutdown-on-sigint \"now nosave\"\nclient-output-buffer-limit \"normal 1 2 3\"\noom-score-adj-values '0 1 2'\n\
+                latency-tracking-info-percentiles \"50 99\"\nsave \"3600 1 300 10\"\n";
+    let config = load(text).unwrap();
+    for (option, want) in [
+        (Opt::ShutdownOnSigint, "nosave now"),
+        (Opt::OomScoreAdjValues, "0 1 2"),
+        (Opt::LatencyTrackingInfoPercentiles, "50 99"),
+        (Opt::Save, "3600 1 300 10"),
+    ] {
+        assert_eq!(config.text(option), want.as_bytes());
+    }
+    assert!(config.text(Opt::ClientOutputBufferLimit).starts_with(b"normal 1 2 3 "));
+}
+
+#[test]
 fn every_option_goes_through_its_own_text() {
     let config = Config::new();
     for (option, spec) in table::ALL.iter().zip(OPTIONS) {

@@ -69,13 +69,15 @@ impl Engine {
     /// continues.
     pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), StartError> {
         let loaded = self.load_into(load, now).map_err(StartError::Data)?;
+        self.record_loaded(&loaded);
+        self.persist.set(LOADING, false);
+        Ok(())
+    }
+    fn record_loaded(&self, loaded: &file::Loaded) {
         let mut state = self.persist.state.lock();
         (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
         // The loaded data is on the disk.
         state.saved_changes = self.keyspace.changes();
-        drop(state);
-        self.persist.set(LOADING, false);
-        Ok(())
     }
     /// DEBUG RELOAD, on a helper thread. Commands that need the data wait meanwhile.
     ///
@@ -103,7 +105,7 @@ impl Engine {
     }
     fn reload_under_lock(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
         if !reload.no_flush {
-            (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+            self.forget_data();
         }
         let name = self.config.dbfilename();
         let failed = |why: DataError| {
@@ -116,7 +118,14 @@ impl Engine {
             .and_then(|file| file.ok_or_else(|| io::Error::other("the file does not exist")))
             .map_err(|e| failed(DataError::System(e)))?;
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
-        self.load_into(load, now).map(drop).map_err(failed)
+        let loaded = self.load_into(load, now).map_err(failed)?;
+        self.record_loaded(&loaded);
+        Ok(())
+    }
+    /// Removes all keys and functions, before a file is loaded again.
+    pub(super) fn forget_data(&self) {
+        drop(self.keyspace.lock_all(0).flush_each(0..self.keyspace.databases()));
+        *self.scripts.functions.write() = Arc::default();
     }
     /// Loads the RDB at the start of an append-only file. Returns the bytes that were read beyond it, and their
     /// offset. `before`: bytes of the other files.
@@ -200,7 +209,6 @@ impl Engine {
                 let text = text.escape_ascii();
                 self.host
                     .warn(&format!("a function library of {name} cannot be loaded, and is kept: {text}"));
-                self.persist.functions.lock().push(code.clone());
             }
         }
         for command in &commands {

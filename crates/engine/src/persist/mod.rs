@@ -73,8 +73,6 @@ pub(crate) struct Persist {
     /// Shared with the keyspace: its snapshots set the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
     alerts: Arc<AtomicU8>,
     state: Mutex<State>,
-    /// Code of the file's function libraries that failed to load. Saves write it again, so nothing is lost.
-    functions: Mutex<Vec<Vec<u8>>>,
     loading: Loading,
     /// True after SHUTDOWN NOSAVE.
     ends_unsaved: AtomicBool,
@@ -142,7 +140,6 @@ impl Persist {
                 loaded_keys: 0,
                 expired_keys: 0,
             }),
-            functions: Mutex::default(),
             loading: Loading::default(),
             ends_unsaved: AtomicBool::new(false),
             aof: Aof::new(host),

@@ -46,11 +46,10 @@ pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'
     ]
 }
 
-/// The code of all function libraries.
+/// The texts of all function libraries.
 pub(super) fn libraries(engine: &Engine) -> Vec<Vec<u8>> {
     let functions = engine.scripts.functions.read().clone();
-    let loaded = functions.libraries.values().map(|library| library.code.to_vec());
-    loaded.chain(engine.persist.functions.lock().iter().cloned()).collect()
+    functions.texts()
 }
 
 impl SaveOutcome {
@@ -95,6 +94,7 @@ impl Engine {
     /// The text of the error reply.
     pub(crate) fn save(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
+        self.persist.state.lock().saves += 1;
         self.run_save(running, SnapshotLock::Announced, now).reply()
     }
     /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
@@ -108,6 +108,7 @@ impl Engine {
     /// The text of the error reply.
     pub(crate) fn bgsave(self: &Arc<Self>, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(true, now).ok_or(IN_PROGRESS)?;
+        self.persist.state.lock().saves += 1;
         let engine = self.clone();
         let work = Box::new(move || drop(engine.run_save(running, SnapshotLock::Announced, now)));
         if let Err(why) = self.host.spawn("bgsave", work) {
@@ -271,7 +272,6 @@ impl Engine {
         let running =
             Running { background, began: now, keys_done: Arc::default(), keys_total, cancel, load: None };
         state.running = Some(running.clone());
-        state.saves += 1;
         if background {
             (state.last_try_s, state.scheduled) = (now.unix_s(), false);
         }

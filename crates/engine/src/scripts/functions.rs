@@ -3,7 +3,7 @@
 use super::Routes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use strand_script::{FunctionInfo, Library};
+use strand_script::{FunctionInfo, Library, library_name};
 
 /// Maximum number of libraries.
 pub(crate) const LIBRARIES_MAX: usize = 10_000;
@@ -41,6 +41,8 @@ pub(crate) struct Functions {
     pub(crate) libraries: BTreeMap<Vec<u8>, Arc<Library>>,
     /// The functions by their names in lower case: as in redis-server, FCALL finds a function by its name in any case.
     functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
+    /// The texts of libraries of the data's files that cannot be loaded. They are saved again, so nothing is lost.
+    unloaded: Vec<Arc<[u8]>>,
 }
 
 impl Functions {
@@ -64,6 +66,17 @@ impl Functions {
     /// Bytes of all library texts.
     pub(crate) fn code_bytes(&self) -> usize {
         self.libraries.values().map(|library| library.code.len()).sum()
+    }
+    /// The texts to save.
+    pub(crate) fn texts(&self) -> Vec<Vec<u8>> {
+        let loaded = self.libraries.values().map(|library| library.code.to_vec());
+        loaded.chain(self.unloaded.iter().map(|text| text.to_vec())).collect()
+    }
+    /// Keeps the text of a library that cannot be loaded, until a library of its name is added or removed.
+    pub(crate) fn keep_unloaded(&mut self, text: &[u8]) {
+        if !self.unloaded.iter().any(|kept| **kept == *text) {
+            self.unloaded.push(text.into());
+        }
     }
     /// Adds a library. `replace`: it may replace a library of its name.
     ///
@@ -97,12 +110,33 @@ impl Functions {
         self.libraries.insert(library.name.clone(), library);
         Ok(())
     }
-    /// Removes a library. False when the name is unknown.
+    /// Removes a library, also one that cannot be loaded. False when the name is unknown.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
-        let Some(library) = self.libraries.remove(name) else { return false };
+        let unloaded = self.unloaded.len();
+        self.unloaded.retain(|text| !library_name(text).is_ok_and(|kept| kept == name));
+        let Some(library) = self.libraries.remove(name) else { return self.unloaded.len() < unloaded };
         for info in &library.functions {
             self.functions.remove(&info.name.to_ascii_lowercase());
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_library_that_cannot_be_loaded_is_kept_once_and_until_its_name_is_used() {
+        let (one, other) = (&b"#!lua name=one\nnosuch()"[..], &b"#!lua name=other\nnosuch()"[..]);
+        let mut functions = Functions::default();
+        [one, other, one].iter().for_each(|text| functions.keep_unloaded(text));
+        assert_eq!(functions.texts(), [one, other]);
+        assert!(functions.remove(b"one") && !functions.remove(b"one"));
+        let code = b"#!lua name=other\nredis.register_function('f', nil)"[..].into();
+        let loaded = Library { name: b"other".to_vec(), code, functions: Vec::new() };
+        functions.add(loaded, false).expect("the name is free");
+        assert_eq!(functions.texts().len(), 1);
+        assert!(functions.texts()[0].ends_with(b"nil)"));
     }
 }

@@ -172,7 +172,9 @@ impl Session {
         queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
         queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
-        queue.needs_session |= run::handler(spec).is_none() && !is_script;
+        let is_for_any_thread = SessionCommand::of_row(spec)
+            .is_some_and(|own| matches!(own.in_multi, InMulti::QueuedForAnyThread));
+        queue.needs_session |= run::handler(spec).is_none() && !is_script && !is_for_any_thread;
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
             self.end_transaction();
@@ -394,7 +396,9 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     match SessionCommand::of_row(spec).map(|own| own.in_multi) {
         Some(InMulti::Refused) => false,
         Some(InMulti::QueuedIf(is_allowed)) => is_allowed(args),
-        Some(InMulti::Queued | InMulti::AfterUnlock | InMulti::Immediate) => true,
+        Some(InMulti::Queued | InMulti::QueuedForAnyThread | InMulti::AfterUnlock | InMulti::Immediate) => {
+            true
+        }
         None => run::handler(spec).is_some(),
     }
 }

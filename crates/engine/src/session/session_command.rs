@@ -70,6 +70,8 @@ pub(crate) enum CommandKind {
 pub(crate) enum InMulti {
     /// The command is queued and runs in its turn.
     Queued,
+    /// The command is queued and runs in its turn. On a helper thread it runs as [`SessionCommand::or_detached`] says.
+    QueuedForAnyThread,
     /// The command is queued if its arguments pass this check, else refused.
     QueuedIf(fn(Args<'_>) -> bool),
     /// The command is queued. It reads the data of all shards or takes long, so it runs after the shards are

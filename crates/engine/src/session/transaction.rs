@@ -8,7 +8,7 @@ use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::permit::DeniedCommand;
 use super::script;
-use super::session_command::{CommandKind, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
@@ -184,8 +184,18 @@ impl Transaction {
                         &mut reply,
                     )
                 }
-                _ => run::to_end(spec, argv.args(), &mut txn, &mut out, context)
-                    .map(|code| script::ReplyError { code, is_counted: false }),
+                _ => {
+                    let code = match SessionCommand::of_row(spec) {
+                        Some(own) => {
+                            let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                            let at = DetachedContext { db: job.db, now };
+                            own.run_detached(engine, argv.args(), at, &mut reply);
+                            reply.error_code().map(<[u8]>::to_vec)
+                        }
+                        None => run::to_end(spec, argv.args(), &mut txn, &mut out, context),
+                    };
+                    code.map(|code| script::ReplyError { code, is_counted: false })
+                }
             };
             let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
             engine.note_lap(&job.client, spec, argv.args(), now, took_ns);

@@ -290,3 +290,34 @@ fn a_flush_empties_the_table_although_nobody_tracks() {
     reader.run(&server, "FLUSHALL");
     assert!(!keys(&mut reader));
 }
+
+/// The expiry of a key is no change of the client that finds the key expired. So this client hears of the next change
+/// of the key, also with NOLOOP.
+#[test]
+fn a_client_with_noloop_hears_of_a_key_that_it_found_expired() {
+    let mut server = Server::new();
+    let mut other = server.connect();
+    for (how, read) in [("NOLOOP", "GET e"), ("NOLOOP", "MGET e none"), ("BCAST NOLOOP", "EXISTS e")] {
+        other.run(&server, "SET e 1 PX 5");
+        let mut reader = tracked(&mut server, &format!("CLIENT TRACKING ON {how}"));
+        server.advance_ms(10);
+        reader.run(&server, read);
+        other.run(&server, "SET e 2");
+        let heard = reader.hears(&server);
+        let told = heard.matches(&invalidation("e")).count();
+        assert!(told >= 1, "{how} {read}: {heard}");
+        reader.run(&server, "CLIENT TRACKING OFF");
+    }
+}
+
+#[test]
+fn a_flush_of_several_databases_sends_one_invalidation() {
+    let mut server = Server::new();
+    let (mut reader, mut other) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    for line in ["SET k 1", "SELECT 3", "SET k 1", "SELECT 5", "SET k 1"] {
+        other.run(&server, line);
+    }
+    reader.run(&server, "GET k");
+    other.run(&server, "FLUSHALL");
+    assert_eq!(reader.hears(&server), ">2|$10|invalidate|_|");
+}

@@ -56,6 +56,8 @@ enum AofError {
         path = path.display()
     )]
     LaterElsewhere { path: PathBuf, offset: u64 },
+    #[error("{path}: nothing is before timestamp {until_s}; nothing is changed", path = path.display())]
+    NothingBefore { path: PathBuf, until_s: i64 },
     #[error("{path}: not valid: {problem}{hint}", path = path.display())]
     Invalid { path: PathBuf, problem: CheckProblem, hint: &'static str },
     #[error("{path}: not valid, and cutting cannot repair it (restore a backup): {problem}", path = path.display())]
@@ -119,7 +121,9 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
     let failed = |error| AofError::Read { path: path.to_owned(), error };
     let file = File::open(path).map_err(failed)?;
     let bytes = file.metadata().map_err(failed)?.len();
-    let report = check(BufReader::with_capacity(READ_BYTES, file), args.truncate_to_timestamp);
+    // As in redis-check-aof, 0 means no timestamp.
+    let until_s = args.truncate_to_timestamp.filter(|until_s| *until_s != 0);
+    let report = check(BufReader::with_capacity(READ_BYTES, file), until_s);
     if let Some(rdb) = &report.rdb {
         print(&super::check::text(path, rdb));
     }
@@ -130,7 +134,11 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
     if let Some((first, last)) = report.times {
         say(format_args!("{display}: written from {first} to {last} (unix seconds)"));
     }
-    if let Some(until) = report.until_time.filter(|_| report.problem.is_none()) {
+    // A problem behind the place of the cut is cut off, too.
+    if let (Some(until), Some(until_s)) = (report.until_time, until_s) {
+        if until == 0 {
+            return Err(AofError::NothingBefore { path: path.to_owned(), until_s });
+        }
         if !is_last {
             return Err(AofError::LaterElsewhere { path: path.to_owned(), offset: until });
         }

@@ -126,6 +126,13 @@ fn check_aof_cuts_to_a_time() {
     let first = format!("#TS:100\r\n{}", set(1));
     std::fs::write(&file, format!("{first}#TS:200\r\n{}", set(2))).expect("written");
     assert!(ours(&["--yes", "--truncate-to-timestamp", "300"], &file).status.success());
+    // Nothing is before this time, and 0 is no time. Neither changes the file.
+    let whole = std::fs::read_to_string(&file).expect("there");
+    assert!(!ours(&["--yes", "--truncate-to-timestamp", "50"], &file).status.success());
+    assert!(ours(&["--yes", "--truncate-to-timestamp", "0"], &file).status.success());
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), whole);
+    // A problem behind the place of the cut is cut off, too.
+    std::fs::write(&file, format!("{whole}*3\r\n$3")).expect("written");
     assert!(ours(&["--yes", "--truncate-to-timestamp", "150"], &file).status.success());
     assert_eq!(std::fs::read_to_string(&file).expect("there"), first);
 }

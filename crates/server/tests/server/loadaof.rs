@@ -1,6 +1,8 @@
-//! DEBUG LOADAOF: the data becomes what the files of the append-only file say.
+//! DEBUG LOADAOF and DEBUG RELOAD: the data becomes what the files say.
 
-use crate::aof::{call, digest, digest_here, digest_there, folder, info, link, shut_down, start};
+use crate::aof::{
+    call, digest, digest_here, digest_there, folder, info, link, shut_down, start, until_rewritten,
+};
 use crate::harness::{Server, comes_true};
 
 #[test]
@@ -68,4 +70,32 @@ fn debug_loadaof_loads_what_a_rewrite_without_an_append_only_file_left() {
         assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
         shut_down(server);
     }
+}
+
+#[test]
+fn debug_reload_is_no_change_of_its_own() {
+    let folder = folder();
+    let server = start(folder.path(), &["--appendfsync", "always"]);
+    let mut client = link(&server);
+    for n in 0..100 {
+        call(&mut client, &["SET", &format!("key:{n}"), "value"]);
+    }
+    let before = digest(&mut client);
+    assert_eq!(call(&mut client, &["DEBUG", "RELOAD"]), "OK");
+    assert_eq!(digest(&mut client), before);
+    assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
+    assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "100");
+    assert_eq!(info(&mut client, "rdb_saves"), "0", "it counts as no save");
+    // Functions are a part of the data. The file does not have this one.
+    call(
+        &mut client,
+        &["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 7 end)"],
+    );
+    assert_eq!(call(&mut client, &["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+    assert_eq!(call(&mut client, &["FCALL", "f", "0"]), "ERR Function not found");
+    call(&mut client, &["SET", "key:1", "other"]);
+    until_rewritten(&mut client);
+    let before = digest(&mut client);
+    shut_down(server);
+    assert_eq!(digest_there(folder.path()), before);
 }

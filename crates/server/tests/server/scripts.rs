@@ -281,6 +281,30 @@ fn sigterm_beside_a_busy_script_lets_others_write_and_shutdown_nosave_ends_both(
 }
 
 #[test]
+fn a_transaction_with_messages_and_a_long_script_runs_whole() {
+    for workers in ["1", "2"] {
+        let server = Server::start(&["--workers", workers]);
+        let (mut client, mut subscriber) = (server.connect(), server.connect());
+        subscriber.call("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+        client.call("MULTI", "+OK\r\n");
+        client.call("PUBLISH c first", "+QUEUED\r\n");
+        let script = "for i = 1, 100000 do redis.call('incr', KEYS[1]) end redis.call('publish', 'c', 'second') return \
+                      redis.call('get', KEYS[1])";
+        eval(&mut client, script, &["1", "n"]);
+        assert_eq!(client.line(), "+QUEUED");
+        for line in ["PING", "ECHO hi", "SPUBLISH c x", "PUBLISH c last", "GET n"] {
+            client.call(line, "+QUEUED\r\n");
+        }
+        let replies = "*7\r\n:1\r\n$6\r\n100000\r\n+PONG\r\n$2\r\nhi\r\n:0\r\n:1\r\n$6\r\n100000\r\n";
+        client.call("EXEC", replies);
+        for text in ["first", "second", "last"] {
+            let message = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len());
+            subscriber.expect(message.as_bytes());
+        }
+    }
+}
+
+#[test]
 fn a_restarted_script_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.connect();

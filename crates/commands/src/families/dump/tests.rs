@@ -58,6 +58,10 @@ fn payload_is_restored_with_the_given_options() {
         f.keyspace.settings().lfu.store(1, Ordering::Relaxed);
         assert_eq!(restore(&mut f, "often", "0", &s, &["FREQ", "77"]), "+OK|");
         assert_eq!(f.run("OBJECT FREQ often"), ":77|");
+        // What replaces a key is as new.
+        f.run("SET other v");
+        assert_eq!(f.run("COPY other often REPLACE"), ":1|");
+        assert_eq!(f.run("OBJECT FREQ often"), ":5|");
         for (ttl, payload, more, error) in [
             ("0", &s[..], &["IDLETIME"][..], "ERR syntax error"),
             ("0", &s, &["IDLETIME", "x"], "ERR value is not an integer or out of range"),

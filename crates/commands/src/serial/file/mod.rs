@@ -338,7 +338,7 @@ fn load_all<R: Read>(
             }
             // The most frequent case: no value is built, the batch gets the bytes of the string.
             Event::Key { key: of, kind: ValueKind::String, expires_at_ms, idle_s, freq } => {
-                head = KeyHead { expires_at_ms, idle_s, freq };
+                head = KeyHead { expires_at_ms: expiry(expires_at_ms), idle_s, freq };
                 key.clear();
                 key.extend_from_slice(&of);
                 let text = reader.string_value()?;
@@ -359,7 +359,7 @@ fn load_all<R: Read>(
                 key.clear();
                 key.extend_from_slice(&of);
                 builder = Some(new);
-                head = KeyHead { expires_at_ms, idle_s, freq };
+                head = KeyHead { expires_at_ms: expiry(expires_at_ms), idle_s, freq };
             }
             Event::Part(part) => {
                 if let Some(building) = &mut builder {
@@ -401,6 +401,11 @@ fn load_all<R: Read>(
         }
     }
     Ok(())
+}
+
+/// The expiry of a record: -1 means none, as in redis-server. The largest number means none in the keyspace.
+fn expiry(at_ms: Option<i64>) -> Option<i64> {
+    at_ms.filter(|at_ms| *at_ms != -1).map(|at_ms| at_ms.min(i64::MAX - 1))
 }
 
 /// Stores a record of a system companion in the keyspace.

@@ -55,7 +55,7 @@ impl Engine {
     }
     fn replace_data(&self, found: Result<FoundAof, DataError>, now: Now) -> Result<(), String> {
         let loaded = found.and_then(|mut found| {
-            (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+            self.forget_data();
             self.load_files(&mut found, now)
         });
         loaded.map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use crate::session::waits::ParkReason;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
-use strand_wire::reply::Protocol;
+use strand_wire::reply::{ErrorText, Protocol, Reply};
 
 /// The version of Redis whose behaviour clients may expect.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -23,21 +23,18 @@ pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newli
 
 impl Session {
     pub(super) fn ping(&mut self, args: Args<'_>) -> Outcome {
-        match args.len() {
-            1 | 2 if self.is_in_subscriber_mode() => {
-                let mut reply = self.reply();
-                reply.array(2);
-                reply.bulk(b"pong");
-                reply.bulk(args.get(1).unwrap_or_default());
-            }
-            1 => self.reply().simple("PONG"),
-            2 => self.reply().bulk(args.at(1)),
-            _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+        if args.len() <= 2 && self.is_in_subscriber_mode() {
+            let mut reply = self.reply();
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(args.get(1).unwrap_or_default());
+        } else {
+            ping(args, &mut self.reply())?;
         }
         DONE
     }
     pub(super) fn echo(&mut self, args: Args<'_>) -> Outcome {
-        self.reply().bulk_blob(&args.blob(1));
+        echo(args, &mut self.reply())?;
         DONE
     }
     pub(super) fn select(&mut self, args: Args<'_>) -> Outcome {
@@ -155,4 +152,19 @@ impl Session {
 pub(super) fn valid_name(name: &[u8]) -> Option<String> {
     let valid = name.iter().all(|b| (b'!'..=b'~').contains(b));
     valid.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+/// PING of a client that is not in subscriber mode.
+pub(super) fn ping(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    match args.len() {
+        1 => reply.simple("PONG"),
+        2 => reply.bulk(args.at(1)),
+        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+    }
+    Ok(())
+}
+
+pub(super) fn echo(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    reply.bulk_blob(&args.blob(1));
+    Ok(())
 }

@@ -4,7 +4,6 @@ use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::Engine;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::run::NextStep;
-use crate::session::session_command::DetachedContext;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
@@ -59,11 +58,11 @@ impl Session {
 /// Runs PUBLISH on a helper thread, for a long channel name.
 pub(super) fn publish_detached(
     engine: &Engine,
+    kind: Namespace,
     args: Args<'_>,
-    _at: DetachedContext,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    reply.int(publish(engine, Namespace::Channel, args)? as i64);
+    reply.int(publish(engine, kind, args)? as i64);
     Ok(())
 }
 

@@ -363,11 +363,22 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
 }
 
 /// Loads a library from a file. It replaces a loaded library with the same name.
+///
+/// # Errors
+/// Why the library cannot be loaded. Its text is kept.
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), ErrorText> {
-    let library = library(engine, code)?;
+    let library = library(engine, code);
+    let mut problem = None;
     change(engine, None, |functions| {
-        functions.add(library, true).map_err(|error| error.to_string().into_bytes())
-    })
+        let added = library
+            .and_then(|library| functions.add(library, true).map_err(|error| error.to_string().into_bytes()));
+        problem = added.err();
+        if problem.is_some() {
+            functions.keep_unloaded(code);
+        }
+        Ok(())
+    })?;
+    problem.map_or(Ok(()), Err)
 }
 
 /// Compiles a library and runs its chunk.

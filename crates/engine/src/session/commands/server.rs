@@ -13,13 +13,6 @@ use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
 
 impl Session {
-    pub(super) fn time(&mut self, now: Now) -> Outcome {
-        let mut reply = self.reply();
-        reply.array(2);
-        reply.bulk_int(now.unix_us.div_euclid(1_000_000));
-        reply.bulk_int(now.unix_us.rem_euclid(1_000_000));
-        DONE
-    }
     pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let request = shutdown_request(args)?;
         if !request.nosave
@@ -116,6 +109,13 @@ pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     engine.schedule_bgsave();
     reply.simple("Background saving scheduled");
     Ok(())
+}
+
+/// TIME.
+pub(super) fn time(now: Now, reply: &mut Reply<'_>) {
+    reply.array(2);
+    reply.bulk_int(now.unix_us.div_euclid(1_000_000));
+    reply.bulk_int(now.unix_us.rem_euclid(1_000_000));
 }
 
 /// SHUTDOWN with a save, on a helper thread. Without an error there is no reply, and the connection ends.

@@ -1,6 +1,6 @@
 //! The rows of group `connection`: commands about the connection.
 
-use super::super::client;
+use super::super::{client, connection};
 use crate::Engine;
 use crate::scripts::run as scripts;
 use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
@@ -276,6 +276,8 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .args(&[Arg::string("message")])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.echo(args))
+                .or_detached(|_, args, _, reply| connection::echo(args, reply))
+                .in_multi(InMulti::QueuedForAnyThread)
                 .in_scripts(InScripts::Runs(scripts::echo))
                 .in_files(InFiles::Runs(run_echo)),
         )),
@@ -306,6 +308,8 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.ping(args))
+                .or_detached(|_, args, _, reply| connection::ping(args, reply))
+                .in_multi(InMulti::QueuedForAnyThread)
                 .kind(CommandKind::Ping)
                 .allow_subscribers()
                 .in_scripts(InScripts::Runs(scripts::ping))

@@ -2,7 +2,7 @@
 
 use super::super::pubsub;
 use crate::pubsub::{Namespace as Chan, Topic};
-use crate::session::session_command::{InFiles, InScripts, SessionCommand};
+use crate::session::session_command::{InFiles, InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 use strand_script::CallOutcome;
 
@@ -39,7 +39,10 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel"), Arg::string("message")])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Channel, args))
-            .or_detached(pubsub::publish_detached)
+            .or_detached(|engine, args, _, reply| {
+                pubsub::publish_detached(engine, Chan::Channel, args, reply)
+            })
+            .in_multi(InMulti::QueuedForAnyThread)
             .channel(Topic::Channel)
             .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Channel, argv, reply)))
             .in_files(InFiles::ChangesNothing),
@@ -150,6 +153,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("shardchannel"), Arg::string("message")])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Shard, args))
+            .or_detached(|engine, args, _, reply| pubsub::publish_detached(engine, Chan::Shard, args, reply))
+            .in_multi(InMulti::QueuedForAnyThread)
             .channel(Topic::Channel)
             .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Shard, argv, reply)))
             .in_files(InFiles::ChangesNothing),

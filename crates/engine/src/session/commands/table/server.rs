@@ -1,6 +1,6 @@
 //! The rows of group `server`: commands about the server.
 
-use super::super::{config, debug, info, introspection, latency, server, slowlog};
+use super::super::{DONE, config, debug, info, introspection, latency, server, slowlog};
 use crate::scripts::run as scripts;
 use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
@@ -384,7 +384,15 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(
-            &SessionCommand::at_once(|session, _, now| session.time(now))
-                .in_scripts(InScripts::Runs(scripts::time)),
+            &SessionCommand::at_once(|session, _, now| {
+                server::time(now, &mut session.reply());
+                DONE
+            })
+            .or_detached(|_, _, at, reply| {
+                server::time(at.now, reply);
+                Ok(())
+            })
+            .in_multi(InMulti::QueuedForAnyThread)
+            .in_scripts(InScripts::Runs(scripts::time)),
         )),
 ];
