@@ -6,7 +6,7 @@ use super::run::NextStep;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::transaction::shards_of_queue;
 use super::waits::ParkReason;
-use super::{Session, Turn, script};
+use super::{Session, State, Turn, script};
 use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
@@ -29,6 +29,14 @@ impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<NextStep> {
+        // As in redis-server, the invalidations of a client's own write come before the reply to its next command.
+        let tracking = self.client.tracked.mode();
+        if tracking.has(TrackingFlags::ON) && !tracking.has(TrackingFlags::BCAST) {
+            self.deliver_messages();
+            if matches!(self.state, State::Aborted) {
+                return Some(NextStep::Stop(Turn::Abort));
+            }
+        }
         let flags = self.effective_flags(found.spec);
         self.retry.sent_to_monitors &= self.retry.is_retry;
         if self.settings.is_stale(&self.engine) {

@@ -311,6 +311,16 @@ fn a_client_with_noloop_hears_of_a_key_that_it_found_expired() {
 }
 
 #[test]
+fn invalidations_of_own_writes_come_before_the_reply_to_the_next_command() {
+    let mut server = Server::new();
+    let mut peer = tracked(&mut server, "CLIENT TRACKING ON");
+    peer.feed(b"GET k\r\nSET k 2\r\nGET k\r\nMSET k 3 m 4\r\nPING\r\n", usize::MAX);
+    peer.drive(&server);
+    let told = invalidation("k");
+    assert_eq!(peer.replies(), format!("_|+OK|{told}$1|2|+OK|{told}+PONG|"));
+}
+
+#[test]
 fn a_flush_of_several_databases_sends_one_invalidation() {
     let mut server = Server::new();
     let (mut reader, mut other) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
