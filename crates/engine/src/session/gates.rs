@@ -117,8 +117,10 @@ impl Session {
                 return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
             }
         }
-        // As in redis-server, no command is queued while memory is short.
-        let denies_oom = flags.has(Flags::DENYOOM) || self.queues(found.spec);
+        // As in redis-server, no command is queued while memory is short, and MULTI and WATCH get this error, too.
+        let in_multi = self.queues(found.spec)
+            || self.queue.is_some() && matches!(kind_of(found.spec), CommandKind::Multi | CommandKind::Watch);
+        let denies_oom = flags.has(Flags::DENYOOM) || in_multi;
         if denies_oom && self.engine.memory.is_limited() {
             let bytes = self.request_bytes.saturating_sub(self.input.len());
             match self.engine.admit(self.slot(), bytes, now) {
