@@ -1,6 +1,7 @@
 //! `cmsgpack`: lua-cmsgpack 0.4.0, as in redis-server.
 
 use crate::args::{Args, number_of};
+use crate::errors::Thrown;
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
@@ -245,7 +246,8 @@ impl<'r> Reader<'r, '_> {
             }
             0xcc..=0xcf => {
                 let n = self.unsigned(1 << (code - 0xcc))?;
-                number(n as f64)
+                // As in redis-server, the largest form is read as a signed number.
+                number(n as i64 as f64)
             }
             0xd0 => {
                 let n = self.unsigned(1)?;
@@ -262,10 +264,6 @@ impl<'r> Reader<'r, '_> {
             0xd3 => {
                 let n = self.unsigned(8)?;
                 number(n as i64 as f64)
-            }
-            0xc4..=0xc6 => {
-                let n = self.unsigned(1 << (code - 0xc4))?;
-                self.string(n as usize)
             }
             0xd9..=0xdb => {
                 let n = self.unsigned(1 << (code - 0xd9))?;
@@ -300,9 +298,9 @@ impl<'r> Reader<'r, '_> {
             let key = self.value(level + 1)?;
             let value = self.value(level + 1)?;
             match key {
-                Value::Nil => return Err(self.args.error("Bad data format in input.")),
+                Value::Nil => return Err(Thrown::Text(b"table index is nil".to_vec()).into()),
                 Value::Number(number) if number.is_nan() => {
-                    return Err(self.args.error("Bad data format in input."));
+                    return Err(Thrown::Text(b"table index is NaN".to_vec()).into());
                 }
                 key => table.raw_set(key, value)?,
             }

@@ -95,6 +95,13 @@ impl Sandbox {
         let math: Table = raw.get("math")?;
         random(lua, &math)?;
         let api = redis::library(lua, "call")?;
+        let function_api = lua.create_table()?;
+        for pair in api.pairs::<String, Value>() {
+            let (name, value) = pair?;
+            if !redis::ONLY_IN_SCRIPTS.contains(&&*name) {
+                function_api.raw_set(name, value)?;
+            }
+        }
         for (name, library) in [
             ("bit", bits::library(lua)?),
             ("cjson", cjson::library(lua)?),
@@ -132,6 +139,7 @@ impl Sandbox {
         let (script_real, script_globals) = globals(&real)?;
         // Keep the metatable of the functions' proxy, to redirect it while a library is loaded.
         let (function_real, _) = globals(&real)?;
+        function_real.raw_set("redis", protect.call::<Table>(function_api)?)?;
         let (load_real, _) = globals(&lua.create_table()?)?;
         let load_api = redis::library(lua, "load")?;
         load_api.set_metatable(Some(missing))?;

@@ -206,6 +206,8 @@ impl Decoder<'_, '_> {
                         _ => return wrong("invalid escape code", i - 2),
                     }
                 }
+                // As in redis-server, a zero byte ends the text.
+                0 => return wrong("unexpected end of string", i - 1),
                 c => out.push(c),
             }
         }
@@ -235,15 +237,17 @@ impl Decoder<'_, '_> {
     }
     fn number(&mut self) -> Kind {
         let rest = &self.text[self.at..];
+        let is_json = matches!(rest.first(), Some(b'-' | b'0'..=b'9'));
+        let why = if is_json { "invalid number" } else { "invalid token" };
         if self.settings.decode_invalid_numbers.load(Relaxed) == 0 && is_invalid_number(rest) {
-            return Kind::Invalid("invalid number");
+            return Kind::Invalid(why);
         }
         match leading_number(rest) {
-            Some((number, len)) => {
+            Some((number, len)) if !rest.starts_with(b".") => {
                 self.at += len;
                 Kind::Number(number)
             }
-            None => Kind::Invalid("invalid token"),
+            _ => Kind::Invalid(why),
         }
     }
 }

@@ -20,6 +20,9 @@ const VERSION_NUMBER: i64 = 0x0007_000f;
 /// Number of digits of a number that a command gets.
 const DIGITS: usize = 17;
 
+/// Functions that only EVAL has. The functions of a library do not have them.
+pub(crate) const ONLY_IN_SCRIPTS: [&str; 3] = ["breakpoint", "debug", "replicate_commands"];
+
 /// Creates the table `redis` for scripts and functions (`call`), or for a library that is being loaded (`load`).
 pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     let api = lua.create_table()?;
@@ -223,7 +226,8 @@ fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
     if args.len() != 1 {
         return Err(errors::reply("redis.set_repl() requires two arguments."));
     }
-    if !(0..=3).contains(&args.int(1).unwrap_or(-1)) {
+    // As in redis-server, what is no number counts as 0.
+    if !(0..=3).contains(&args.int(1).unwrap_or(0)) {
         let text = "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
         return Err(errors::reply(text));
     }
@@ -235,7 +239,8 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
     if args.len() < 2 {
         return Err(errors::reply("redis.log() requires two arguments or more."));
     }
-    if !matches!(args.get(1), Some(Value::Integer(_) | Value::Number(_))) {
+    let is_number = |value: &Value| lua.coerce_number(value.clone()).is_ok_and(|number| number.is_some());
+    if !args.get(1).is_some_and(is_number) {
         return Err(errors::reply("First argument must be a number (log level)."));
     }
     let level = args.int(1)?;

@@ -29,6 +29,10 @@ pub(in crate::session) struct ScriptCall {
     pub(super) read_only: bool,
 }
 
+/// Number of hexadecimal digits of a script's digest.
+const DIGEST_LEN: usize = 40;
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
 impl ScriptCall {
     /// Finds the script or function of the arguments.
     ///
@@ -44,6 +48,9 @@ impl ScriptCall {
             true => Some(engine.scripts.functions.read().find(args.at(1)).ok_or("ERR Function not found")?),
             false => None,
         };
+        if command.by == ScriptSource::Digest && args.at(1).len() != DIGEST_LEN {
+            return Err(NO_SCRIPT.into());
+        }
         let number = parse_int(args.at(2));
         let number = number.ok_or(if is_function {
             "ERR Bad number of keys provided"
@@ -143,8 +150,7 @@ pub(super) fn declared_flags(engine: &Engine, command: ScriptCommand, named: &[u
 /// The script of EVAL or EVALSHA.
 fn script(engine: &Engine, command: ScriptCommand, text: &[u8]) -> Result<Arc<CachedScript>, ErrorText> {
     if command.by == ScriptSource::Digest {
-        let cached = if text.len() == 40 { engine.scripts.find(text) } else { None };
-        return cached.ok_or_else(|| b"NOSCRIPT No matching script. Please use EVAL.".to_vec());
+        return engine.scripts.find(text).ok_or_else(|| NO_SCRIPT.into());
     }
     load(engine, text, false)
 }
