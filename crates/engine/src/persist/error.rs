@@ -12,10 +12,7 @@ use strand_commands::serial::file::RdbProblem;
 pub enum DataError {
     /// A script has run for long and has some of the data.
     #[error("a script runs for long")]
-    Busy {
-        /// True when the script is a function.
-        is_function: bool,
-    },
+    Busy,
     /// The host of this engine has no files.
     #[error("the host keeps no files")]
     NoFiles,

@@ -214,9 +214,12 @@ impl Engine {
         if let Some(running) = background {
             running.cancel.store(true, Relaxed);
         }
-        let ended = if saves { self.last_save(now).map_err(SaveError) } else { Ok(()) };
-        // The append-only file may have been switched on during the save.
-        match ended.and_then(|()| self.check_first_base(request)) {
+        let ended = match saves {
+            // The append-only file may have been switched on during the save.
+            true => self.last_save(now).map_err(SaveError).and_then(|()| self.check_first_base(request)),
+            false => Ok(()),
+        };
+        match ended {
             Err(why) if !request.force => {
                 self.persist.set(LAST_SAVE_RUNNING, false);
                 Err(why)

@@ -200,22 +200,6 @@ pub(crate) const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
-/// Runs PING for a script.
-pub(crate) fn ping(_run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
-    match argv.args().get(1) {
-        Some(_) if argv.args().len() > 2 => reply.error("ERR wrong number of arguments for 'ping' command"),
-        Some(text) => reply.bulk(text),
-        None => reply.simple("PONG"),
-    }
-    CallOutcome::Replied
-}
-
-/// Runs ECHO for a script.
-pub(crate) fn echo(_run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
-    reply.bulk(argv.args().at(1));
-    CallOutcome::Replied
-}
-
 /// SELECT in a script. Applies to the commands that the script calls afterwards.
 pub(crate) fn select(run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match parse_int(argv.args().at(1)).map(usize::try_from) {

@@ -105,6 +105,10 @@ impl LaneJob {
             }
         }
     }
+    /// True while the job may wait for its shards: a client waits for the reply, or the command needs no client.
+    pub(super) fn may_wait(&self) -> bool {
+        runs_without_client(self.spec) || !self.handle.cancel.load(Relaxed)
+    }
     /// `Some` when a long-running script holds the shards that the job needs; true for a function. Waits while a
     /// script that may become long holds them, so that a job from before that time also gets the BUSY error.
     fn needs_shard_of_busy_script(&self, args: Args<'_>) -> Option<bool> {
@@ -112,10 +116,7 @@ impl LaneJob {
         if !engine.long_locks.any() || !engine.scripts.is_any_running() {
             return None;
         }
-        let wait = |shards| {
-            let may_wait = || runs_without_client(self.spec) || !self.handle.cancel.load(Relaxed);
-            engine.long_locks.wait_or_find_busy(shards, may_wait)
-        };
+        let wait = |shards| engine.long_locks.wait_or_find_busy(shards, || self.may_wait());
         match (&self.transaction, self.spec.exec) {
             (Some(transaction), _) => wait(Some(transaction.shards())),
             _ if self.spec.cost() == Cost::Keyspace || cost::locks_all(self.spec) => wait(None),
@@ -199,7 +200,7 @@ impl LaneJob {
             Some(user) => {
                 let mut may_continue = || {
                     yield_now();
-                    runs_without_client(spec) || !handle.cancel.load(Relaxed)
+                    self.may_wait()
                 };
                 match user.check(spec, args, &mut may_continue) {
                     Ok(()) if self.rights_unchecked => RightsCheck::Granted,
@@ -252,8 +253,7 @@ impl LaneJob {
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
             Exec::Container => unreachable!("a container has no job of its own"),
         }
-        let has_no_client = || handle.cancel.load(Relaxed) && !runs_without_client(spec);
-        if served != ServiceOutcome::Done && runs_on != RunsOn::Hard && !has_no_client() {
+        if served != ServiceOutcome::Done && runs_on != RunsOn::Hard && self.may_wait() {
             handle.input.lock().args = Some((argv, charge));
             self.runs_on = RunsOn::Hard;
             return Err(self);

@@ -260,10 +260,7 @@ impl Engine {
         &self,
         cancel: &AtomicBool,
     ) -> io::Result<LongLock<'_>> {
-        self.long_locks.announce_while(None, |_| match cancel.load(Relaxed) {
-            true => Err(io::ErrorKind::Interrupted.into()),
-            false => Ok(()),
-        })
+        self.long_locks.announce_while(None, until_cancelled(cancel))
     }
     /// Locks the writer, and then announces a long lock on all shards. `check` is [`LongLocks::announce_while`]'s.
     /// While another long lock lasts, the writer is not locked, so that the file still gets all changes.
@@ -294,10 +291,7 @@ impl Engine {
             self.sync_ahead()?;
         }
         let (snapshot, folder, names, seq) = {
-            let (mut guard, long_lock) = self.lock_writer_and_shards(|_| match aof.cancel.load(Relaxed) {
-                true => Err(io::Error::from(io::ErrorKind::Interrupted)),
-                false => Ok(()),
-            })?;
+            let (mut guard, long_lock) = self.lock_writer_and_shards(until_cancelled(&aof.cancel))?;
             let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let (snapshot, offset) = {
                 let _long_lock = long_lock;
@@ -462,10 +456,7 @@ impl Engine {
             }
             (AofMode::Starting | AofMode::On, false) => {
                 self.write_aof(true);
-                let check = |busy: Option<bool>| match busy {
-                    Some(is_function) => Err(DataError::Busy { is_function }),
-                    None => Ok(()),
-                };
+                let check = |busy: Option<bool>| busy.map_or(Ok(()), |_| Err(DataError::Busy));
                 let (mut guard, long_lock) = self.lock_writer_and_shards(check)?;
                 let writer = guard.take();
                 aof.set_mode(AofMode::Off);
@@ -501,5 +492,13 @@ impl Engine {
             self.host.log("Calling fsync() on the AOF file.");
             self.write_aof(true);
         }
+    }
+}
+
+/// The check of a wait for long locks that a save or a rewrite makes: it fails after a cancel.
+fn until_cancelled(cancel: &AtomicBool) -> impl Fn(Option<bool>) -> io::Result<()> {
+    |_| match cancel.load(Relaxed) {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(()),
     }
 }

@@ -4,7 +4,6 @@ use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
 use crate::persist::IS_LOADING;
-use crate::scripts::busy_text;
 use crate::session::run::NextStep;
 use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
@@ -130,12 +129,6 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     if engine.persist.is_loading() && options.iter().any(is_of_files) {
         return Err(IS_LOADING.into());
     }
-    // redis-server refuses every CONFIG SET then. Other options need no shard.
-    if options.contains(&Opt::AppendOnly)
-        && let Some(is_function) = engine.long_locks.is_busy(None)
-    {
-        return Err(busy_text(is_function).into());
-    }
     let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());
     let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
     let before = values();
@@ -208,6 +201,11 @@ fn unknown(name: &[u8]) -> Vec<u8> {
 
 fn is_tls(option: Opt) -> bool {
     option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
+}
+
+/// True when CONFIG SET locks all shards, to begin or end the recording of changes.
+pub(super) fn locks_shards(args: Args<'_>) -> bool {
+    args.skip(2).iter().step_by(2).any(|name| find(name) == Some(Opt::AppendOnly))
 }
 
 /// True when the new value makes the server read files.

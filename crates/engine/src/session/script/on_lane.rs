@@ -39,6 +39,7 @@ pub(in crate::session) fn run_on_lane(
     let all: Vec<usize> = (0..keyspace.shards()).collect();
     let declared = script_call.declared(engine, args);
     let running = engine.scripts.begin_run(running(script_call, args, engine.host.mono_us()));
+    let may_wait = || may_wait(engine, job, &running);
     let mut rng = call.rng.fork();
     let mut out = Chain::new();
     // A client that keeps copies of keys would miss what is written after the moment of a view.
@@ -77,9 +78,9 @@ pub(in crate::session) fn run_on_lane(
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
         let tried = match mode {
             ScriptAccess::View => {
-                attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply)
+                attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply, &may_wait)
             }
-            _ => call.hold_shards_unless_busy(shards, &|| may_wait(engine, call, &running)).map(|mut txn| {
+            _ => call.hold_shards_unless_busy(shards, &may_wait).map(|mut txn| {
                 txn.set_no_touch(call.no_touch);
                 (attempt(script_call, args, &mut context, &mut txn, placement, &mut reply), txn.lookups())
             }),
@@ -110,9 +111,8 @@ pub(in crate::session) fn run_on_lane(
 }
 
 /// True while a run may wait for its shards.
-fn may_wait(engine: &Engine, call: &LaneCall<'_>, running: &Running) -> bool {
-    let is_over = [&running.killed, &engine.scripts.stopping, &**call.cancel];
-    !is_over.iter().any(|flag| flag.load(Relaxed))
+fn may_wait(engine: &Engine, job: &LaneJob, running: &Running) -> bool {
+    !running.killed.load(Relaxed) && !engine.scripts.stopping.load(Relaxed) && job.may_wait()
 }
 
 /// Why a run that did not get its shards ends.
@@ -161,11 +161,11 @@ fn attempt_on_view(
     shards: &[usize],
     placement: Placement<'_>,
     reply: &mut Reply<'_>,
+    may_wait: &dyn Fn() -> bool,
 ) -> Result<(Attempt, Lookups), NotLocked> {
     let lane = placement.lane.as_ref().expect("a view belongs to a run on the lane");
     let running = lane.running;
-    let lock =
-        |shards: &[usize]| call.lock_shards_unless_busy(shards, &|| may_wait(context.engine, call, running));
+    let lock = |shards: &[usize]| call.lock_shards_unless_busy(shards, may_wait);
     let view = lock(shards)?.view_of_held(call.db);
     let read = |key: &Key<'_>| {
         let locked = lock(&[call.keyspace.shard_of(key.hash)]);

@@ -278,7 +278,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             &SessionCommand::at_once(|session, args, _| session.echo(args))
                 .or_detached(|_, args, _, reply| connection::echo(args, reply))
                 .in_multi(InMulti::QueuedForAnyThread)
-                .in_scripts(InScripts::Runs(scripts::echo))
+                .in_scripts(InScripts::Detached)
                 .in_files(InFiles::Runs(run_echo)),
         )),
     CommandSpec::new(
@@ -312,7 +312,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
                 .in_multi(InMulti::QueuedForAnyThread)
                 .kind(CommandKind::Ping)
                 .allow_subscribers()
-                .in_scripts(InScripts::Runs(scripts::ping))
+                .in_scripts(InScripts::Detached)
                 .in_files(InFiles::ChangesNothing),
         )),
     CommandSpec::new("quit", "connection", "1.0.0", "O(1)", "Closes the connection.")

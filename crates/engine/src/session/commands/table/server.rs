@@ -200,6 +200,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                     .or_detached(|engine, args, _, reply| {
                         config::set(engine, args, true).map(|()| reply.ok())
                     })
+                    .locks_shards(config::locks_shards)
                     .in_multi(InMulti::AfterUnlock),
             )),
         ],
