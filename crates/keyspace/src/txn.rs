@@ -54,6 +54,10 @@ pub(crate) struct SuspendedEffects {
     effects: Option<Box<Effects>>,
 }
 
+/// The counts of changes of a transaction's shards at a moment: see [`Txn::changes_mark`].
+#[derive(Clone, Debug)]
+pub struct ChangesMark(SmallVec<[u64; 4]>);
+
 /// Results of reads: INFO's `keyspace_hits` and `keyspace_misses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
@@ -229,9 +233,25 @@ impl<'k> Txn<'k> {
         self.clock.expiry_ms = now_ms;
         self.take_latest_time();
     }
+    /// Moves the time from which commands count relative expiries to `now_ms`, if that is later. What has expired stays
+    /// as of the transaction's begin, as redis-server 7.0 does in a script.
+    #[inline]
+    pub fn advance_now_ms(&mut self, now_ms: i64) {
+        if now_ms > self.clock.now_ms {
+            self.clock.now_ms = now_ms;
+            for guard in &mut self.guards {
+                guard.lock.latest_ms = guard.lock.latest_ms.max(now_ms);
+            }
+        }
+    }
     /// True when data with the expiry `at_ms` has expired for this transaction.
     pub fn has_passed(&self, at_ms: i64) -> bool {
         at_ms <= self.clock.expiry_ms
+    }
+    /// True when a command that sets the expiry `at_ms` deletes the data instead. False during a replay. Differs from
+    /// [`Txn::has_passed`] after [`Txn::advance_now_ms`].
+    pub fn is_past(&self, at_ms: i64) -> bool {
+        at_ms <= self.clock.now_ms && self.clock.expiry_ms != i64::MIN
     }
     /// Turns expiry off, for the replay of a journal, because the journal itself records which data expired.
     pub fn set_replaying(&mut self) {
@@ -325,6 +345,18 @@ impl<'k> Txn<'k> {
     pub fn forget_effects_since(&mut self, mark: EffectsMark) {
         if let Some(effects) = &mut self.effects {
             effects.forget_since(mark);
+        }
+    }
+    /// The counts of changes of the held shards, for [`Txn::uncount_changes_since`].
+    pub fn changes_mark(&self) -> ChangesMark {
+        ChangesMark(self.guards.iter().map(|guard| guard.lock.changes).collect())
+    }
+    /// Does not count the changes since `mark`, because they were undone. The held shards must still be those of the
+    /// mark.
+    pub fn uncount_changes_since(&mut self, mark: &ChangesMark) {
+        debug_assert_eq!(self.guards.len(), mark.0.len(), "a mark of other shards");
+        for (guard, changes) in self.guards.iter_mut().zip(&mark.0) {
+            guard.lock.changes = *changes;
         }
     }
     /// Notes that the current command changed something. A change in a system companion does not count.

@@ -48,13 +48,13 @@ fn reply_set(call: &mut Call<'_, '_>, given: TimeArgument) {
 fn set(call: &mut Call<'_, '_>, given: TimeArgument) -> Result<bool, ErrorText> {
     let condition = Condition::parse(call)?;
     let at_ms = to_unix_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
-    let (key, has_passed) = (&call.keys[0], call.txn.has_passed(at_ms));
+    let (key, is_past) = (&call.keys[0], call.txn.is_past(at_ms));
     let mut db = call.txn.db(call.db);
     let Some(current) = db.get_to_write(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
     if !condition.holds(current, at_ms) {
         return Ok(false);
     }
-    if has_passed {
+    if is_past {
         db.delete(key);
         db.effect(&[b"DEL".into(), key.bytes.into()]);
     } else {

@@ -370,6 +370,8 @@ impl ScriptRun<'_, '_> {
             rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
         };
         let began_ns = self.engine.host.mono_ns();
+        let took_us = (began_ns / 1000).saturating_sub(self.now.mono_us);
+        self.txn.advance_now_ms((self.now.unix_us + took_us as i64).div_euclid(1000));
         let error = run::with_keys(spec, args, &keys, self.txn, out, context).error;
         self.count_call(spec, args, began_ns, error.as_deref());
         if self.is_on_worker() && out.len() > LONG_BYTES {

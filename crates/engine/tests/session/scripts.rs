@@ -158,3 +158,19 @@ fn a_command_that_a_script_may_not_call_counts_as_rejected() {
     let stats = a.run(&server, "INFO commandstats");
     assert!(stats.contains("cmdstat_shutdown:calls=0,") && stats.contains("rejected_calls=1,"), "{stats}");
 }
+
+#[test]
+fn in_a_script_expiries_count_from_their_command_and_nothing_expires() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    // The clock moves by 100 ms with each command or more, and starts 5 s before the time of the first request.
+    server.step_us.store(100_000, std::sync::atomic::Ordering::Relaxed);
+    let late = "for _ = 1, 40 do redis.call('time') end";
+    let line = format!("EVAL \"{late} return redis.call('set', KEYS[1], 'v', 'px', 50)\" 1 lock");
+    assert_eq!(a.run(&server, &line), "+OK|");
+    assert_eq!(a.run(&server, "GET lock"), "$1|v|", "the 50 ms count from SET");
+    let calls = "redis.call('set', KEYS[1], 'v', 'px', 50) local left = redis.call('pttl', KEYS[1]) \
+        local value = redis.call('get', KEYS[1]) local past = redis.call('pexpire', KEYS[1], -1) \
+        return {left, value, past, redis.call('exists', KEYS[1])}";
+    assert_eq!(a.run(&server, &format!("EVAL \"{late} {calls}\" 1 other")), "*4|:0|$1|v|:1|:0|");
+}

@@ -387,3 +387,20 @@ fn rights_are_equal_inside_and_outside_scripts() {
     eval(&mut user, "return 1", &["1", "other"]);
     assert!(user.line().starts_with("-NOPERM"));
 }
+
+#[test]
+fn a_script_that_runs_again_counts_its_changes_once() {
+    let server = Server::start(&["--save", ""]);
+    let mut client = server.connect();
+    let mut after = |script: &str, reply: &[u8]| {
+        eval(&mut client, script, &["1", "a"]);
+        client.expect(reply);
+        let info = client.bulk("INFO persistence");
+        let changes = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        changes.expect("INFO has it").trim().to_owned()
+    };
+    let undeclared = "redis.call('set', KEYS[1], '1') return redis.call('set', 'b', '2')";
+    assert_eq!(after(undeclared, b"+OK\r\n"), "2");
+    let long = "redis.call('set', KEYS[1], '3') for i = 1, 1000000 do end return redis.call('del', KEYS[1])";
+    assert_eq!(after(long, b":1\r\n"), "4");
+}

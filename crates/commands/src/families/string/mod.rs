@@ -312,14 +312,14 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let expire_at_ms = options.expiry_ms(call.args, call.now_ms, "getex")?;
     get_replied(call);
     call.txn.set_event(match expire_at_ms {
-        Some(at) if call.txn.has_passed(at) => KeyEvent::DEL,
+        Some(at) if call.txn.is_past(at) => KeyEvent::DEL,
         Some(_) => KeyEvent::EXPIRE,
         None => KeyEvent::PERSIST,
     });
-    let has_passed = expire_at_ms.is_some_and(|at| call.txn.has_passed(at));
+    let is_past = expire_at_ms.is_some_and(|at| call.txn.is_past(at));
     let mut db = call.txn.db(call.db);
     match expire_at_ms {
-        Some(_) if has_passed => {
+        Some(_) if is_past => {
             db.remove(key);
             db.effect(&[b"DEL".into(), key.bytes.into()]);
         }

@@ -203,7 +203,7 @@ fn attempt(
         deferred: Vec::new(),
         counts: RunCounts::default(),
     };
-    let mark = run.txn.effects_mark();
+    let (mark, changes) = (run.txn.effects_mark(), run.txn.changes_mark());
     if mode != ScriptAccess::Final {
         run.txn.keep_events();
     }
@@ -232,6 +232,7 @@ fn attempt(
         }
         (_, ScriptAccess::Bounded) => {
             undo.roll_back(txn);
+            txn.uncount_changes_since(&changes);
             txn.forget_effects_since(mark);
             txn.forget_events();
             "ERR the script runs for too long in a transaction with commands about the connection; in a transaction \
@@ -244,6 +245,7 @@ fn attempt(
         ),
         (stop, _) => {
             undo.roll_back(txn);
+            txn.uncount_changes_since(&changes);
             txn.forget_effects_since(mark);
             txn.forget_events();
             return Attempt::Restart(stop);

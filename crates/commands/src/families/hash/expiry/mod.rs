@@ -147,16 +147,16 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     let condition = Condition::of(args, 3).unwrap_or(Condition::None);
     let from = if condition == Condition::None { 3 } else { 4 };
     let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
-    let has_passed = call.txn.has_passed(at_ms);
-    if has_passed {
+    let is_past = call.txn.is_past(at_ms);
+    if is_past {
         call.txn.set_event(named::HDEL);
     }
     let codes = codes_of(call, fields, |hash, field, settings| {
-        let code = expire_field(hash, field, at_ms, has_passed, condition, settings);
+        let code = expire_field(hash, field, at_ms, is_past, condition, settings);
         (code, code > CONDITION_FAILED)
     })?;
     let done = fields.iter().zip(codes).filter(|(_, code)| *code > CONDITION_FAILED).map(|(field, _)| field);
-    expires(call, if has_passed { None } else { Some(at_ms) }, done);
+    expires(call, if is_past { None } else { Some(at_ms) }, done);
     Ok(())
 }
 
@@ -207,7 +207,7 @@ fn expire_field(
     hash: &mut HashValue,
     field: &[u8],
     at_ms: i64,
-    has_passed: bool,
+    is_past: bool,
     condition: Condition,
     settings: &Settings,
 ) -> i64 {
@@ -215,7 +215,7 @@ fn expire_field(
     if !condition.holds(before_ms, at_ms) {
         return CONDITION_FAILED;
     }
-    if has_passed {
+    if is_past {
         hash.remove(field);
         return REMOVED;
     }
@@ -300,7 +300,7 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(args, 2, false)?;
     let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
     let at_ms = options.expiry_ms(args, now_ms, "hgetex")?;
-    let has_passed = at_ms.is_some_and(|at_ms| call.txn.has_passed(at_ms));
+    let is_past = at_ms.is_some_and(|at_ms| call.txn.is_past(at_ms));
     if at_ms.is_none() && !options.persist {
         read(call, |hash: Option<&HashValue>, reply| {
             reply.array(fields.len());
@@ -310,17 +310,17 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     }
     if options.persist {
         call.txn.set_event(named::HPERSIST);
-    } else if has_passed {
+    } else if is_past {
         call.txn.set_event(named::HDEL);
     }
     let changed =
         send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.expiry_ms(field)) {
             (_, None) | (None, Some(None)) => false,
-            (Some(_), Some(_)) if has_passed => hash.remove(field),
+            (Some(_), Some(_)) if is_past => hash.remove(field),
             (at_ms, Some(_)) => hash.set_expiry(field, at_ms, settings),
         })?;
     if at_ms.is_some() {
-        expires(call, at_ms.filter(|_| !has_passed), changed.into_iter());
+        expires(call, at_ms.filter(|_| !is_past), changed.into_iter());
     } else if call.is_recorded() && !changed.is_empty() {
         let (key, number) = (call.keys[0].bytes, changed.len().to_string());
         let head = [b"HPERSIST".into(), key.into(), b"FIELDS".into(), number.as_bytes().into()];
@@ -341,7 +341,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     if (options.nx && is_there) || (options.xx && !is_there) {
         return Ok(false);
     }
-    let has_passed = at_ms.is_some_and(|at_ms| call.txn.has_passed(at_ms));
+    let is_past = at_ms.is_some_and(|at_ms| call.txn.is_past(at_ms));
     let mut emptied = false;
     let fields = || (first..args.len()).step_by(2);
     let set = update(call, |hash, settings| {
@@ -353,7 +353,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         for at in fields() {
             let (field, value) = (args.at(at), argument(args, at + 1));
             match at_ms {
-                Some(_) if has_passed => {
+                Some(_) if is_past => {
                     hash.remove(field);
                     continue;
                 }
@@ -369,12 +369,12 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     })?;
     // A hash that has lost all its fields is removed, which has its own event.
     if set && at_ms.is_some() && !emptied {
-        let event = if has_passed { named::HDEL } else { named::HEXPIRE };
+        let event = if is_past { named::HDEL } else { named::HEXPIRE };
         call.txn.db(call.db).report_event(&call.keys[0], event);
     }
     if set && call.is_recorded() {
         let mut named = fields().map(|at| args.at(at));
-        if has_passed {
+        if is_past {
             expires(call, None, named);
         } else if at_ms.is_some() {
             let pairs: Vec<Arg<'_>> = (first..args.len()).map(|at| arg(args, at)).collect();
