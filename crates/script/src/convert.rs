@@ -226,13 +226,18 @@ fn to_c_integer(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }
 
+/// The text before its first zero byte: redis-server sends the texts of errors and states as C strings.
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) -> Result<()> {
     if let Value::String(text) = table.raw_get("err")? {
-        reply.error_bytes(&text.as_bytes());
+        reply.error_bytes(until_zero(&text.as_bytes()));
         return Ok(());
     }
     if let Value::String(text) = table.raw_get("ok")? {
-        reply.simple_bytes(&text.as_bytes());
+        reply.simple_bytes(until_zero(&text.as_bytes()));
         return Ok(());
     }
     match table.raw_get("double")? {

@@ -233,7 +233,7 @@ fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) ->
                 _ => return Err(args.bad(2, "nil or table expected")),
             };
             if check(&table)?.is_some() {
-                return Err(errors::reply(READ_ONLY));
+                return Err(Thrown::Text(READ_ONLY.into()).into());
             }
             if let Some(old) = table.metatable()
                 && !old.raw_get::<Value>("__metatable")?.is_nil()
@@ -251,7 +251,7 @@ fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) ->
             let args = Args::new(lua, values);
             let table = args.table(1)?;
             if check(&table)?.is_some() {
-                return Err(errors::reply(READ_ONLY));
+                return Err(Thrown::Text(READ_ONLY.into()).into());
             }
             for n in [2, 3] {
                 if args.get(n).is_none() {

@@ -135,7 +135,9 @@ pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), ErrorText> {
     };
     let mut name: Option<&[u8]> = None;
     for option in options {
-        let Some(given) = option.strip_prefix(b"name=") else {
+        let Some((_, given)) =
+            option.split_at_checked(5).filter(|(key, _)| key.eq_ignore_ascii_case(b"name="))
+        else {
             return Err([b"Invalid metadata value given: ", &option[..]].concat());
         };
         if name.replace(given).is_some() {

@@ -103,6 +103,8 @@ impl Config {
     fn put(&self, values: &mut [Value], option: Opt, value: Value) {
         let value = match (option, value) {
             (Opt::Hz, Value::Number(n)) => Value::Number(n.clamp(1, HZ_MAX)),
+            // As in redis-server, a backlog has at least this.
+            (Opt::ReplBacklogSize, Value::Number(n)) => Value::Number(n.max(REPL_BACKLOG_BYTES_MIN)),
             // 2 is another word for `yes`. redis-server shows it as `yes`.
             (Opt::OomScoreAdj, Value::Number(2)) => Value::Number(1),
             (_, value) => value,
@@ -314,6 +316,8 @@ impl Config {
     }
 }
 
+/// Minimum of `repl-backlog-size`.
+const REPL_BACKLOG_BYTES_MIN: i64 = 16 << 10;
 /// Maximum number of ticks per second.
 pub const HZ_MAX: i64 = 500;
 

@@ -45,11 +45,16 @@ pub(crate) struct OutputLimit {
     pub(crate) soft_us: u64,
 }
 
+/// Number of bytes of output that do not count against a limit. redis-server does not count the 16 KiB of a client's
+/// fixed buffer (PROTO_REPLY_CHUNK_BYTES).
+const UNCOUNTED_BYTES: u64 = 16 << 10;
+
 impl OutputLimit {
     fn of([hard, soft, soft_seconds]: [u64; 3]) -> OutputLimit {
+        let bytes = |limit: u64| if limit == 0 { 0 } else { limit.saturating_add(UNCOUNTED_BYTES) as usize };
         OutputLimit {
-            hard_bytes: hard as usize,
-            soft_bytes: soft as usize,
+            hard_bytes: bytes(hard),
+            soft_bytes: bytes(soft),
             soft_us: soft_seconds.saturating_mul(1_000_000),
         }
     }

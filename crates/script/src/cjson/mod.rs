@@ -174,7 +174,8 @@ fn sparse_array(args: &Args<'_>, s: &Settings) -> Result<(bool, f64, f64)> {
         if !args.is_none(n) {
             let number = args.int(n)?;
             if !(0..=i64::from(i32::MAX)).contains(&number) {
-                return Err(args.bad(n, &format!("expected integer between 0 and {}", i32::MAX)));
+                // As in redis-server, the text names argument 1 also for the others.
+                return Err(args.bad(1, &format!("expected integer between 0 and {}", i32::MAX)));
             }
             setting.store(number, Relaxed);
         }

@@ -461,6 +461,7 @@ fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
     };
     let text = match table.raw_get("err") {
         Ok(Value::String(text)) => text.as_bytes().to_vec(),
+        Ok(number @ (Value::Integer(_) | Value::Number(_))) => number.to_string().unwrap_or_default().into(),
         // redis-server crashes on such a table.
         _ => b"ERR the error object is a table without a text".to_vec(),
     };

@@ -90,7 +90,14 @@ impl Session {
     }
 }
 
-pub(super) fn script_debug(_: &Engine, _: Args<'_>, _: &mut Reply<'_>) -> Result<(), ErrorText> {
+pub(super) fn script_debug(_: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    if args.is(2, "NO") {
+        reply.ok();
+        return Ok(());
+    }
+    if !args.is(2, "YES") && !args.is(2, "SYNC") {
+        return Err("ERR Use SCRIPT DEBUG YES/SYNC/NO".into());
+    }
     Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into())
 }
 
@@ -296,12 +303,8 @@ pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>
 /// Runs FUNCTION LOAD on a helper thread.
 pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     let mut options = 2..args.len() - 1;
-    let replace = match options.next() {
-        None => false,
-        Some(at) if args.is(at, "REPLACE") => true,
-        Some(at) => return Err([b"ERR Unknown option given: ", args.at(at)].concat()),
-    };
-    if let Some(at) = options.next() {
+    let replace = !options.is_empty();
+    if let Some(at) = options.find(|at| !args.is(*at, "REPLACE")) {
         return Err([b"ERR Unknown option given: ", args.at(at)].concat());
     }
     let code = args.at(args.len() - 1);
