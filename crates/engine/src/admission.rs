@@ -202,7 +202,8 @@ impl Engine {
         // The data's size is read first: bytes written between the two readings count twice. In the other order they
         // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
-        let garbage_bytes = self.garbage_bytes();
+        // No key must be evicted for what a service frees by itself.
+        let garbage_bytes = self.garbage_bytes() + self.host.buffered_bytes();
         self.memory.record_sample(self.host.allocated_bytes(), data_bytes, garbage_bytes);
     }
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
@@ -229,6 +230,10 @@ impl Engine {
             }
             self.host.reclaim(Box::new((strings, charge)));
         }
+    }
+    /// The limit of memory in bytes: `maxmemory`, or less if the system has less. 0: none.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        self.memory.limit_bytes()
     }
     /// Records the memory in use when the server is ready, before it has data.
     pub fn record_startup_memory(&self) {

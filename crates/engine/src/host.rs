@@ -128,6 +128,11 @@ pub trait HostServices {
     fn client_gone(&self, client: u64) {
         let _ = client;
     }
+    /// Bytes that the services free soon by themselves, such as documents on their way into a text index. Called up to
+    /// some hundred times per second.
+    fn buffered_bytes(&self) -> u64 {
+        0
+    }
     /// The memory of the services.
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory::default()

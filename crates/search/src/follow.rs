@@ -13,7 +13,6 @@ use crate::error::SearchError;
 use crate::grep::copy_haystack;
 use crate::index::{DocumentValues, TextIndex};
 use crate::service::{Search, TextIndexEntry};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
@@ -78,7 +77,8 @@ impl Search {
                 indexes.clear();
             }
             keys += touched.keys.len();
-            if !indexes.is_empty() {
+            if !indexes.is_empty() && !touched.keys.is_empty() {
+                let indexes: Vec<&TextIndexEntry> = indexes.iter().map(|entry| &**entry).collect();
                 self.index_keys(&indexes, shard, &touched.keys, now_ms);
             }
             if follows_trigrams {
@@ -107,6 +107,7 @@ impl Search {
             {
                 let _follow = self.follow.lock();
                 if self.scan_slices(entry, now_ms) == Scan::Done {
+                    self.read_due(entry, now_ms);
                     break;
                 }
             }
@@ -152,6 +153,7 @@ impl Search {
             }
             // The index remembers this failure, and the next search rebuilds the index.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
+            let _ = entry.index.reload_if_merged(now_ms, COMMIT_INTERVAL_MS);
         }
     }
 
@@ -178,8 +180,17 @@ impl Search {
         *scan
     }
 
+    /// Reads the documents again of which a field has expired. Usually the expiry itself has removed the field and
+    /// noted the key before. It does not while clients are paused. The caller holds the follow lock.
+    fn read_due(&self, entry: &TextIndexEntry, now_ms: i64) {
+        for key in entry.index.take_due(now_ms) {
+            let shard = self.keyspace.shard_of(self.keyspace.key(&key).hash);
+            self.index_keys(&[entry], shard, &[key], now_ms);
+        }
+    }
+
     /// Reads `keys` of one shard and updates every text index that follows them.
-    fn index_keys(&self, entries: &[Arc<TextIndexEntry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
+    fn index_keys<K: AsRef<[u8]>>(&self, entries: &[&TextIndexEntry], shard: usize, keys: &[K], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
             let mut jobs: Vec<(&TextIndex, Key<'_>, Option<DocumentValues>)> =
                 Vec::with_capacity(slice.len());
@@ -187,7 +198,7 @@ impl Search {
                 let mut locked = self.keyspace.lock_shard(shard, now_ms);
                 let mut db = locked.db(0);
                 for key in slice {
-                    let key = self.keyspace.key(key);
+                    let key = self.keyspace.key(key.as_ref());
                     let record = db.peek(&key);
                     for entry in entries.iter().filter(|e| e.index.schema.follows(key.bytes)) {
                         jobs.push((&entry.index, key, record.and_then(|r| read(&entry.index, r))));
@@ -237,8 +248,11 @@ impl Search {
 /// Reads the fields that `index` needs from `record`; `None` when the record is not a hash.
 fn read(index: &TextIndex, record: RecordRef<'_>) -> Option<DocumentValues> {
     let ValueRef::Hash(hash) = record.value() else { return None };
-    let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
-    Some(DocumentValues { expire_at_ms: record.expire_at_ms(), values })
+    let fields = index.schema.fields.iter().map(|field| &field.identifier);
+    let values: Vec<_> = fields.clone().map(|field| hash.get(field).map(to_blob)).collect();
+    let present = fields.zip(&values).filter(|(_, value)| value.is_some());
+    let field_expires_at_ms = present.filter_map(|(field, _)| hash.expiry_ms(field).flatten()).min();
+    Some(DocumentValues { expire_at_ms: record.expire_at_ms(), field_expires_at_ms, values })
 }
 
 /// Shares the bytes of a blob and copies the bytes of a packed value.

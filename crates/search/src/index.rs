@@ -5,16 +5,20 @@
 //! stores no values; they are read from the keyspace when a result is written. [`TextIndex::put`] and [`TextIndex::delete`]
 //! buffer changes. [`TextIndex::refresh`] commits and so makes them visible. Every search calls it first.
 
+use crate::buffers::{Buffers, DOCUMENT_BYTES};
 use crate::error::{SearchError, lossy};
+use crate::query::of_key::OfKey;
 use crate::schema::{FieldKind, Schema, parse_number};
-use crate::tokenizer::{TextTokenizer, push_lower};
+use crate::tokenizer::{TextTokenizer, lower, push_lower};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strand_chain::Blob;
 use strand_keyspace::Key;
 use tantivy::directory::RamDirectory;
+use tantivy::index::SegmentId;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
 use tantivy::schema::{
     BytesOptions, Field, IndexRecordOption, NumericOptions, TextFieldIndexing, TextOptions,
@@ -29,9 +33,6 @@ pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
 /// Maximum length of the indexed part of a TEXT or TAG value, in bytes. Searches do not find what follows this part.
 pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of bytes of documents queued for the writer's thread. Above this limit the caller waits. The limit
-/// is needed because tantivy's own queue limits only the number of documents.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
@@ -69,6 +70,8 @@ pub(crate) fn sort_column(field: usize) -> String {
 #[derive(Debug)]
 pub(crate) struct DocumentValues {
     pub(crate) expire_at_ms: Option<i64>,
+    /// When the first of the schema's fields expires. The document must then be read again.
+    pub(crate) field_expires_at_ms: Option<i64>,
     /// The values of the schema's fields, in the order of the schema.
     pub(crate) values: Vec<Option<Blob>>,
 }
@@ -81,6 +84,7 @@ pub(crate) struct TextIndex {
     directory: RamDirectory,
     writer: Mutex<Writer>,
     reader: IndexReader,
+    buffers: Arc<Buffers>,
     fingerprint: RandomState,
     failed: AtomicBool,
     pub(crate) counts: Counts,
@@ -101,22 +105,74 @@ pub(crate) struct Counts {
     pub(crate) indexing_us: AtomicU64,
 }
 
+/// The documents with a field that expires.
+#[derive(Default)]
+struct DueDocuments {
+    /// When to read a document again, and its key.
+    by_time: BTreeSet<(i64, Box<[u8]>)>,
+    /// The time in `by_time`, by the fingerprint of the key.
+    times: HashMap<u128, i64>,
+    bytes: usize,
+}
+
+/// What a key costs in [`DueDocuments`] besides its bytes.
+const DUE_ENTRY_BYTES: usize = 80;
+
+impl DueDocuments {
+    /// The document at `key` is due at this time; `None`: never.
+    fn set(&mut self, fingerprint: u128, key: &[u8], at_ms: Option<i64>) {
+        let before = match at_ms {
+            Some(at_ms) => self.times.insert(fingerprint, at_ms),
+            None if self.times.is_empty() => None,
+            None => self.times.remove(&fingerprint),
+        };
+        if let Some(before) = before.filter(|before| at_ms != Some(*before))
+            && self.by_time.remove(&(before, key.into()))
+        {
+            self.bytes -= key.len() + DUE_ENTRY_BYTES;
+        }
+        if let Some(at_ms) = at_ms
+            && self.by_time.insert((at_ms, key.into()))
+        {
+            self.bytes += key.len() + DUE_ENTRY_BYTES;
+        }
+    }
+    /// Takes the keys that are due. Reading their documents again sets their next times.
+    fn take(&mut self, now_ms: i64) -> Vec<Box<[u8]>> {
+        let mut keys = Vec::new();
+        while self.by_time.first().is_some_and(|(at_ms, _)| *at_ms <= now_ms) {
+            let Some((_, key)) = self.by_time.pop_first() else { break };
+            self.bytes -= key.len() + DUE_ENTRY_BYTES;
+            keys.push(key);
+        }
+        keys
+    }
+}
+
 struct Writer {
     tantivy: IndexWriter,
     /// 128-bit fingerprints of the indexed keys. A key without a fingerprint has no document, so nothing needs to be
     /// deleted: a delete costs a lookup in every segment.
     indexed: HashSet<u128>,
+    /// When documents must be read again, because a field expires.
+    due: DueDocuments,
     uncommitted: usize,
     committed_at_ms: i64,
     /// The number of the next document, see [`NUMBER`].
     next_number: u64,
-    /// Number of bytes queued for the writer's thread since the index last waited for that thread.
-    queued_bytes: usize,
+    /// The index's share of [`Buffers`].
+    buffered_bytes: usize,
+    /// When the index last looked for finished merges.
+    merges_seen_at_ms: i64,
 }
 
 impl TextIndex {
     /// An empty index.
-    pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<TextIndex, SearchError> {
+    pub(crate) fn new(
+        name: Vec<u8>,
+        schema: Schema,
+        buffers: Arc<Buffers>,
+    ) -> Result<TextIndex, SearchError> {
         let (tantivy_schema, fields) = build_fields(&schema);
         let directory = RamDirectory::create();
         // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
@@ -151,12 +207,15 @@ impl TextIndex {
             writer: Mutex::new(Writer {
                 tantivy,
                 indexed: HashSet::new(),
+                due: DueDocuments::default(),
                 uncommitted: 0,
                 committed_at_ms: 0,
                 next_number: 0,
-                queued_bytes: 0,
+                buffered_bytes: 0,
+                merges_seen_at_ms: 0,
             }),
             reader,
+            buffers,
             fingerprint: RandomState::new(),
             failed: AtomicBool::new(false),
             counts: Counts::default(),
@@ -177,16 +236,19 @@ impl TextIndex {
             }
         };
         let mut writer = self.writer.lock();
-        if !writer.indexed.insert(self.fingerprint(key)) {
-            writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
+        let fingerprint = self.fingerprint(key);
+        writer.due.set(fingerprint, key.bytes, source.field_expires_at_ms);
+        if !writer.indexed.insert(fingerprint) {
+            self.delete_document(&writer, key);
         }
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
         let mut result = writer.tantivy.add_document(document);
-        writer.queued_bytes +=
-            key.bytes.len() + source.values.iter().flatten().map(|v| v.len()).sum::<usize>();
-        if writer.queued_bytes > QUEUE_BYTES_MAX && result.is_ok() {
-            writer.queued_bytes = 0;
+        let text_bytes = source.values.iter().flatten().map(|v| v.len()).sum::<usize>();
+        self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + text_bytes);
+        // tantivy's own queue limits only the number of documents.
+        if self.buffers.are_full() && result.is_ok() {
+            self.unbuffer(&mut writer);
             result = writer.tantivy.commit();
         }
         if result.is_err() {
@@ -199,9 +261,24 @@ impl TextIndex {
     /// Removes the document of `key`, if there is one.
     pub(crate) fn delete(&self, key: &Key<'_>) {
         let mut writer = self.writer.lock();
-        if writer.indexed.remove(&self.fingerprint(key)) {
-            writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
+        let fingerprint = self.fingerprint(key);
+        writer.due.set(fingerprint, key.bytes, None);
+        if writer.indexed.remove(&fingerprint) {
+            self.delete_document(&writer, key);
             writer.uncommitted += 1;
+        }
+    }
+    fn buffer(&self, writer: &mut Writer, bytes: usize) {
+        writer.buffered_bytes += bytes;
+        self.buffers.add(bytes);
+    }
+    fn unbuffer(&self, writer: &mut Writer) {
+        self.buffers.remove(std::mem::take(&mut writer.buffered_bytes));
+    }
+    fn delete_document(&self, writer: &Writer, key: &Key<'_>) {
+        let query = OfKey(Term::from_field_bytes(self.fields.key, key.bytes));
+        if writer.tantivy.delete_query(Box::new(query)).is_err() {
+            self.fail();
         }
     }
 
@@ -224,7 +301,7 @@ impl TextIndex {
                 return Err(e.into());
             }
             writer.uncommitted = 0;
-            writer.queued_bytes = 0;
+            self.unbuffer(&mut writer);
             writer.committed_at_ms = now_ms;
             self.counts.commits.fetch_add(1, Ordering::Relaxed);
             self.counts.indexing_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -242,6 +319,21 @@ impl TextIndex {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
+    /// Lets go of segments that a merge has replaced, when no commit does. The searcher keeps them in memory until then.
+    /// Looks at most once in `interval_ms`, and not while another thread has the writer.
+    pub(crate) fn reload_if_merged(&self, now_ms: i64, interval_ms: i64) -> Result<(), SearchError> {
+        let Some(mut writer) = self.writer.try_lock() else { return Ok(()) };
+        if now_ms.saturating_sub(writer.merges_seen_at_ms) < interval_ms {
+            return Ok(());
+        }
+        writer.merges_seen_at_ms = now_ms;
+        let searcher = self.searcher();
+        let now: HashSet<SegmentId> = writer.tantivy.index().searchable_segment_ids()?.into_iter().collect();
+        let seen = searcher.segment_readers();
+        let is_current = seen.len() == now.len() && seen.iter().all(|s| now.contains(&s.segment_id()));
+        if is_current { Ok(()) } else { self.reload() }
+    }
+
     /// Makes the results of merges visible to [`TextIndex::searcher`].
     pub(crate) fn reload(&self) -> Result<(), SearchError> {
         Ok(self.reader.reload()?)
@@ -254,9 +346,14 @@ impl TextIndex {
     pub(crate) fn segment_bytes(&self) -> usize {
         self.directory.total_mem_usage()
     }
-    /// Bytes of the set of indexed keys.
+    /// Bytes of the set of indexed keys, and of the keys of documents with a field that expires.
     pub(crate) fn key_set_bytes(&self) -> usize {
-        self.writer.lock().indexed.capacity() * 17
+        let writer = self.writer.lock();
+        writer.indexed.capacity() * 17 + writer.due.bytes
+    }
+    /// Takes the keys of the documents of which a field has expired.
+    pub(crate) fn take_due(&self, now_ms: i64) -> Vec<Box<[u8]>> {
+        self.writer.lock().due.take(now_ms)
     }
 
     fn fingerprint(&self, key: &Key<'_>) -> u128 {
@@ -292,8 +389,7 @@ impl TextIndex {
                 (self.fields.tags[i], &spec.kind)
             {
                 for tag in tags(&text, *separator) {
-                    document
-                        .add_text(field, if *case_sensitive { tag.to_string() } else { tag.to_lowercase() });
+                    document.add_text(field, if *case_sensitive { tag.to_string() } else { lower(tag) });
                 }
             }
             if let Some(field) = self.fields.sorts[i] {
@@ -301,6 +397,12 @@ impl TextIndex {
             }
         }
         Ok(Some(document))
+    }
+}
+
+impl Drop for TextIndex {
+    fn drop(&mut self) {
+        self.buffers.remove(self.writer.get_mut().buffered_bytes);
     }
 }
 

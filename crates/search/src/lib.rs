@@ -8,6 +8,7 @@
 //! **Invariant:** this crate knows neither the engine nor sessions. Only its own commands and background work run its
 //! code; commands on keys never call it. It locks a shard only for a bounded slice of records.
 
+mod buffers;
 mod definitions;
 mod difference;
 mod error;

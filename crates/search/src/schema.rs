@@ -4,7 +4,7 @@
 //! so an option is never silently ignored.
 
 use crate::error::{NO_ARGUMENT, NOT_CONVERTIBLE, OUT_OF_BOUNDS, SearchError, lossy};
-use crate::tokenizer::STOP_WORDS;
+use crate::tokenizer::{STOP_WORDS, lower};
 use std::collections::HashSet;
 use std::sync::Arc;
 use strand_keyspace::{PrefixSet, TRACKED_PREFIX_BYTES_MAX};
@@ -48,8 +48,8 @@ pub(crate) struct Schema {
     pub(crate) stop_words: Arc<HashSet<String>>,
     /// The words of STOPWORDS, if given. FT.INFO shows them.
     pub(crate) own_stop_words: Option<Vec<String>>,
-    /// False when SKIPINITIALSCAN was given.
-    pub(crate) initial_scan: bool,
+    /// The positions of SKIPINITIALSCAN in the command. With it, the index does not begin with a scan.
+    pub(crate) skips_initial_scan: Vec<usize>,
     /// The fields in the order in which FT.CREATE lists them.
     pub(crate) fields: Vec<FieldSpec>,
 }
@@ -112,7 +112,7 @@ impl Schema {
             score: 1.0,
             stop_words: Arc::new(STOP_WORDS.iter().map(|w| w.to_string()).collect()),
             own_stop_words: None,
-            initial_scan: true,
+            skips_initial_scan: Vec::new(),
             fields: Vec::new(),
         };
         let mut cursor = Cursor { args, position: 2 };
@@ -146,11 +146,11 @@ impl Schema {
             } else if cursor.takes("STOPWORDS") {
                 let words = cursor.list("STOPWORDS", STOP_WORDS_MAX)?;
                 words.iter().try_for_each(|w| check_length("STOPWORDS", w, NAME_BYTES_MAX))?;
-                let words: Vec<String> = words.into_iter().map(|w| lossy(w).to_lowercase()).collect();
+                let words: Vec<String> = words.into_iter().map(|w| lower(&lossy(w))).collect();
                 schema.stop_words = Arc::new(words.iter().cloned().collect());
                 schema.own_stop_words = Some(words);
             } else if cursor.takes("SKIPINITIALSCAN") {
-                schema.initial_scan = false;
+                schema.skips_initial_scan.push(cursor.position - 1);
             } else if cursor.takes("MAXTEXTFIELDS") || cursor.takes("NOHL") {
                 // These options are hints for RediSearch's own encoding. They have no effect in Strand.
             } else {
@@ -349,7 +349,7 @@ mod tests {
         .unwrap();
         assert_eq!(s.prefixes, [b"a:", b"b:"]);
         assert_eq!(s.own_stop_words, Some(vec!["foo".to_string()]));
-        assert!(!s.initial_scan);
+        assert_eq!(s.skips_initial_scan.len(), 1);
         assert_eq!(s.score, 0.5);
         assert_eq!((&s.fields[0].identifier[..], &s.fields[0].attribute[..]), (&b"f"[..], &b"g"[..]));
         assert_eq!(s.fields[0].kind, FieldKind::Text { weight: 2.5, no_stem: true });

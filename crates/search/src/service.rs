@@ -1,5 +1,6 @@
 //! [`Search`]: the service that runs the commands of this crate.
 
+use crate::buffers::Buffers;
 use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::{Follow, Scan};
@@ -36,6 +37,7 @@ pub struct Search {
     pub(crate) keyspace: Arc<Keyspace>,
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<TextIndexEntry>>>,
     pub(crate) follow: Mutex<Follow>,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) grep: GrepCounters,
     pub(crate) regexes: rx::Registry,
     pub(crate) streams: rx::Streams,
@@ -53,7 +55,7 @@ pub(crate) struct TextIndexEntry {
     pub(crate) scan: Mutex<Scan>,
     /// Versions of datasets that can still be searched, the newest last.
     pub(crate) kept: Mutex<Vec<KeptVersion>>,
-    /// The FT.CREATE command that created the index.
+    /// The FT.CREATE command that creates the index anew: the given one without SKIPINITIALSCAN.
     definition: Words,
 }
 
@@ -70,6 +72,7 @@ impl Search {
             keyspace,
             indexes: RwLock::default(),
             follow: Mutex::default(),
+            buffers: Arc::default(),
             grep: GrepCounters::default(),
             regexes: rx::Registry::default(),
             streams: rx::Streams::default(),
@@ -92,6 +95,11 @@ impl Search {
         self.streams.tick();
     }
 
+    /// Adapts the memory of documents on their way into the indexes to `maxmemory`, in bytes. 0: no limit.
+    pub fn set_memory_limit(&self, limit_bytes: u64) {
+        self.buffers.set_memory_limit(limit_bytes);
+    }
+
     /// Drops what only makes searches faster: the caches of pattern sets. Call it on a helper thread.
     pub fn shrink_caches(&self) {
         self.regexes.shrink();
@@ -102,12 +110,19 @@ impl Search {
         info::lines(self)
     }
 
-    /// Bytes of all text indexes: segments, those of kept versions too, and sets of keys.
+    /// Bytes of all text indexes: segments, those of kept versions too, sets of keys, and documents that are on their
+    /// way into the indexes.
     pub fn indexes_bytes(&self) -> u64 {
         let texts = self.entries();
         let texts =
             texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64 + e.kept_bytes());
-        texts.sum()
+        texts.sum::<u64>() + self.buffered_bytes()
+    }
+
+    /// Bytes of documents that are on their way into the text indexes (estimated). The next commits free them, and no
+    /// eviction does.
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffers.bytes() as u64
     }
 
     /// Bytes of all trigram indexes.
@@ -140,7 +155,7 @@ impl Search {
         if !entry.index.has_failed() {
             return Ok(Some(entry));
         }
-        let index = TextIndex::new(name.to_vec(), entry.index.schema.clone())?;
+        let index = TextIndex::new(name.to_vec(), entry.index.schema.clone(), self.buffers.clone())?;
         let definition = entry.definition.clone();
         let fresh = Arc::new(TextIndexEntry::new(index, Scan::At(0, 0), definition));
         let _follow = self.follow.lock();
@@ -165,18 +180,7 @@ impl Search {
     /// See [`Search::definitions`].
     pub(crate) fn text_definitions(&self, now_ms: i64) -> Vec<Words> {
         self.notice_flush(now_ms);
-        let is_before_schema = |word: &Vec<u8>| !word.eq_ignore_ascii_case(b"SCHEMA");
-        let mut all: Vec<Words> =
-            self.indexes.read().values().map(|entry| entry.definition.clone()).collect();
-        for definition in &mut all {
-            let options = definition.iter().take_while(|word| is_before_schema(word)).count();
-            let skips =
-                definition[..options].iter().position(|word| word.eq_ignore_ascii_case(b"SKIPINITIALSCAN"));
-            if let Some(at) = skips.filter(|at| *at > 1) {
-                definition.remove(at);
-            }
-        }
-        all
+        self.indexes.read().values().map(|entry| entry.definition.clone()).collect()
     }
 
     pub(crate) fn create(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
@@ -200,8 +204,11 @@ impl Search {
         if !schema.prefixes.iter().all(|prefix| call.may_read_all(prefix)) {
             return Err(SearchError::NoKeyPermission);
         }
-        let scan = if schema.initial_scan { Scan::At(0, 0) } else { Scan::Done };
-        let index = TextIndex::new(name.to_vec(), schema)?;
+        let scan = if schema.skips_initial_scan.is_empty() { Scan::At(0, 0) } else { Scan::Done };
+        let given = words(call.args);
+        let mut definition = given.clone();
+        schema.skips_initial_scan.iter().rev().for_each(|at| drop(definition.remove(*at)));
+        let index = TextIndex::new(name.to_vec(), schema, self.buffers.clone())?;
         let _follow = self.follow.lock();
         {
             let mut indexes = self.indexes.write();
@@ -215,8 +222,7 @@ impl Search {
             if others + index.schema.prefixes.len() > PREFIXES_IN_ALL_MAX {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
-            let definition = words(call.args);
-            self.record(&definition);
+            self.record(&given);
             indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, definition)));
         }
         // Tracking starts before the scan, so that no write between the two is missed.
@@ -238,10 +244,10 @@ impl Search {
         if !exec::may_read_all(&entry.index, call) {
             return Err(SearchError::NoIndexPermission);
         }
-        let cancel = call.cancel;
+        // Like every write, the command runs to its end, also when its client is gone.
         if delete {
             self.drain(call.now_ms);
-            self.catch_up(&entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
+            self.catch_up(&entry, call.now_ms, &|| false)?;
         }
         {
             let _follow = self.follow.lock();
@@ -258,10 +264,8 @@ impl Search {
         if delete {
             exec::each_slice_of_keys(&entry.index.searcher(), DELETE_KEYS_SLICE, |keys| {
                 call.pause();
-                if !call.cancelled() {
-                    self.delete_hashes(call, keys);
-                }
-                !call.cancelled()
+                self.delete_hashes(call, keys);
+                true
             })?;
         }
         call.reply.ok();

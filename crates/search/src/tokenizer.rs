@@ -75,6 +75,14 @@ pub(crate) fn push_lower(to: &mut String, c: char) {
     }
 }
 
+/// The text in lower case, each character by itself. So a part of a text is found in the lower-case text, also where
+/// [`str::to_lowercase`] would look at the end of a word (the Greek sigma).
+pub(crate) fn lower(text: &str) -> String {
+    let mut lower = String::with_capacity(text.len());
+    text.chars().for_each(|c| push_lower(&mut lower, c));
+    lower
+}
+
 /// Splits a text into words for an index.
 #[derive(Clone)]
 pub(crate) struct TextTokenizer {

@@ -6,6 +6,7 @@ pub(crate) mod dictionary;
 mod excluded;
 mod fuzzy;
 mod metered;
+pub(crate) mod of_key;
 pub(crate) mod parser;
 mod phrase;
 pub(crate) mod plan;
@@ -92,6 +93,18 @@ pub(crate) enum TagValue {
     Exact(String),
     /// The tag begins with, ends with or contains this text.
     Affix(AffixKind, String),
+}
+
+impl TagValue {
+    /// The value `text`. `follows`: more characters may precede it. `goes_on`: more characters may follow it.
+    fn of(text: String, follows: bool, goes_on: bool) -> TagValue {
+        match (follows, goes_on) {
+            (false, false) => TagValue::Exact(text),
+            (false, true) => TagValue::Affix(AffixKind::Prefix, text),
+            (true, false) => TagValue::Affix(AffixKind::Suffix, text),
+            (true, true) => TagValue::Affix(AffixKind::Infix, text),
+        }
+    }
 }
 
 /// One end of a range.

@@ -4,8 +4,9 @@
 //! or    := and ('|' and)*
 //! and   := unary+
 //! unary := '-' unary | '~' unary | atom
-//! atom  := '*' | '(' or ')' | word | word'*' | '*'word | '*'word'*' | '%'word'%' | '"' words '"' | '$'name
+//! atom  := '*' | '(' or ')' | term | term'*' | '*'term | '*'term'*' | '%'term'%' | '"' words '"'
 //!        | '@'name('|'name)* ':' ( unary | '{' tag ('|' tag)* '}' | '[' limit limit ']' )
+//! term  := word | '$'name
 //! ```
 //! Other punctuation separates words, as in a text. Length, depth and number of nodes are limited.
 
@@ -107,7 +108,7 @@ impl Parser<'_> {
             Some('*') => {
                 let start = self.at;
                 self.token(1);
-                match self.adjacent_word()? {
+                match self.adjacent_term()? {
                     None if self.at == start + 1 => {
                         self.count_node()?;
                         Ok(Node::All)
@@ -117,8 +118,16 @@ impl Parser<'_> {
                     Some(w) => Ok(Node::Affix(AffixKind::Suffix, w)),
                 }
             }
-            Some('$') => Ok(Node::Word(self.param()?)),
+            Some('$') => {
+                let start = self.at;
+                let value = self.param()?;
+                match self.takes_adjacent('*') {
+                    true => Ok(Node::Affix(AffixKind::Prefix, self.escaped(&value, start)?)),
+                    false => Ok(Node::Word(value)),
+                }
+            }
             Some(c) if begins_word(c) => {
+                self.refuse_wildcard()?;
                 let word = self.adjacent_word()?.ok_or_else(|| self.unexpected())?;
                 if self.takes_adjacent('*') {
                     return Ok(Node::Affix(AffixKind::Prefix, word));
@@ -184,10 +193,19 @@ impl Parser<'_> {
     fn tag_value(&mut self) -> Result<TagValue, SearchError> {
         self.blanks();
         let start = self.at;
+        self.refuse_wildcard()?;
+        let follows = self.rest().starts_with("*$");
+        if follows {
+            self.token(1);
+        }
         if self.rest().starts_with('$') {
             let value = self.param()?;
+            let goes_on = self.takes_adjacent('*');
             self.blanks();
-            return Ok(TagValue::Exact(value));
+            if value.is_empty() && (follows || goes_on) {
+                return Err(self.unexpected());
+            }
+            return Ok(TagValue::of(value, follows, goes_on));
         }
         if let Some(quote @ ('"' | '\'')) = self.rest().chars().next()
             && let Some(Node::Phrase(value)) = self.try_phrase(quote)
@@ -233,12 +251,7 @@ impl Parser<'_> {
         if value.is_empty() {
             return Err(self.unexpected());
         }
-        Ok(match (open_before, open_after) {
-            (false, false) => TagValue::Exact(value),
-            (false, true) => TagValue::Affix(AffixKind::Prefix, value),
-            (true, false) => TagValue::Affix(AffixKind::Suffix, value),
-            (true, true) => TagValue::Affix(AffixKind::Infix, value),
-        })
+        Ok(TagValue::of(value, open_before, open_after))
     }
 
     fn range(&mut self, name: FieldName) -> Result<Node, SearchError> {
@@ -284,7 +297,7 @@ impl Parser<'_> {
         while self.takes_adjacent('%') {
             distance += 1;
         }
-        let word = self.adjacent_word()?.ok_or_else(|| self.unexpected())?;
+        let word = self.adjacent_term()?.ok_or_else(|| self.unexpected())?;
         for _ in 0..distance {
             if !self.takes_adjacent('%') {
                 return Err(self.unexpected());
@@ -355,6 +368,34 @@ impl Parser<'_> {
         self.count_node()?;
         self.token(len);
         Ok(value)
+    }
+
+    /// Parses the word or the parameter that starts exactly here: what `*` and `%` apply to.
+    fn adjacent_term(&mut self) -> Result<Option<String>, SearchError> {
+        if !self.rest().starts_with('$') {
+            return self.adjacent_word();
+        }
+        let start = self.at;
+        let value = self.param()?;
+        self.escaped(&value, start).map(Some)
+    }
+
+    /// A parameter's value in the form of [`Parser::adjacent_word`]. `start` is where the parameter is named.
+    fn escaped(&self, value: &str, start: usize) -> Result<String, SearchError> {
+        if value.is_empty() {
+            return Err(SearchError::Syntax { offset: start, near: self.text[start..self.at].to_string() });
+        }
+        Ok(value.replace('\\', "\\\\"))
+    }
+
+    /// RediSearch's wildcard queries: `w'te?t'`.
+    fn refuse_wildcard(&self) -> Result<(), SearchError> {
+        match self.rest().strip_prefix("w'") {
+            Some(pattern) if pattern.contains('\'') => {
+                Err(SearchError::NotSupported("a wildcard query (w'...')".into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Parses the word that starts exactly here, without white space before it. Escapes become `\c` pairs for the

@@ -18,7 +18,7 @@ use crate::error::SearchError;
 use crate::index::Fields;
 use crate::meter::Meter;
 use crate::schema::{FieldKind, Schema};
-use crate::tokenizer::{Words, push_lower, stem};
+use crate::tokenizer::{Words, lower, push_lower, stem};
 use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -300,7 +300,7 @@ impl Planner<'_> {
         else {
             return Ok(Box::new(EmptyQuery));
         };
-        let fold = |v: &str| if *case_sensitive { v.to_string() } else { v.to_lowercase() };
+        let fold = |v: &str| if *case_sensitive { v.to_string() } else { lower(v) };
         let mut any = Vec::with_capacity(values.len());
         for value in values {
             any.push(match value {

@@ -358,6 +358,45 @@ fn the_number_and_length_of_prefixes_is_limited() {
 }
 
 #[test]
+fn parameters_are_also_prefixes_suffixes_and_fuzzy_terms() {
+    let w = World::new();
+    w.ok("FT.CREATE i SCHEMA t TEXT g TAG");
+    w.hset("k", &[("t", "hello"), ("g", "animals")]);
+    for (query, value) in [
+        ("$v*", "hel"),
+        ("*$v", "llo"),
+        ("*$v*", "ell"),
+        ("@t:$v*", "hel"),
+        ("%$v%", "hallo"),
+        ("@g:{$v*}", "anim"),
+        ("@g:{*$v}", "mals"),
+        ("@g:{ *$v* }", "nima"),
+        ("$v", "hello"),
+    ] {
+        let found =
+            |value: &str| w.run(&["FT.SEARCH", "i", query, "PARAMS", "2", "v", value, "LIMIT", "0", "0"]);
+        assert_eq!(found(value), Value::Array(vec![Value::Int(1)]), "{query}");
+        assert_eq!(found("zzzz"), Value::Array(vec![Value::Int(0)]), "{query}");
+    }
+    let empty = w.run(&["FT.SEARCH", "i", "$v*", "PARAMS", "2", "v", ""]);
+    assert_eq!(empty, Value::Error(b"Syntax error at offset 0 near $v*".to_vec()));
+    for query in ["w'hel?o'", "@g:{w'a*s'}"] {
+        let Value::Error(text) = w.run(&["FT.SEARCH", "i", query]) else { panic!("{query}") };
+        assert!(String::from_utf8_lossy(&text).contains("wildcard"), "{query}");
+    }
+}
+
+#[test]
+fn a_sigma_at_the_end_of_a_tag_is_any_sigma() {
+    let w = World::new();
+    w.ok("FT.CREATE i SCHEMA g TAG");
+    w.hset("1", &[("g", "ΟΔΟΣΑ")]);
+    w.hset("2", &[("g", "ΟΔΟΣ")]);
+    assert_eq!(w.found("i", "@g:{ΟΔΟΣ*}"), "1 2");
+    assert_eq!(w.found("i", "@g:{οδοσ}"), "2");
+}
+
+#[test]
 fn a_cancelled_search_stops() {
     let w = World::new();
     (0..2000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));

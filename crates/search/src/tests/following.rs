@@ -86,6 +86,59 @@ fn expired_keys_disappear_on_time_without_any_access() {
 }
 
 #[test]
+fn expired_fields_disappear_on_time_without_any_access() {
+    let mut w = world();
+    w.hset("k:1", &[("t", "dog"), ("n", "7")]);
+    w.hset("k:2", &[("t", "dog")]);
+    w.expire_field_at("k:1", "t", START_MS + 1000);
+    w.expire_field_at("k:2", "t", START_MS + 2000);
+    assert_eq!(w.found("i", "dog"), "k:1 k:2");
+    w.now_ms = START_MS + 1000;
+    assert_eq!(w.found("i", "dog"), "k:2");
+    assert_eq!(w.found("i", "@n:[7 7]"), "k:1", "the other field stays");
+    // A value that is written again does not expire.
+    w.hset("k:2", &[("t", "dog")]);
+    w.now_ms = START_MS + 2000;
+    assert_eq!(w.found("i", "dog"), "k:2");
+}
+
+#[test]
+fn a_drop_with_documents_runs_to_its_end_without_its_client() {
+    let w = world();
+    (0..1000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    w.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    w.ok("FT.DROPINDEX i DD");
+    assert_eq!(w.keyspace.len(0), 0);
+}
+
+#[test]
+fn a_definition_is_kept_whatever_its_words_are() {
+    let w = World::new();
+    w.hset("d:1", &[("t", "dog")]);
+    for (given, kept) in [
+        ("i PREFIX 2 skipinitialscan d: SCHEMA t TEXT", "i PREFIX 2 skipinitialscan d: SCHEMA t TEXT"),
+        (
+            "j PREFIX 1 d: STOPWORDS 1 skipinitialscan SCHEMA t TEXT",
+            "j PREFIX 1 d: STOPWORDS 1 skipinitialscan SCHEMA t TEXT",
+        ),
+        ("k PREFIX 2 schema d: SKIPINITIALSCAN SCHEMA t TEXT", "k PREFIX 2 schema d: SCHEMA t TEXT"),
+        (
+            "skipinitialscan SKIPINITIALSCAN PREFIX 1 d: SCHEMA t TEXT",
+            "skipinitialscan PREFIX 1 d: SCHEMA t TEXT",
+        ),
+    ] {
+        w.ok(&format!("FT.CREATE {given}"));
+        let kept: Vec<Vec<u8>> =
+            super::words(&format!("FT.CREATE {kept}")).into_iter().map(Vec::from).collect();
+        assert!(w.search.definitions(w.now_ms).contains(&kept), "{given}");
+        let again = World::new();
+        again.hset("d:1", &[("t", "dog")]);
+        again.run(&kept);
+        assert_eq!(again.found(std::str::from_utf8(&kept[1]).unwrap(), "dog"), "d:1", "{given}");
+    }
+}
+
+#[test]
 fn existing_keys_are_scanned_and_concurrent_writes_are_not_lost() {
     let w = World::new();
     (0..3000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "old")]));

@@ -239,6 +239,18 @@ impl World {
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).set_expiry(&key, at_ms);
     }
 
+    /// Runs HPEXPIREAT on one field in the test's keyspace.
+    fn expire_field_at(&self, key: &str, field: &str, at_ms: i64) {
+        let key = self.keyspace.key(key.as_bytes());
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        let settings = self.keyspace.settings();
+        let expire = |hash: &mut HashValue| {
+            assert!(hash.set_expiry(field.as_bytes(), Some(at_ms), settings));
+            ((), Changed::Yes)
+        };
+        locked.db(self.db).change(&key, expire).expect("a hash").expect("a key");
+    }
+
     /// Runs RENAME in the test's keyspace.
     fn rename(&self, from: &str, to: &str) {
         let (from, to) = (self.keyspace.key(from.as_bytes()), self.keyspace.key(to.as_bytes()));

@@ -269,6 +269,9 @@ impl HostServices for ServerHost {
     fn shrink_caches(&self) {
         self.search.shrink_caches();
     }
+    fn buffered_bytes(&self) -> u64 {
+        self.search.buffered_bytes()
+    }
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory {
             indexes_bytes: self.search.indexes_bytes(),

@@ -163,7 +163,7 @@ fn start(
     let tickers = [
         ticker::engine_ticker(engine.clone(), clock)?,
         ticker::memory_ticker(engine.clone(), clock)?,
-        ticker::search_ticker(search, clock)?,
+        ticker::search_ticker(search, engine.clone(), clock)?,
         ticker::history_ticker(engine.clone(), clock)?,
         otlp::ticker(engine.clone())?,
     ];

@@ -108,8 +108,13 @@ pub fn memory_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn search_ticker(search: Arc<strand_search::Search>, clock: Clock) -> io::Result<Ticker> {
+pub fn search_ticker(
+    search: Arc<strand_search::Search>,
+    engine: Arc<Engine>,
+    clock: Clock,
+) -> io::Result<Ticker> {
     Ticker::start("search", move || {
+        search.set_memory_limit(engine.memory_limit_bytes());
         search.tick(clock.now().unix_ms());
         Duration::from_millis(SEARCH_TICK_MS)
     })

@@ -84,6 +84,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
         other.line() == "+OK"
     });
     assert!(others.count() > 50, "those of other shards");
+    assert!(other.bulk("INFO search").contains("search_keys_waiting:"), "INFO waits for no shard");
     other.call("FUNCTION KILL", &format!("{busy}\r\n"));
     other.call("SCRIPT KILL", "+OK\r\n");
     let ended = long.line();
