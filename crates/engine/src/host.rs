@@ -119,9 +119,9 @@ pub trait HostServices {
     /// Runs a command of a service outside the engine (search) on a helper thread. A command with
     /// [`strand_commands::cost::Cost::Text`] runs on the worker first.
     fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome;
-    /// The commands that recreate the definitions of the services (indexes, pattern sets). May block.
-    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
-        let _ = now_ms;
+    /// The commands that recreate the definitions of the services (indexes, pattern sets). Called while all shards are
+    /// held, so it waits for no shard.
+    fn definitions(&self) -> Vec<Arc<Vec<Vec<u8>>>> {
         Vec::new()
     }
     /// Reports that a client that used a service has disconnected.

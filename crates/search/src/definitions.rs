@@ -2,6 +2,7 @@
 //! each of them when it runs.
 
 use crate::service::Search;
+use std::sync::Arc;
 use strand_commands::serial::system;
 use strand_wire::args::Args;
 
@@ -16,8 +17,9 @@ pub(crate) fn words(args: Args<'_>) -> Words {
 impl Search {
     /// The commands that recreate every text index, trigram index and set of patterns. A recreated index starts
     /// with the keys that exist then, even if it was created with SKIPINITIALSCAN.
-    pub fn definitions(&self, now_ms: i64) -> Vec<Words> {
-        let mut all = self.text_definitions(now_ms);
+    /// Waits for no shard.
+    pub fn definitions(&self) -> Vec<Arc<Words>> {
+        let mut all = self.text_definitions();
         all.extend(self.trigrams.definitions());
         all.extend(self.regexes.definitions());
         all

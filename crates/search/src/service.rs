@@ -56,11 +56,11 @@ pub(crate) struct TextIndexEntry {
     /// Versions of datasets that can still be searched, the newest last.
     pub(crate) kept: Mutex<Vec<KeptVersion>>,
     /// The FT.CREATE command that creates the index anew: the given one without SKIPINITIALSCAN.
-    definition: Words,
+    definition: Arc<Words>,
 }
 
 impl TextIndexEntry {
-    fn new(index: TextIndex, scan: Scan, definition: Words) -> TextIndexEntry {
+    fn new(index: TextIndex, scan: Scan, definition: Arc<Words>) -> TextIndexEntry {
         TextIndexEntry { index, scan: Mutex::new(scan), kept: Mutex::default(), definition }
     }
 }
@@ -178,8 +178,11 @@ impl Search {
     }
 
     /// See [`Search::definitions`].
-    pub(crate) fn text_definitions(&self, now_ms: i64) -> Vec<Words> {
-        self.notice_flush(now_ms);
+    pub(crate) fn text_definitions(&self) -> Vec<Arc<Words>> {
+        // The next drain drops the indexes of a database 0 that was emptied.
+        if self.keyspace.flushes() != self.flushes_seen.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
         self.indexes.read().values().map(|entry| entry.definition.clone()).collect()
     }
 
@@ -223,7 +226,7 @@ impl Search {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
             self.record(&given);
-            indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, definition)));
+            indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, Arc::new(definition))));
         }
         // Tracking starts before the scan, so that no write between the two is missed.
         self.track();

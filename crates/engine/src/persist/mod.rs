@@ -14,6 +14,7 @@ mod error;
 mod info;
 mod load;
 mod loaders;
+mod moment;
 mod save;
 
 pub use aof::FoundAof;

@@ -1,5 +1,6 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
+use super::moment::Moment;
 use super::{AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
 use crate::session::REDIS_VERSION;
@@ -10,7 +11,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::serial::file::{Saving, save};
-use strand_commands::serial::system;
 
 /// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
@@ -44,12 +44,6 @@ pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'
         ("used-mem", engine.host.allocated_bytes().to_string()),
         ("aof-base", u8::from(is_aof_base).to_string()),
     ]
-}
-
-/// The texts of all function libraries.
-pub(super) fn libraries(engine: &Engine) -> Vec<Vec<u8>> {
-    let functions = engine.scripts.functions.read().clone();
-    functions.texts()
 }
 
 impl SaveOutcome {
@@ -325,27 +319,24 @@ impl Engine {
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
-            let snapshot = {
+            let moment = {
                 let _long_lock = match lock {
                     SnapshotLock::Announced => Some(self.announce_until_cancelled(&running.cancel)?),
                     SnapshotLock::Held => None,
                 };
-                let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
-                self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
+                self.take_moment(&mut self.keyspace.lock_all(0))
             };
+            let Moment { snapshot, definitions, .. } = moment;
             changes = snapshot.changes();
             if let Some(running) = &mut self.persist.state.lock().running {
                 running.load = Some(snapshot.load().clone());
             }
             // What changed after the snapshot counts as a change for the next save.
-            let definitions = self.host.definitions(now_ms);
-            let commands: Vec<Vec<u8>> =
-                definitions.iter().map(|words| system::encode_command(words)).collect();
             let aux = aux_fields(self, running.began, false);
             let saving = Saving {
                 aux: &aux,
-                commands: &commands,
-                functions: &libraries(self),
+                commands: &definitions.encoded_commands(),
+                functions: &definitions.libraries(),
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),

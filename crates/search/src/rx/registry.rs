@@ -162,7 +162,7 @@ impl Registry {
         Ok(())
     }
     /// The RX.SET commands of all sets: see [`crate::Search::definitions`].
-    pub(crate) fn definitions(&self) -> Vec<Words> {
+    pub(crate) fn definitions(&self) -> Vec<Arc<Words>> {
         self.sets.read().values().map(|set| set.source.clone()).collect()
     }
     /// Removes a set. Returns false when it does not exist. Calls `record` under the lock of the sets, if it exists.

@@ -8,6 +8,7 @@ use crate::regex::{
     tiers_within,
 };
 use regex_automata::PatternID;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub(crate) struct Set {
     compiled_bytes: AtomicU64,
     options: PatternOptions,
     /// The RX.SET command that defined the set.
-    pub(crate) source: Words,
+    pub(crate) source: Arc<Words>,
 }
 
 /// A pattern of a set, with its id.
@@ -133,14 +134,14 @@ impl Set {
             cache_bytes: AtomicU64::new(0),
             compiled_bytes: AtomicU64::new(bytes as u64),
             options: kept,
-            source: Words::new(),
+            source: Arc::default(),
         })
     }
     /// Stores the defining command and adds its bytes to the size of the set.
     pub(crate) fn keep_source(&mut self, source: Words) {
         let bytes: usize = source.iter().map(|word| size_of::<Vec<u8>>() + word.len()).sum();
         self.compiled_bytes.fetch_add(bytes as u64, Relaxed);
-        self.source = source;
+        self.source = Arc::new(source);
     }
 
     /// The automaton that searches for all patterns in one pass.

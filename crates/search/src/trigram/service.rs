@@ -113,7 +113,7 @@ pub(crate) struct Trigrams {
 
 impl Trigrams {
     /// The RX.INDEX CREATE commands of all indexes: see [`Search::definitions`].
-    pub(crate) fn definitions(&self) -> Vec<Words> {
+    pub(crate) fn definitions(&self) -> Vec<Arc<Words>> {
         let of = |(name, entry): (&Vec<u8>, &Arc<TrigramIndexEntry>)| {
             let mut words: Words = [&b"RX.INDEX"[..], b"CREATE", name, b"PREFIX", &entry.index.prefix]
                 .map(<[u8]>::to_vec)
@@ -121,7 +121,7 @@ impl Trigrams {
             if let Some(field) = &entry.index.field {
                 words.extend([b"FIELD".to_vec(), field.clone()]);
             }
-            words
+            Arc::new(words)
         };
         self.indexes.read().iter().map(of).collect()
     }

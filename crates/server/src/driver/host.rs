@@ -260,8 +260,8 @@ impl HostServices for ServerHost {
     fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         run(self, call)
     }
-    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
-        self.search.definitions(now_ms)
+    fn definitions(&self) -> Vec<Arc<Vec<Vec<u8>>>> {
+        self.search.definitions()
     }
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);

@@ -2,8 +2,9 @@
 //! their own, and neither waits for the other.
 
 use crate::aof::{call, folder, info, link, redis_at, start, text};
-use crate::harness::comes_true;
+use crate::harness::{Server, comes_true};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const KEYS: usize = 100;
 /// Delay in microseconds for saving a key, so that saving all keys takes longer than the test.
@@ -61,4 +62,46 @@ fn save_and_rewrite_run_at_once() {
     let there = text(redis.connect().expect("it listens").call(&["DEBUG", "DIGEST"]).expect("a reply"));
     assert_eq!(there, digest);
     assert_eq!(text(redis.connect().expect("it listens").call(&["GET", "late"]).expect("a reply")), "1");
+}
+
+#[test]
+fn a_snapshot_has_keys_and_functions_of_one_moment() {
+    const SAVES: usize = 8;
+    let folder = folder();
+    let dir = folder.path().to_str().expect("a plain path");
+    let server = Server::start(&["--dir", dir, "--save", ""]);
+    let mut client = link(&server);
+    // Definitions took long enough for many functions to be loaded between the keys and the functions of a file.
+    for n in 0..60 {
+        call(&mut client, &["FT.CREATE", &format!("index{n}"), "SCHEMA", "t", "TEXT"]);
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other = link(&server);
+            for n in (1..).take_while(|_| !ended.load(Relaxed)) {
+                let code = format!("#!lua name=f{n}\nredis.register_function('f{n}', function() end)");
+                other.send(&["SET", "n", &n.to_string()]).expect("sent");
+                other.send(&["FUNCTION", "LOAD", &code]).expect("sent");
+                (0..2).for_each(|_| drop(other.reply().expect("a reply")));
+            }
+        });
+        for n in 0..SAVES {
+            call(&mut client, &["CONFIG", "SET", "dbfilename", &format!("{n}.rdb")]);
+            let before = call(&mut client, &["GET", "n"]);
+            comes_true(|| call(&mut client, &["GET", "n"]) != before);
+            call(&mut client, &["SAVE"]);
+        }
+        ended.store(true, Relaxed);
+    });
+    for n in 0..SAVES {
+        let loaded = Server::start(&["--dir", dir, "--save", "", "--dbfilename", &format!("{n}.rdb")]);
+        let mut client = link(&loaded);
+        comes_true(|| info(&mut client, "loading") == "0");
+        let last: u64 = call(&mut client, &["GET", "n"]).parse().unwrap_or(0);
+        let mut is_loaded =
+            |n: u64| call(&mut client, &["FUNCTION", "LIST", "LIBRARYNAME", &format!("f{n}")]) != "Array([])";
+        assert!(!is_loaded(last + 1), "a function from after the moment of {n}.rdb");
+        assert!(last < 2 || is_loaded(last - 1), "no function from before the moment of {n}.rdb");
+    }
 }

@@ -1,7 +1,8 @@
 //! The base file: the data of one moment, as an RDB or as commands.
 
 use crate::config::Opt;
-use crate::persist::save::{aux_fields, libraries};
+use crate::persist::moment::Definitions;
+use crate::persist::save::aux_fields;
 use crate::{Engine, Now};
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -15,22 +16,21 @@ impl Engine {
         &self,
         is_rdb: bool,
         snapshot: Snapshot<'_>,
+        definitions: &Definitions,
         now: Now,
         report_progress: &dyn Fn(u64) -> io::Result<()>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         if !is_rdb {
-            return self.write_base_commands(snapshot, now, report_progress, out);
+            return self.write_base_commands(snapshot, definitions, now, report_progress, out);
         }
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
-        let definitions = self.host.definitions(now.unix_ms());
-        let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let aux = aux_fields(self, now, true);
         let saving = Saving {
             aux: &aux,
-            commands: &commands,
-            functions: &libraries(self),
+            commands: &definitions.encoded_commands(),
+            functions: &definitions.libraries(),
             compress: flag(Opt::RdbCompression),
             checksum: flag(Opt::RdbChecksum),
             lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
@@ -46,6 +46,7 @@ impl Engine {
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,
+        definitions: &Definitions,
         now: Now,
         report_progress: &dyn Fn(u64) -> io::Result<()>,
         out: &mut dyn Write,
@@ -54,11 +55,11 @@ impl Engine {
         if self.config.number(Opt::AofTimestampEnabled) != 0 {
             write!(out, "#TS:{}\r\n", now.unix_s())?;
         }
-        for code in libraries(self) {
+        for code in definitions.libraries() {
             put(&mut out, &[b"FUNCTION", b"LOAD", &code])?;
         }
-        for words in self.host.definitions(now.unix_ms()) {
-            put(&mut out, &system::echo(&words).each_ref().map(Vec::as_slice))?;
+        for words in definitions.commands() {
+            put(&mut out, &system::echo(words).each_ref().map(Vec::as_slice))?;
         }
         let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
         while snapshot.next(&mut slice) {

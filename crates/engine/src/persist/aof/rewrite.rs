@@ -11,6 +11,7 @@ use super::{AofMode, Names};
 use crate::config::Opt;
 use crate::long_locks::LongLock;
 use crate::persist::DataError;
+use crate::persist::moment::Moment;
 use crate::persist::{AOF_FAILED, LOADING};
 use crate::{Engine, Now, StartError, system_text};
 use parking_lot::MutexGuard;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use strand_aof::manifest::{File, Manifest};
-use strand_keyspace::Snapshot;
 
 /// Seconds until an automatic rewrite is retried after a failure. Each further failure doubles the time.
 const RETRY_S: i64 = 5;
@@ -205,13 +205,13 @@ impl Engine {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
             let names = Names::of(&self.config);
-            let snapshot = {
+            let moment = {
                 let _long_lock = self.announce_until_cancelled(&self.persist.aof.cancel)?;
-                self.take_snapshot(&mut self.keyspace.lock_all(0))
+                self.take_moment(&mut self.keyspace.lock_all(0))
             };
             let FoundAof { folder, manifest: old, .. } = found;
             let seq = old.base_seq() + 1;
-            let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
+            let name = self.write_base(&*folder, &names, seq, moment, now)?;
             let history = old.base.into_iter().chain(old.increments).chain(old.history).collect();
             let base = Some(File { name, seq });
             let mut manifest = Manifest { base, increments: Vec::new(), history };
@@ -290,18 +290,17 @@ impl Engine {
         if prior == PriorChanges::Files {
             self.sync_ahead()?;
         }
-        let (snapshot, folder, names, seq) = {
+        let (moment, folder, names, seq) = {
             let (mut guard, long_lock) = self.lock_writer_and_shards(until_cancelled(&aof.cancel))?;
             let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
-            let (snapshot, offset) = {
+            let moment = {
                 let _long_lock = long_lock;
                 if !self.keyspace.journal().is_on() {
                     self.keyspace.switch_journal(true);
                 }
-                let mut all = self.keyspace.lock_all(0);
-                let offset = self.keyspace.journal().select_database_0();
-                (self.take_snapshot(&mut all), offset)
+                self.take_moment(&mut self.keyspace.lock_all(0))
             };
+            let offset = moment.offset;
             match prior {
                 PriorChanges::Files => writer.rotate(self, offset, self.host.now())?,
                 // The base also contains what is in the file now.
@@ -310,9 +309,9 @@ impl Engine {
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
             drop(status);
-            (snapshot, writer.folder.clone(), writer.names.clone(), writer.next_base_seq())
+            (moment, writer.folder.clone(), writer.names.clone(), writer.next_base_seq())
         };
-        let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
+        let name = self.write_base(&*folder, &names, seq, moment, now)?;
         let base_bytes = folder.open(&name)?.map_or(0, |(_, bytes)| bytes);
         let mut guard = aof.writer.lock();
         let Some(writer) = guard.as_mut() else {
@@ -349,19 +348,16 @@ impl Engine {
         };
         aof.syncs.sync_now(order, |e| self.sync_failed(e))
     }
-    fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> Snapshot<'k> {
-        let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
-        all.snapshot(budget_bytes, self.persist.alerts.clone())
-    }
     /// Writes the base file and returns its name.
     fn write_base(
         &self,
         folder: &dyn crate::folder::Folder,
         names: &Names,
         seq: u64,
-        snapshot: Snapshot<'_>,
+        moment: Moment<'_>,
         now: Now,
     ) -> io::Result<String> {
+        let Moment { snapshot, definitions, .. } = moment;
         let is_rdb = self.config.number(Opt::AofUseRdbPreamble) != 0;
         let name = names.base(seq, is_rdb);
         let in_parts = self.config.number(Opt::AofRewriteIncrementalFsync) != 0;
@@ -371,7 +367,7 @@ impl Engine {
             let snapshot =
                 snapshot.take().ok_or_else(|| io::Error::other("the snapshot is already written"))?;
             let report_progress = self.delay_or_cancel(&self.persist.aof.cancel);
-            self.write_base_file(is_rdb, snapshot, now, &report_progress, out)
+            self.write_base_file(is_rdb, snapshot, &definitions, now, &report_progress, out)
         })?;
         folder.sync()?;
         self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();

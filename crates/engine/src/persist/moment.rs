@@ -1,0 +1,61 @@
+//! [`Moment`]: everything that a snapshot or a base has, as of one moment: the records, the libraries of functions, and
+//! the definitions of the services (indexes and sets of patterns).
+
+use crate::Engine;
+use crate::config::Opt;
+use crate::scripts::functions::Functions;
+use std::sync::Arc;
+use strand_commands::serial::system;
+use strand_keyspace::{Snapshot, Txn};
+
+/// Number of attempts to take records and definitions at one position of the journal.
+const TRIES: usize = 1000;
+
+/// The data of one moment.
+pub(super) struct Moment<'k> {
+    pub(super) snapshot: Snapshot<'k>,
+    pub(super) definitions: Definitions,
+    /// The position in the journal: changes before it are in the moment, and changes after it are not.
+    pub(super) offset: u64,
+}
+
+/// The libraries, indexes and sets of patterns of one moment.
+pub(super) struct Definitions {
+    functions: Arc<Functions>,
+    services: Vec<Arc<Vec<Vec<u8>>>>,
+}
+
+impl Definitions {
+    /// The texts of all function libraries.
+    pub(super) fn libraries(&self) -> Vec<Vec<u8>> {
+        self.functions.texts()
+    }
+    /// The commands that create the indexes and sets of patterns.
+    pub(super) fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
+        self.services.iter().map(|words| words.as_slice())
+    }
+    /// These commands as an RDB file has them.
+    pub(super) fn encoded_commands(&self) -> Vec<Vec<u8>> {
+        self.commands().map(system::encode_command).collect()
+    }
+}
+
+impl Engine {
+    /// Takes the data of this moment. `all` holds all shards, so no record changes meanwhile. A definition may change,
+    /// because it needs no shard: then the journal grows, and the definitions are taken again.
+    pub(super) fn take_moment<'k>(&self, all: &mut Txn<'k>) -> Moment<'k> {
+        let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
+        let snapshot = all.snapshot(budget_bytes, self.persist.alerts.clone());
+        let journal = self.keyspace.journal();
+        let mut tries = 0;
+        loop {
+            let offset = if journal.is_on() { journal.select_database_0() } else { journal.tail() };
+            let functions = self.scripts.functions.read().clone();
+            let definitions = Definitions { functions, services: self.host.definitions() };
+            tries += 1;
+            if journal.tail() == offset || tries == TRIES {
+                return Moment { snapshot, definitions, offset };
+            }
+        }
+    }
+}
