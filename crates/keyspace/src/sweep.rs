@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const SHARD_ITEMS_DENSE: usize = 64;
 /// Maximum number of draws for one random key. A draw that finds an expired key is repeated.
 const DRAWS_MAX: usize = 100;
+/// Maximum number of records that a walk for one random key visits, when all draws have found expired keys: about half
+/// a millisecond.
+const WALK_RECORDS_MAX: usize = 40_000;
 
 impl Keyspace {
     /// Like [`Txn::scan`], but locks one shard at a time, for one segment.
@@ -145,8 +148,8 @@ impl Txn<'_> {
         }
         if from < 1 << POSITION_BITS { from } else { 0 }
     }
-    /// A random key of `db` that has not expired. `None` when `db` is empty, or when [`DRAWS_MAX`] draws hit
-    /// expired keys.
+    /// A random key of `db` that has not expired. `None` when `db` is empty, or when [`DRAWS_MAX`] draws and a walk over
+    /// [`WALK_RECORDS_MAX`] records find only expired keys.
     pub fn random_key(&mut self, db: usize, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
         let (shards, slot) = (self.keyspace.shards(), self.keyspace.slot(db));
         for _ in 0..DRAWS_MAX {
@@ -159,6 +162,26 @@ impl Txn<'_> {
                 RandomDraw::Key(key) => return Some(key),
                 RandomDraw::Expired => {}
                 RandomDraw::TooFew => return None,
+            }
+        }
+        self.next_key(slot, rng.usize(..shards))
+    }
+    /// The first key that has not expired, from a shard on.
+    fn next_key(&mut self, slot: usize, first_shard: usize) -> Option<Vec<u8>> {
+        let (keyspace, mut left, mut found) = (self.keyspace, WALK_RECORDS_MAX, None);
+        let shards = keyspace.shards();
+        for shard in (first_shard..shards).chain(0..first_shard) {
+            let mut next = Some(keyspace.start_of(shard));
+            while let Some(from) = next.filter(|_| left > 0) {
+                let visit: &mut dyn FnMut(RecordRef<'_>) = &mut |record| {
+                    found.get_or_insert_with(|| record.key().to_vec());
+                };
+                let visited;
+                (visited, next) = self.visit_step(slot, from, left, visit);
+                left = left.saturating_sub(visited.max(1));
+                if found.is_some() {
+                    return found;
+                }
             }
         }
         None

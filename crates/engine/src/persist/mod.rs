@@ -155,6 +155,11 @@ impl Persist {
     pub(crate) fn alerts(&self) -> u8 {
         self.alerts.load(Relaxed)
     }
+    /// CONFIG RESETSTAT: sets the numbers of saves and rewrites to zero.
+    pub(crate) fn reset_totals(&self) {
+        self.state.lock().saves = 0;
+        self.aof.reset_totals();
+    }
     /// True while the dataset is loading.
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0

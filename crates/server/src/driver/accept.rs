@@ -54,6 +54,8 @@ pub async fn accept_until_stopped(
     // The handler is set before the server reports that it is ready, because a SIGHUP without a handler would end the
     // server.
     let mut hangups = signal(SignalKind::hangup())?;
+    // redis-server survives this signal, which its watchdog uses.
+    let _alarms = signal(SignalKind::alarm())?;
     let ready = Ready::new(&listeners, workers.len())?;
     if !engine.is_loading() {
         ready.announce(manager);

@@ -6,11 +6,15 @@
 use super::disk::{self, DirLock};
 use super::page_cache::PageCache;
 use rustix::fs::{Mode, OFlags, openat};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
+
+/// Rights of a new folder, before the umask.
+const FOLDER_MODE: u32 = 0o755;
 
 /// The folder of an append-only file: see the module.
 #[derive(Debug)]
@@ -30,7 +34,7 @@ impl DiskFolder {
     pub fn open(name: &str, file: &str) -> io::Result<Arc<dyn Folder>> {
         let parent = std::env::current_dir()?;
         let path = parent.join(name);
-        match std::fs::create_dir(&path) {
+        match DirBuilder::new().mode(FOLDER_MODE).create(&path) {
             Ok(()) => disk::sync_folder(&parent)?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             Err(e) => {

@@ -171,7 +171,7 @@ impl ServerHost {
     pub fn lock_snapshot(&self, name: &str) -> io::Result<()> {
         let mut lock = self.snapshot_lock.lock();
         let folder = std::env::current_dir()?;
-        if lock.as_ref().is_some_and(|lock| lock.is_for(&folder, name)) {
+        if lock.as_mut().is_some_and(|lock| lock.is_for(&folder, name)) {
             return Ok(());
         }
         let new = DirLock::acquire(&folder, name).map_err(|e| {

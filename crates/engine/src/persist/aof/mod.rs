@@ -92,6 +92,10 @@ struct Status {
 }
 
 impl Aof {
+    /// Sets the number of rewrites to zero.
+    pub(super) fn reset_totals(&self) {
+        self.status.lock().rewrites = 0;
+    }
     pub(super) fn new(host: &dyn Host) -> Aof {
         Aof {
             mode: AtomicU8::new(AofMode::Off as u8),

@@ -399,7 +399,9 @@ impl Engine {
             0 => 0,
             n => RETRY_S << (n - 1).min(RETRY_DOUBLINGS_MAX),
         };
-        if status.rewriting.is_some() || now.unix_s() < status.last_try_s + wait_s {
+        // A clock that was set back ends the wait.
+        let is_early = (0..wait_s).contains(&(now.unix_s() - status.last_try_s));
+        if status.rewriting.is_some() || is_early {
             return;
         }
         let base = status.rewritten_bytes.max(1);
@@ -446,7 +448,8 @@ impl Engine {
                 aof.set_mode(AofMode::Starting);
                 self.update_gates();
                 self.spawn_aof_threads()?;
-                aof.status.lock().scheduled = true;
+                // Failures of earlier rewrites do not delay the first base.
+                self.schedule_bgrewriteaof();
                 self.check_aof_growth(now);
                 Ok(())
             }

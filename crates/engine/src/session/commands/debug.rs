@@ -2,7 +2,7 @@
 
 use super::{DONE, NextStep, Outcome, Session, debug_data};
 use crate::config::value::memory;
-use crate::persist::Reload;
+use crate::persist::{IS_LOADING, Reload};
 use crate::scripts::run::{NOT_ALLOWED, ScriptRun};
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
@@ -227,6 +227,11 @@ pub(super) fn run(
     now: Now,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
+    let reloads = args.is(1, "RELOAD") || args.is(1, "LOADAOF");
+    if reloads && engine.persist.is_loading() {
+        // A second load beside the first one would save and then lose what is not loaded yet.
+        return Err(IS_LOADING.into());
+    }
     if args.is(1, "RELOAD") {
         return reload(engine, args, now, reply);
     }

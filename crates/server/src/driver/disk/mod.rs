@@ -168,9 +168,7 @@ impl DirLock {
             }
             // The former owner may have removed the file between open and lock. Then this lock protects nothing,
             // because another server can lock a new file with this name.
-            if std::fs::metadata(&path)
-                .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
-            {
+            if is_at(&file, &path) {
                 file.set_len(0)?;
                 file.rewind()?;
                 writeln!(file, "{}", std::process::id())?;
@@ -179,18 +177,35 @@ impl DirLock {
         }
         Err(io::Error::other("the lock file was replaced at each attempt to lock it"))
     }
-    /// True when this is the lock of `name` in `folder`.
-    pub fn is_for(&self, folder: &Path, name: &str) -> bool {
-        lock_path(folder, name) == self.path
+    /// True when this is the lock of `name` in `folder`. The folder may have been renamed since the lock was taken. A
+    /// lock whose file somebody has removed is nobody's.
+    pub fn is_for(&mut self, folder: &Path, name: &str) -> bool {
+        let path = lock_path(folder, name);
+        let is_ours = is_at(&self.file, &path);
+        if is_ours {
+            self.path = path;
+        }
+        is_ours
     }
 }
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Remove the file while it is locked, so nobody can lock it before it is gone.
-        let _ = std::fs::remove_file(&self.path);
+        // Remove the file while it is locked, so nobody can lock it before it is gone. Another file at the path is
+        // another server's.
+        if is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
         let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
     }
+}
+
+/// True when `file` is the file at `path`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let there = std::fs::metadata(path);
+    there.is_ok_and(|there| {
+        file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+    })
 }
 
 fn lock_path(folder: &Path, name: &str) -> PathBuf {

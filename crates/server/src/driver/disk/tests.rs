@@ -21,7 +21,7 @@ fn a_name_is_locked_once_and_leftover_files_are_removed() {
     for name in ["dump.rdb.aB3dE6.tmp", "dump.rdb.short.tmp", "other.rdb.aB3dE6.tmp", "dump.rdb.aB3d.6.tmp"] {
         std::fs::write(at(name), "x").expect("a file");
     }
-    let lock = take("dump.rdb").expect("free");
+    let mut lock = take("dump.rdb").expect("free");
     assert!(lock.is_for(folder.path(), "dump.rdb") && !lock.is_for(folder.path(), "other.rdb"));
     assert_eq!(clean("dump.rdb"), 1);
     assert_eq!(
@@ -55,4 +55,24 @@ fn a_name_is_locked_once_and_leftover_files_are_removed() {
         .expect("replaced");
     assert_eq!(std::fs::metadata(at("dump.rdb")).expect("there").len(), 2 * SYNC_BYTES as u64 + 1);
     assert_eq!(names(), files, "nothing is left beside it");
+}
+
+#[test]
+fn a_lock_stays_its_owners_when_the_folder_is_renamed() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let (old, new) = (parent.path().join("old"), parent.path().join("new"));
+    std::fs::create_dir(&old).expect("a folder");
+    let mut lock = DirLock::acquire(&old, "dump.rdb").expect("free");
+    std::fs::rename(&old, &new).expect("renamed");
+    assert!(lock.is_for(&new, "dump.rdb") && !lock.is_for(&old, "dump.rdb"));
+    // A second rename that the lock does not know of, and another server at the former place.
+    std::fs::rename(&new, &old).expect("renamed");
+    std::fs::create_dir(&new).expect("a folder");
+    let _other = DirLock::acquire(&new, "dump.rdb").expect("free");
+    drop(lock);
+    assert!(new.join("dump.rdb.lock").exists(), "the other server's lock stays");
+    // A lock whose file is gone protects nothing.
+    let mut lock = DirLock::acquire(&old, "dump.rdb").expect("unlocked at the end");
+    std::fs::remove_file(old.join("dump.rdb.lock")).expect("it is there");
+    assert!(!lock.is_for(&old, "dump.rdb"));
 }
