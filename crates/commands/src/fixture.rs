@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_keyspace::{KeyHash, Keyspace, Lookups};
+use strand_keyspace::{KeyHash, Keyspace, Lookups, ValueRef};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
@@ -55,7 +55,30 @@ impl Drop for Fixture {
         }
         let digests = [&*self.keyspace, &twin].map(|k| serial::dataset_digest(k, self.now_ms).to_hex());
         assert_eq!(digests[0], digests[1], "the journal makes other data; it begins with {shown}");
+        let datasets = [&*self.keyspace, &twin].map(|k| datasets(k, self.now_ms));
+        assert_eq!(datasets[0], datasets[1], "the journal makes other datasets; it begins with {shown}");
     }
+}
+
+/// What the system companions have, sorted: the database, and the dataset, path and container.
+fn datasets(keyspace: &Keyspace, now_ms: i64) -> Vec<(usize, [Vec<u8>; 3])> {
+    let mut found = Vec::new();
+    for db in 0..keyspace.databases() {
+        let mut cursor = 0;
+        loop {
+            cursor = keyspace.scan(keyspace.system_db(db), cursor, 1000, now_ms, &mut |record| {
+                let ValueRef::Hash(hash) = record.value() else { panic!("a companion has hashes only") };
+                found.extend(
+                    hash.iter().map(|(path, one)| (db, [record.key().to_vec(), path.to_vec(), one.to_vec()])),
+                );
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 impl Fixture {

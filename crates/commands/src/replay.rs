@@ -7,7 +7,8 @@
 
 use crate::dispatch;
 use crate::run::{self, Context};
-use crate::spec::{CommandSpec, Exec};
+use crate::serial::system;
+use crate::spec::{CommandSpec, Exec, Flags};
 use crate::table::Table;
 use strand_chain::Chain;
 use strand_keyspace::types::string::parse_int;
@@ -140,6 +141,11 @@ impl Replay {
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
+        if spec.name == "echo"
+            && let Some(words) = system::decode_import_echo(args.get(1).unwrap_or_default())
+        {
+            return self.import(keyspace, &words, now_ms);
+        }
         let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
             (None, _) => run_other(spec, args, self.db)?,
             (Some(_), None) => self.with_keys(keyspace, spec, args, now_ms),
@@ -150,6 +156,20 @@ impl Replay {
             }
         };
         if let Some(text) = error {
+            self.failed += 1;
+            self.first_error.get_or_insert(text);
+        }
+        Ok(())
+    }
+    /// Runs a command about imported datasets, for which an ECHO stands.
+    fn import(&mut self, keyspace: &Keyspace, words: &[&[u8]], now_ms: i64) -> Result<(), ReplayError> {
+        let argv = Argv::from_slices(words);
+        let found = self.table.resolve(argv.args()).map_err(|text| ReplayError::Unknown(shown(&text)))?;
+        let spec = found.spec;
+        if spec.group != "import" || !spec.flags.has(Flags::WRITE) {
+            return Err(ReplayError::Refused(spec.name));
+        }
+        if let Some(text) = self.with_keys(keyspace, spec, argv.args(), now_ms) {
             self.failed += 1;
             self.first_error.get_or_insert(text);
         }
@@ -226,7 +246,7 @@ pub(crate) mod tests {
     /// The rows of this crate, and rows of the other commands that a journal may have. No test here runs those.
     static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
     const OTHERS: &[CommandSpec] =
-        &[other("exec", 1), other("multi", 1), other("select", 2), other("subscribe", -2)];
+        &[other("echo", 2), other("exec", 1), other("multi", 1), other("select", 2), other("subscribe", -2)];
 
     const fn other(name: &'static str, arity: i32) -> CommandSpec {
         CommandSpec::new(name, "transactions", "1.2.0", "O(1)", "Is in a journal.")

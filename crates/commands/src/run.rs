@@ -7,6 +7,7 @@
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
 use crate::events;
+use crate::serial::system;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
@@ -83,7 +84,12 @@ impl<'a> PreparedEffect<'a> {
     /// The effect is the command as the client sent it.
     pub(crate) fn new(call: &LaneCall<'a>) -> PreparedEffect<'a> {
         let (db, args) = (call.db, call.args);
+        let is_import = call.spec.is_some_and(|spec| spec.group == "import");
         PreparedEffect::with(call, move |txn| {
+            if is_import {
+                let words: Vec<&[u8]> = args.iter().collect();
+                return txn.effect(db, &system::import_echo(&words).each_ref().map(|word| Arg::Bytes(word)));
+            }
             let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
             txn.effect(db, &words);
         })

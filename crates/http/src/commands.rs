@@ -44,13 +44,16 @@ const REFUSED: &[&[u8]] = &[
     b"MULTI",
     b"PSUBSCRIBE",
     b"PSYNC",
+    b"PUNSUBSCRIBE",
     b"QUIT",
     b"RESET",
     b"SELECT",
     b"SHUTDOWN",
     b"SSUBSCRIBE",
     b"SUBSCRIBE",
+    b"SUNSUBSCRIBE",
     b"SYNC",
+    b"UNSUBSCRIBE",
     b"UNWATCH",
     b"WATCH",
 ];
@@ -193,8 +196,10 @@ fn next_step(
 /// Sends a command to the session, unless it is refused here.
 fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
-    if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && (is(1, b"REPLY") || is(1, b"TRACKING")))
-    {
+    let changes_client = is(0, b"CLIENT") && (is(1, b"REPLY") || is(1, b"TRACKING"));
+    // The hold would last as long as the connection.
+    let holds = is(0, b"IMPORT.VERSION") && is(1, b"HOLD");
+    if REFUSED.iter().any(|word| is(0, word)) || changes_client || holds {
         let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
         return Waiting::Refused(format!(
             "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"

@@ -59,14 +59,25 @@ pub const EMBEDDING: [(&str, &str); 2] =
 /// The accepted values of `Sec-Fetch-Site`: a page of this server, and no page at all (an address typed in).
 const FETCH_SITES: [&[u8]; 2] = [b"same-origin", b"none"];
 
+/// True when a page of another site sends the request.
+pub fn is_foreign(headers: &HeaderMap) -> bool {
+    has_foreign_origin(headers) || is_foreign_fetch(headers)
+}
+
+fn has_foreign_origin(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
+    let host = text(HOST);
+    text(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host)
+}
+
+fn is_foreign_fetch(headers: &HeaderMap) -> bool {
+    headers.get_all(SEC_FETCH_SITE).iter().any(|v| !FETCH_SITES.contains(&v.as_bytes()))
+}
+
 fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result<(), Problem> {
     let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let host = text(HOST);
-    let is_foreign_origin =
-        text(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host);
-    let is_foreign_fetch =
-        headers.get_all(SEC_FETCH_SITE).iter().any(|v| !FETCH_SITES.contains(&v.as_bytes()));
-    if is_foreign_origin || (is_foreign_fetch && !is_link) {
+    if has_foreign_origin(headers) || (is_foreign_fetch(headers) && !is_link) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
     }
     match host {

@@ -71,7 +71,9 @@ impl Problem {
     /// that begins with no code (as in RediSearch, `Unknown index name`) has the code `ERR`.
     pub fn of_reply(text: &[u8]) -> Problem {
         let text = String::from_utf8_lossy(text).into_owned();
-        let word = text.split(' ').next().unwrap_or_default();
+        // EXEC tells why a command was not queued.
+        let cause = text.strip_prefix("EXECABORT Transaction discarded because of: ").unwrap_or(&text);
+        let word = cause.split(' ').next().unwrap_or_default();
         let is_code = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
         let code = if is_code { word } else { "ERR" }.to_string();
         let status = match code.as_str() {

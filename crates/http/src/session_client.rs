@@ -49,6 +49,8 @@ pub struct SessionClient {
     /// The user of the session, and the version of the users at login. `None` without a successful login.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
+    /// True after the first login, successful or not.
+    is_used: Cell<bool>,
 }
 
 impl SessionClient {
@@ -63,6 +65,7 @@ impl SessionClient {
             arguments_left: Cell::new(0),
             identity: RefCell::new(None),
             db: Cell::new(0),
+            is_used: Cell::new(false),
         }
     }
     /// Sends a command.
@@ -137,6 +140,11 @@ impl SessionClient {
         let next = self.http_end.take(|replies| events.next(replies));
         self.subtract_ended_replies(&mut events);
         match next {
+            // A message that is no reply: what follows could not be matched with the commands.
+            Ok(Some(Event::Open { kind: b'>', .. })) => {
+                self.http_end.close();
+                Poll::Ready(Err(Gone))
+            }
             Ok(Some(event)) => Poll::Ready(Ok(event)),
             Ok(None) if self.http_end.has_session_ended() => Poll::Ready(Err(Gone)),
             Ok(None) => Poll::Pending,
@@ -333,6 +341,11 @@ impl SessionClient {
         db: u64,
     ) -> Result<(), Problem> {
         self.skip_unread_replies().await?;
+        // Never take what an earlier request left for a reply to this one, which may come from another user.
+        if self.http_end.has_replies() {
+            self.http_end.close();
+            return Err(Gone.into());
+        }
         let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
             self.authenticate(credentials, version).await?;
@@ -361,8 +374,9 @@ impl SessionClient {
         }
     }
     async fn authenticate(&self, credentials: Option<Credentials>, version: u64) -> Result<(), Problem> {
-        let was = self.identity.replace(None);
-        if was.is_some() {
+        self.identity.replace(None);
+        // A session whose login has failed is also reset: the password may have been removed meanwhile.
+        if self.is_used.replace(true) {
             self.command(&[b"RESET"]);
             self.line().await?;
             self.db.set(0);

@@ -241,6 +241,8 @@ impl Txn<'_> {
             shard.note_tables(&[a, b], now_ms);
             shard.swap(a, b);
             shard.swap(a ^ 1, b ^ 1);
+            // Waits for versions of datasets (IMPORT.VERSION WAIT) are in the companions.
+            shard.watchers.waiters.signal_slots(&[a ^ 1, b ^ 1]);
         }
         if a == 0 || b == 0 {
             self.keyspace.flushes.fetch_add(1, Relaxed);

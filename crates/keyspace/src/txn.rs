@@ -341,6 +341,12 @@ impl<'k> Txn<'k> {
             self.effects = Some(effects);
         }
     }
+    /// Writes the effects so far to the journal now, while the shards are held, and not at the end of the transaction.
+    /// A later [`Journal::tail`] is behind them.
+    pub fn record_effects(&mut self) {
+        let Some(effects) = self.effects.take() else { return };
+        self.keyspace.journal().place(effects).into_iter().for_each(PlacedEffects::write);
+    }
     /// Drops the effects recorded since `mark`, because the changes were undone.
     pub fn forget_effects_since(&mut self, mark: EffectsMark) {
         if let Some(effects) = &mut self.effects {

@@ -1,6 +1,6 @@
 //! IMPORT.VERSION PUBLISH, LOG and WAIT: the published versions of a dataset.
 
-use super::import_version::new_hash;
+use super::import_version::{new_hash, record};
 use crate::call::Call;
 use crate::dataset_versions::{
     PublishedVersion, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, is_name, list, parse_token,
@@ -33,6 +33,7 @@ pub(crate) fn publish(call: &mut Call<'_, '_>) {
     if db.change_or_create(&call.keys[0], set).is_err() {
         db.insert(&call.keys[0], new_hash(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
     }
+    record(call);
     call.reply.bulk(&versions[0].token(dataset));
 }
 

@@ -9,6 +9,8 @@ use super::collection::{argument, send, send_or_null};
 use super::hash::each;
 use super::keyspace_wide::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
+use crate::serial::system;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{AsValue, Bytes, Changed, Collection, HashValue, PUBLISHED_FIELD, Settings, Value};
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
@@ -66,7 +68,17 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     if set.is_err() {
         db.insert(key, new_hash(path, container, keyspace.settings()), None);
     }
+    record(call);
     call.reply.ok();
+}
+
+/// Records the command, which has changed a companion, as its effect. redis-server runs an ECHO without any effect.
+pub(super) fn record(call: &mut Call<'_, '_>) {
+    if call.txn.is_recorded() {
+        let words: Vec<&[u8]> = call.args.iter().collect();
+        let [echo, message] = system::import_echo(&words);
+        call.txn.effect(call.db, &[Arg::Bytes(&echo), Arg::Bytes(&message)]);
+    }
 }
 
 /// A new hash with one field.
@@ -91,6 +103,9 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
         (removed, (removed > 0).into())
     });
     let removed = removed.ok().flatten().unwrap_or(0);
+    if removed > 0 {
+        record(call);
+    }
     call.reply.int(removed as i64);
 }
 

@@ -8,7 +8,8 @@
 //! the words of the command. Before each word stand its length in bytes and a space.
 //!
 //! In an append-only file such a command is an ECHO, which redis-server runs without any effect. The message is
-//! [`COMMAND`], a space, and the field's value ([`echo`]).
+//! [`COMMAND`], a space, and the field's value ([`echo`]). A command that changes a companion is an ECHO, too, with
+//! [`IMPORT`] in place of [`COMMAND`] ([`import_echo`]). It applies to the selected database.
 
 use super::{of_payload, payload};
 use strand_keyspace::{Settings, Value, ValueRef};
@@ -17,6 +18,8 @@ use strand_keyspace::{Settings, Value, ValueRef};
 pub const NAME: &[u8] = b"strand-system";
 /// The name of a field that has a command.
 pub const COMMAND: &[u8] = b"strand-command";
+/// The first word of an ECHO that has a command about imported datasets.
+pub const IMPORT: &[u8] = b"strand-import";
 /// Maximum number of digits of a number in a field.
 const DIGITS_MAX: usize = 20;
 
@@ -40,9 +43,13 @@ pub fn decode<'f>(
 }
 
 /// Encodes a command as the value of a field named [`COMMAND`].
-pub fn encode_command(words: &[Vec<u8>]) -> Vec<u8> {
-    let word = |word: &Vec<u8>| [format!("{} ", word.len()).as_bytes(), word].concat();
-    words.iter().flat_map(word).collect()
+pub fn encode_command(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut field = Vec::new();
+    for word in words.iter().map(AsRef::as_ref) {
+        field.extend_from_slice(format!("{} ", word.len()).as_bytes());
+        field.extend_from_slice(word);
+    }
+    field
 }
 
 /// The words of the command in a field, at least one. `None` when the field has no command.
@@ -60,6 +67,16 @@ pub fn decode_command(mut field: &[u8]) -> Option<Vec<&[u8]>> {
 /// The command of an append-only file that stands for the command with these words.
 pub fn echo(words: &[Vec<u8>]) -> [Vec<u8>; 2] {
     [b"ECHO".to_vec(), [COMMAND, b" ", &encode_command(words)].concat()]
+}
+
+/// The ECHO that stands for a command about imported datasets, in an append-only file.
+pub fn import_echo(words: &[impl AsRef<[u8]>]) -> [Vec<u8>; 2] {
+    [b"ECHO".to_vec(), [IMPORT, b" ", &encode_command(words)].concat()]
+}
+
+/// The words of the command about imported datasets for which an ECHO stands. `None` for any other ECHO.
+pub fn decode_import_echo(message: &[u8]) -> Option<Vec<&[u8]>> {
+    decode_command(message.strip_prefix(IMPORT)?.strip_prefix(b" ")?)
 }
 
 /// The words of the command for which an ECHO with this message stands. `None` for any other ECHO.

@@ -340,6 +340,10 @@ impl Session {
         let is_stalled = matches!(self.state, State::Draining) && !self.wants_read() && !self.must_log_in();
         is_stalled.then(|| self.output.stalled_since_us.saturating_add(STALL_US))
     }
+    /// True while CLIENT PAUSE keeps a command from beginning.
+    pub fn waits_for_pause(&self) -> bool {
+        self.parked.as_ref().is_some_and(|parked| parked.is_pause())
+    }
     /// When the session stops waiting for a login or for the rest of the first request.
     fn login_deadline_us(&self) -> Option<u64> {
         let (since_us, is_awaited) = match (&self.login_wait, &self.state) {
@@ -406,7 +410,7 @@ impl Session {
             args_bytes,
             queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
             watches: !self.watch.is_empty(),
-            paused: self.parked.as_ref().is_some_and(|parked| parked.is_pause()),
+            paused: self.waits_for_pause(),
             queued: self.queue.as_ref().map(|queue| queue.len()).or(self.exec_len),
             output_bytes: self.replies.out.len(),
         });

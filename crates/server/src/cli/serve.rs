@@ -107,10 +107,10 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), Configur
     {
         (file, rest) = (Some(absolute(Path::new(first))?), more);
     }
-    if let [more @ .., last] = rest
-        && last == "-"
-    {
-        (stdin, rest) = (true, more);
+    match rest {
+        [first, more @ ..] if first == "-" => (stdin, rest) = (true, more),
+        [more @ .., last] if last == "-" => (stdin, rest) = (true, more),
+        _ => {}
     }
     let config = Config::new();
     if let Some(path) = &file {

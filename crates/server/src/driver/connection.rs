@@ -183,6 +183,10 @@ impl Connection<'_> {
                     return self.finish("peer closed");
                 }
                 State::Reading | State::Blocked(_) if drained && stops => return self.finish("stopped"),
+                // The command has not begun.
+                State::Sleeping(_) if drained && stops && self.session.waits_for_pause() => {
+                    return self.finish("stopped");
+                }
                 _ if self.may_read && self.wants_read() => {
                     self.fill()?;
                     if self.state == State::HasInput

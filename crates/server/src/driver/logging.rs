@@ -3,9 +3,12 @@
 
 use super::log_lines::Json;
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use strand_engine::Config;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -37,7 +40,7 @@ impl LogLevel {
 pub fn start(config: &Config) -> io::Result<LogLevel> {
     let out: Box<dyn Write + Send> = match config.logfile().as_str() {
         "" => Box::new(io::stderr()),
-        path => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+        path => Box::new(LogFile::open(Path::new(path))?),
     };
     let writer = BoxMakeWriter::new(Mutex::new(Tee(out)));
     let (levels, _) = filter(&config.loglevel(), &config.log_levels());
@@ -67,6 +70,53 @@ fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
         }
     }
     (filter, unknown)
+}
+
+/// Time between two looks at the place of the log file.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The file `logfile`. Like redis-server's, it is found by its name: after log rotation has renamed or removed the file, a
+/// new file is created.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    looked_at: Instant,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<LogFile> {
+        // The working folder may change later.
+        let path = std::path::absolute(path)?;
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        Ok(LogFile { path, file, looked_at: Instant::now() })
+    }
+    /// True when the path no longer leads to the open file.
+    fn is_moved(&self) -> bool {
+        let id = |of: &std::fs::Metadata| (of.dev(), of.ino());
+        match (self.file.metadata(), std::fs::metadata(&self.path)) {
+            (Ok(ours), Ok(there)) => id(&ours) != id(&there),
+            (Ok(_), Err(e)) => e.kind() == io::ErrorKind::NotFound,
+            (Err(_), _) => false,
+        }
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.looked_at.elapsed() >= LOOK_PAUSE {
+            self.looked_at = Instant::now();
+            // When the new file cannot be opened, the old file still gets the lines.
+            if self.is_moved()
+                && let Ok(new) = LogFile::open(&self.path)
+            {
+                *self = new;
+            }
+        }
+        self.file.write(line)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// The latest lines of the log.
@@ -138,5 +188,31 @@ mod tests {
         ] {
             assert_eq!(filter.would_enable(target, &level), enabled, "{target} {level}");
         }
+    }
+
+    #[test]
+    fn a_rotated_log_goes_on_in_a_new_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, rotated) = (folder.path().join("log"), folder.path().join("log.1"));
+        let read = |path: &Path| std::fs::read_to_string(path).expect("it is there");
+        let mut log = LogFile::open(&path).expect("a new file");
+        log.write_all(b"one\n").expect("written");
+        std::fs::rename(&path, &rotated).expect("renamed");
+        let mut write_late = |line: &[u8]| {
+            log.looked_at = Instant::now().checked_sub(LOOK_PAUSE).expect("the machine has run for a second");
+            log.write_all(line).expect("written");
+        };
+        write_late(b"two\n");
+        assert_eq!((read(&rotated), read(&path)), ("one\n".into(), "two\n".into()));
+        std::fs::remove_file(&path).expect("removed");
+        write_late(b"three\n");
+        write_late(b"four\n");
+        assert_eq!(read(&path), "three\nfour\n");
+        // Without a folder for a new file, the open file gets the lines.
+        std::fs::rename(folder.path(), folder.path().with_extension("old")).expect("renamed");
+        write_late(b"five\n");
+        let moved = folder.path().with_extension("old");
+        assert_eq!(read(&moved.join("log")), "three\nfour\nfive\n");
+        std::fs::rename(moved, folder.path()).expect("renamed back");
     }
 }

@@ -1,8 +1,8 @@
 //! The service's HTTP interface: `/v1/jobs`, and `/metrics` for Prometheus.
 //!
 //! A request must carry the token of the file. Without a token in the file, the request must come from this
-//! machine, and its Host header must be an IP address or localhost. So no page in a browser can act for the
-//! browser's user.
+//! machine, and its Host header must be an IP address or localhost. A request that a browser sends for a page of another
+//! site is refused. So no page can act for the browser's user.
 
 use super::{Service, ServiceError, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
@@ -27,6 +27,8 @@ const METRICS: &str = "/metrics";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time limit for reading the HTTP head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for reading the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
 
@@ -73,10 +75,16 @@ async fn answer(
     let (status, content) = match check_access(service.token.as_deref(), header(AUTHORIZATION), header(HOST))
     {
         Err(text) => (StatusCode::FORBIDDEN, problem(text)),
-        Ok(()) => match Limited::new(body, BODY_BYTES_MAX).collect().await {
-            Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large or incomplete")),
-            Ok(body) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
-        },
+        Ok(()) if strand_http::is_foreign(&head.headers) => {
+            (StatusCode::FORBIDDEN, problem("a page of another site may not use this service"))
+        }
+        Ok(()) => {
+            match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+                Err(_) => (StatusCode::REQUEST_TIMEOUT, problem("the body did not arrive in time")),
+                Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large or incomplete")),
+                Ok(Ok(body)) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
+            }
+        }
     };
     let is_metrics = status == StatusCode::OK && head.uri.path() == METRICS;
     let (media, text) = match content {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use strand_testkit::process::Server as Peer;
 use strand_wire::client::Value;
 
-type Link = strand_testkit::client::Client;
+pub type Link = strand_testkit::client::Client;
 
 pub fn link(server: &Server) -> Link {
     Link::connect(server.address).expect("it listens")

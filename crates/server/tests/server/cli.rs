@@ -93,6 +93,8 @@ fn file_include_stdin_and_options_are_combined() {
     assert!(log.contains("part-1.conf:2: activerehashing has no effect: "), "{log}");
     client.call("SELECT 4", "+OK\r\n");
     client.call("SELECT 5", "-ERR DB index is out of range\r\n");
+    let server = Server::start_as(&["-", "--port", "0"], "maxclients 33\nbind 127.0.0.1\n");
+    server.connect().call("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$2\r\n33\r\n");
     fails(
         &["serve", &folder.write("bad.conf", "port 0\n\nnonsense 1\n")],
         1,

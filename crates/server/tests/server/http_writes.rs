@@ -348,3 +348,22 @@ fn timeouts_client_list_and_slow_log_include_http() {
     resp.call("CONFIG SET timeout 1", "+OK\r\n");
     idle.expect_end();
 }
+
+#[test]
+fn no_message_of_one_request_answers_another() {
+    let site = site(&["--enable-debug-command", "yes"]);
+    site.resp().call("SET k value", "+OK\r\n");
+    let mut http = site.http();
+    let json = "Content-Type: application/json\r\n";
+    for name in ["UNSUBSCRIBE", "PUNSUBSCRIBE", "sunsubscribe"] {
+        let body = format!(r#"[["{name}","x","x","x"],["PING"]]"#);
+        let text = http.ask("POST /v1/commands", json, body.as_bytes()).text();
+        assert!(text.contains("cannot be used over HTTP") && text.contains("PONG"), "{text}");
+        assert_eq!(http.get("/v1/keys/k").text(), "value", "after {name}");
+    }
+    // A message that is no reply ends the connection.
+    http.send(&request("POST /v1/commands", json, br#"[["DEBUG","PROTOCOL","PUSH"],["GET","k"]]"#));
+    let mut rest = Vec::new();
+    http.stream.read_to_end(&mut rest).expect("the end of the stream");
+    assert!(!rest.windows(5).any(|window| window == b"value"));
+}

@@ -1,7 +1,7 @@
 //! DEBUG LOADAOF and DEBUG RELOAD: the data becomes what the files say.
 
 use crate::aof::{
-    call, digest, digest_here, digest_there, folder, info, link, shut_down, start, until_rewritten,
+    Link, call, digest, digest_here, digest_there, folder, info, link, shut_down, start, until_rewritten,
 };
 use crate::harness::{Server, comes_true};
 
@@ -98,4 +98,68 @@ fn debug_reload_is_no_change_of_its_own() {
     let before = digest(&mut client);
     shut_down(server);
     assert_eq!(digest_there(folder.path()), before);
+}
+
+#[test]
+fn a_file_has_what_an_import_keeps_about_its_dataset() {
+    for preamble in ["yes", "no"] {
+        let folder = folder();
+        let options = ["--aof-use-rdb-preamble", preamble, "--appendfsync", "always"];
+        let server = start(folder.path(), &options);
+        let mut client = link(&server);
+        let paths: Vec<String> = (0..5_000).map(|n| format!("path:{n}")).collect();
+        for path in &paths {
+            client.send(&["IMPORT.VERSION", "SET", "mail", path, "container"]).expect("sent");
+        }
+        paths.iter().for_each(|_| drop(client.reply().expect("a reply")));
+        for (at, line) in [
+            &["IMPORT.VERSION", "PUBLISH", "mail", "v1"][..],
+            &["IMPORT.VERSION", "SET", "mail", "late", "one"],
+            &["MULTI"],
+            &["IMPORT.VERSION", "SET", "mail", "late", "two"],
+            &["SET", "mail:1", "document"],
+            &["EXEC"],
+            &["SELECT", "2"],
+            &["IMPORT.VERSION", "SET", "files", "a", "1"],
+            &["IMPORT.VERSION", "SET", "files", "b", "2"],
+            &["IMPORT.VERSION", "DEL", "files", "a", "none"],
+        ]
+        .iter()
+        .enumerate()
+        {
+            let reply = call(&mut client, line);
+            assert!(!reply.starts_with("ERR"), "{line:?}: {reply}");
+            if at == 1 {
+                call(&mut client, &["BGREWRITEAOF"]);
+                until_rewritten(&mut client);
+            }
+        }
+        call(&mut client, &["SELECT", "0"]);
+        call(&mut client, &["IMPORT.VERSION", "PUBLISH", "mail", "v2"]);
+        // A helper thread removes more than 4,096 paths.
+        let forget =
+            [&["IMPORT.VERSION", "DEL", "mail"][..], &paths.iter().map(String::as_str).collect::<Vec<_>>()];
+        assert_eq!(call(&mut client, &forget.concat()), "5000");
+        let seen = |client: &mut Link| {
+            [
+                &["IMPORT.VERSION", "LIST", "mail"][..],
+                &["IMPORT.VERSION", "LOG", "mail"],
+                &["IMPORT.VERSION", "GET", "mail", "late"],
+                &["SELECT", "2"],
+                &["IMPORT.VERSION", "LIST", "files"],
+                &["IMPORT.VERSION", "GET", "files", "b"],
+            ]
+            .map(|line| call(client, line))
+        };
+        let before = seen(&mut client);
+        assert_ne!(before[1], "Array([])", "versions are published");
+        assert_eq!((before[2].as_str(), before[5].as_str()), ("two", "2"));
+        shut_down(server);
+        let digest = digest_here(folder.path());
+        assert_eq!(digest_there(folder.path()), digest, "redis-server loads the file");
+        let server = start(folder.path(), &options);
+        assert_eq!(seen(&mut link(&server)), before, "preamble {preamble}");
+        assert_eq!(call(&mut link(&server), &["DEBUG", "LOADAOF"]), "OK");
+        assert_eq!(seen(&mut link(&server)), before, "preamble {preamble}, loaded again");
+    }
 }

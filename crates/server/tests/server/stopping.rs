@@ -50,6 +50,22 @@ fn a_second_signal_does_not_wait() {
 }
 
 #[test]
+fn a_command_that_a_pause_keeps_from_beginning_gets_no_grace_time() {
+    let mut server = Server::start(&["--enable-debug-command", "yes", "--workers", "1"]);
+    let (mut busy, mut paused) = (server.connect(), server.connect());
+    busy.send(&command("DEBUG SLEEP 100"));
+    paused.call("CLIENT PAUSE 100000 WRITE", "+OK\r\n");
+    paused.send(&command("SET k v"));
+    // The worker answers this command after it has read the commands above.
+    server.connect().call("PING", "+PONG\r\n");
+    server.signal(Signal::TERM);
+    paused.expect_end();
+    // The busy client still has its grace time, so this is a second signal and not one to a server that has ended.
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(1));
+}
+
+#[test]
 fn the_grace_time_is_bounded() {
     let mut server = Server::start(&["--enable-debug-command", "yes", "--workers", "1"]);
     let (mut busy, mut idle) = (server.connect(), server.connect());

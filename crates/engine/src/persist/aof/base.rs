@@ -41,8 +41,7 @@ impl Engine {
         };
         save(snapshot, &saving, out).map(drop)
     }
-    /// Writes the base as commands (`aof-use-rdb-preamble no`). This base lacks the records of system companions, because
-    /// no command of redis-server can create them.
+    /// Writes the base as commands (`aof-use-rdb-preamble no`).
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,
@@ -63,10 +62,15 @@ impl Engine {
         }
         let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
         while snapshot.next(&mut slice) {
-            for part in slice.drain(..).filter(|part: &SnapshotRecords| !part.is_system()) {
+            for part in slice.drain(..) {
+                let part: SnapshotRecords = part;
                 for record in part.records() {
-                    keys += 1;
-                    self.put_record(part.db(), record, &selected, &mut out)?;
+                    if part.is_system() {
+                        put_dataset(part.db(), record, &selected, &mut out)?;
+                    } else {
+                        keys += 1;
+                        self.put_record(part.db(), record, &selected, &mut out)?;
+                    }
                 }
                 snapshot.take_back(part);
             }
@@ -81,9 +85,7 @@ impl Engine {
         selected: &Cell<Option<usize>>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if selected.replace(Some(db)) != Some(db) {
-            put(out, &[b"SELECT", db.to_string().as_bytes()])?;
-        }
+        put_select(db, selected, out)?;
         let at_ms = record.expire_at_ms().map(|at| at.to_string());
         let at_ms = at_ms.as_deref().map(str::as_bytes);
         match (record.value(), at_ms) {
@@ -99,6 +101,30 @@ impl Engine {
             }
         }
     }
+}
+
+/// Selects a database, unless it is selected.
+fn put_select(db: usize, selected: &Cell<Option<usize>>, out: &mut dyn Write) -> io::Result<()> {
+    match selected.replace(Some(db)) == Some(db) {
+        true => Ok(()),
+        false => put(out, &[b"SELECT", db.to_string().as_bytes()]),
+    }
+}
+
+/// Writes the containers of an imported dataset, each as an ECHO that stands for IMPORT.VERSION SET.
+fn put_dataset(
+    db: usize,
+    record: RecordRef<'_>,
+    selected: &Cell<Option<usize>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let ValueRef::Hash(containers) = record.value() else { return Ok(()) };
+    put_select(db, selected, out)?;
+    for (path, container) in containers.iter() {
+        let words: [&[u8]; 5] = [b"IMPORT.VERSION", b"SET", record.key(), &path, &container];
+        put(out, &system::import_echo(&words).each_ref().map(Vec::as_slice))?;
+    }
+    Ok(())
 }
 
 /// Number of bytes that are gathered before a write.

@@ -217,7 +217,7 @@ fn attempt(
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
         counts.add_to(&engine.stats, context.client.peer.worker);
-        DeferredAction::run_all(&deferred, engine, context.client, txn);
+        report(&deferred, mode, engine, context.client, txn);
         return Attempt::Done(ReplyError::of(reply, ended == RunEnd::CommandFailed));
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
@@ -254,13 +254,30 @@ fn attempt(
     // The commands that have run stay in effect.
     if mode != ScriptAccess::Bounded {
         counts.add_to(&engine.stats, context.client.peer.worker);
-        DeferredAction::run_all(&deferred, engine, context.client, txn);
+        report(&deferred, mode, engine, context.client, txn);
     }
     let position = position
         .map(|position| format!(" script: {}, on {position}.", script_call.name()))
         .unwrap_or_default();
     reply.error(&(text + &position));
     Attempt::Done(ReplyError::of(reply, false))
+}
+
+/// At the end of a run: sends its messages and events. With `appendfsync always`, a receiver's messages wait until
+/// everything before the journal's end is on the disk. So the run's writes must be in the journal before, except in
+/// EXEC, whose commands are in the journal together.
+fn report(
+    deferred: &[DeferredAction],
+    mode: ScriptAccess,
+    engine: &Engine,
+    client: &Client,
+    txn: &mut Txn<'_>,
+) {
+    let is_whole = matches!(mode, ScriptAccess::Worker | ScriptAccess::Lane);
+    if is_whole && engine.persist.aof.gates.is_on() {
+        txn.record_effects();
+    }
+    DeferredAction::run_all(deferred, engine, client, txn);
 }
 
 /// A script that runs on a helper thread as a part of EXEC.
