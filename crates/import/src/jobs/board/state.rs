@@ -35,7 +35,8 @@ impl Board {
             (None, None) => "idle",
         };
         let mut shown = json!({
-            "name": name, "state": state, "source": job.definition.source, "into": job.definition.into, "priority": job.definition.priority,
+            "name": name, "state": state, "source": without_password(&job.definition.source),
+            "into": job.definition.into, "priority": job.definition.priority,
             "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.held_by(name), "last": job.last,
         });
         if let Some(due) = job.due_ms {
@@ -103,5 +104,30 @@ impl Board {
             job.queued = (one["unfinished"] == true).then_some((Work::Import, ticket));
             job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
         }
+    }
+}
+
+/// A source as it is shown: the password of a URL is `***`.
+fn without_password(source: &str) -> String {
+    let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
+    let authority = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
+    let Some((user, _)) = authority.rsplit_once('@') else { return source.to_owned() };
+    let after = &rest[user.len()..];
+    match user.split_once(':') {
+        Some((name, _)) => format!("{scheme}://{name}:***{after}"),
+        None => source.to_owned(),
+    }
+}
+
+#[test]
+fn a_password_in_a_source_is_not_shown() {
+    for (source, shown) in [
+        ("http://user:a:b@c@host:80/x.zip?u=a@b", "http://user:***@host:80/x.zip?u=a@b"),
+        ("https://user@host/x", "https://user@host/x"),
+        ("https://host/a:b@c", "https://host/a:b@c"),
+        ("s3://bucket/prefix", "s3://bucket/prefix"),
+        ("/a:b@c", "/a:b@c"),
+    ] {
+        assert_eq!(without_password(source), shown);
     }
 }
