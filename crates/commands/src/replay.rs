@@ -141,13 +141,11 @@ impl Replay {
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
-        if spec.name == "echo"
-            && let Some(words) = system::decode_import_echo(args.get(1).unwrap_or_default())
-        {
-            return self.import(keyspace, &words, now_ms);
-        }
         let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
-            (None, _) => run_other(spec, args, self.db)?,
+            (None, _) => match import_of(spec, args) {
+                Some(words) => self.import(keyspace, &words, now_ms)?,
+                None => run_other(spec, args, self.db)?,
+            },
             (Some(_), None) => self.with_keys(keyspace, spec, args, now_ms),
             (Some(_), Some(limit)) => {
                 let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
@@ -161,19 +159,20 @@ impl Replay {
         }
         Ok(())
     }
-    /// Runs a command about imported datasets, for which an ECHO stands.
-    fn import(&mut self, keyspace: &Keyspace, words: &[&[u8]], now_ms: i64) -> Result<(), ReplayError> {
+    /// Runs a command about imported datasets, for which an ECHO stands. If the reply is an error, returns its text.
+    fn import(
+        &mut self,
+        keyspace: &Keyspace,
+        words: &[&[u8]],
+        now_ms: i64,
+    ) -> Result<Option<String>, ReplayError> {
         let argv = Argv::from_slices(words);
         let found = self.table.resolve(argv.args()).map_err(|text| ReplayError::Unknown(shown(&text)))?;
         let spec = found.spec;
         if spec.group != "import" || !spec.flags.has(Flags::WRITE) {
             return Err(ReplayError::Refused(spec.name));
         }
-        if let Some(text) = self.with_keys(keyspace, spec, argv.args(), now_ms) {
-            self.failed += 1;
-            self.first_error.get_or_insert(text);
-        }
-        Ok(())
+        Ok(self.with_keys(keyspace, spec, argv.args(), now_ms))
     }
     fn select(&mut self, keyspace: &Keyspace, args: Args<'_>) -> Result<(), ReplayError> {
         let databases = keyspace.databases();
@@ -218,6 +217,11 @@ impl Replay {
         self.out.advance(bytes);
         text
     }
+}
+
+/// The words of the command about imported datasets for which an ECHO stands.
+fn import_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Vec<&'a [u8]>> {
+    if spec.name == "echo" { system::decode_import_echo(args.get(1)?) } else { None }
 }
 
 /// The position of `LIMIT count` after an exact length or ID. When a client sent XADD or XTRIM with `~`,

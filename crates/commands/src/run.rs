@@ -7,7 +7,7 @@
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
 use crate::events;
-use crate::serial::system;
+use crate::families::import_version;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
@@ -87,8 +87,7 @@ impl<'a> PreparedEffect<'a> {
         let is_import = call.spec.is_some_and(|spec| spec.group == "import");
         PreparedEffect::with(call, move |txn| {
             if is_import {
-                let words: Vec<&[u8]> = args.iter().collect();
-                return txn.effect(db, &system::import_echo(&words).each_ref().map(|word| Arg::Bytes(word)));
+                return import_version::record_args(txn, db, args);
             }
             let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
             txn.effect(db, &words);

@@ -22,6 +22,10 @@ impl Now {
     pub fn unix_ms(&self) -> i64 {
         self.unix_us.div_euclid(1000)
     }
+    /// Microseconds since 1970 at a later moment, which [`Now::mono_us`]'s clock shows as `mono_us`.
+    pub(crate) fn unix_us_at(&self, mono_us: u64) -> i64 {
+        self.unix_us + mono_us.saturating_sub(self.mono_us) as i64
+    }
     /// Seconds since 1970.
     pub fn unix_s(&self) -> i64 {
         self.unix_us.div_euclid(1_000_000)

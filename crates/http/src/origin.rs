@@ -65,9 +65,13 @@ pub fn is_foreign(headers: &HeaderMap) -> bool {
 }
 
 fn has_foreign_origin(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
-    let host = text(HOST);
-    text(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host)
+    let host = text(headers, HOST);
+    text(headers, ORIGIN)
+        .is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host)
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or_default())
 }
 
 fn is_foreign_fetch(headers: &HeaderMap) -> bool {
@@ -75,12 +79,10 @@ fn is_foreign_fetch(headers: &HeaderMap) -> bool {
 }
 
 fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result<(), Problem> {
-    let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
-    let host = text(HOST);
     if has_foreign_origin(headers) || (is_foreign_fetch(headers) && !is_link) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
     }
-    match host {
+    match text(headers, HOST) {
         Some(host) if peer_is_local && !is_local_name(host) => Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "the Host header is a name: expected the server's IP address or localhost",

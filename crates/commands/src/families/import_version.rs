@@ -11,7 +11,10 @@ use super::keyspace_wide::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
 use crate::serial::system;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::{AsValue, Bytes, Changed, Collection, HashValue, PUBLISHED_FIELD, Settings, Value};
+use strand_keyspace::{
+    AsValue, Bytes, Changed, Collection, HashValue, PUBLISHED_FIELD, Settings, Txn, Value,
+};
+use strand_wire::args::Args;
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
@@ -72,13 +75,18 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     call.reply.ok();
 }
 
-/// Records the command, which has changed a companion, as its effect. redis-server runs an ECHO without any effect.
+/// Records the command, which has changed a companion, as its effect.
 pub(super) fn record(call: &mut Call<'_, '_>) {
     if call.txn.is_recorded() {
-        let words: Vec<&[u8]> = call.args.iter().collect();
-        let [echo, message] = system::import_echo(&words);
-        call.txn.effect(call.db, &[Arg::Bytes(&echo), Arg::Bytes(&message)]);
+        record_args(call.txn, call.db, call.args);
     }
+}
+
+/// Records a command about a companion of `db` as an effect. redis-server runs an ECHO without any effect.
+pub(crate) fn record_args(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
+    let words: Vec<&[u8]> = args.iter().collect();
+    let [echo, message] = system::import_echo(&words);
+    txn.effect(db, &[Arg::Bytes(&echo), Arg::Bytes(&message)]);
 }
 
 /// A new hash with one field.

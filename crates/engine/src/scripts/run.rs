@@ -222,8 +222,7 @@ pub(crate) fn last_save(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut R
 /// TIME in a script. As in redis-server 7.0, only the time of expiry stands still during a run.
 pub(crate) fn time(run: &mut ScriptRun<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.array(2);
-    let took_us = run.engine.host.mono_us().saturating_sub(run.now.mono_us);
-    let unix_us = run.now.unix_us + took_us as i64;
+    let unix_us = run.now.unix_us_at(run.engine.host.mono_us());
     reply.bulk_int(unix_us.div_euclid(1_000_000));
     reply.bulk_int(unix_us.rem_euclid(1_000_000));
     CallOutcome::Replied
@@ -370,8 +369,7 @@ impl ScriptRun<'_, '_> {
             rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
         };
         let began_ns = self.engine.host.mono_ns();
-        let took_us = (began_ns / 1000).saturating_sub(self.now.mono_us);
-        self.txn.advance_now_ms((self.now.unix_us + took_us as i64).div_euclid(1000));
+        self.txn.advance_now_ms(self.now.unix_us_at(began_ns / 1000).div_euclid(1000));
         let error = run::with_keys(spec, args, &keys, self.txn, out, context).error;
         self.count_call(spec, args, began_ns, error.as_deref());
         if self.is_on_worker() && out.len() > LONG_BYTES {

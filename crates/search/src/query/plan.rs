@@ -18,7 +18,7 @@ use crate::error::SearchError;
 use crate::index::Fields;
 use crate::meter::Meter;
 use crate::schema::{FieldKind, Schema};
-use crate::tokenizer::{Words, lower, push_lower, stem};
+use crate::tokenizer::{Words, lower, stem};
 use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -359,9 +359,7 @@ fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {
 
 /// A word of the query, unescaped and in lower case, for values that bypass the tokenizer.
 fn literal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    literal_case(text).chars().for_each(|c| push_lower(&mut out, c));
-    out
+    lower(&literal_case(text))
 }
 
 /// A word of the query as in [`literal`], but with its case unchanged.

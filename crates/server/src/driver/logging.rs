@@ -1,11 +1,11 @@
 //! The log: lines to the standard error or a file, at redis-server's levels, which can change while the server
 //! runs.
 
+use super::disk::is_at;
 use super::log_lines::Json;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -90,15 +90,6 @@ impl LogFile {
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         Ok(LogFile { path, file, looked_at: Instant::now() })
     }
-    /// True when the path no longer leads to the open file.
-    fn is_moved(&self) -> bool {
-        let id = |of: &std::fs::Metadata| (of.dev(), of.ino());
-        match (self.file.metadata(), std::fs::metadata(&self.path)) {
-            (Ok(ours), Ok(there)) => id(&ours) != id(&there),
-            (Ok(_), Err(e)) => e.kind() == io::ErrorKind::NotFound,
-            (Err(_), _) => false,
-        }
-    }
 }
 
 impl Write for LogFile {
@@ -106,7 +97,7 @@ impl Write for LogFile {
         if self.looked_at.elapsed() >= LOOK_PAUSE {
             self.looked_at = Instant::now();
             // When the new file cannot be opened, the old file still gets the lines.
-            if self.is_moved()
+            if !is_at(&self.file, &self.path)
                 && let Ok(new) = LogFile::open(&self.path)
             {
                 *self = new;

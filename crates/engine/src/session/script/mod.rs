@@ -221,6 +221,12 @@ fn attempt(
         return Attempt::Done(ReplyError::of(reply, ended == RunEnd::CommandFailed));
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
+    let take_back = |txn: &mut Txn<'_>| {
+        undo.roll_back(txn);
+        txn.uncount_changes_since(&changes);
+        txn.forget_effects_since(mark);
+        txn.forget_events();
+    };
     let text = match (stop, mode) {
         // As in redis-server, the text is the same for FUNCTION KILL.
         (StopReason::Killed, _) => KILLED.into(),
@@ -231,10 +237,7 @@ fn attempt(
             CLIENT_GONE.into()
         }
         (_, ScriptAccess::Bounded) => {
-            undo.roll_back(txn);
-            txn.uncount_changes_since(&changes);
-            txn.forget_effects_since(mark);
-            txn.forget_events();
+            take_back(txn);
             "ERR the script runs for too long in a transaction with commands about the connection; in a transaction \
              without them it may run longer"
                 .into()
@@ -244,10 +247,7 @@ fn attempt(
             limits.soft_bytes, limits.depth_max
         ),
         (stop, _) => {
-            undo.roll_back(txn);
-            txn.uncount_changes_since(&changes);
-            txn.forget_effects_since(mark);
-            txn.forget_events();
+            take_back(txn);
             return Attempt::Restart(stop);
         }
     };

@@ -201,7 +201,7 @@ impl Drop for DirLock {
 }
 
 /// True when `file` is the file at `path`.
-fn is_at(file: &File, path: &Path) -> bool {
+pub fn is_at(file: &File, path: &Path) -> bool {
     let there = std::fs::metadata(path);
     there.is_ok_and(|there| {
         file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
