@@ -74,6 +74,12 @@ pub fn read(keyspace: &Keyspace, db: usize, dataset: &[u8], now_ms: i64) -> Vec<
     list(db.peek_at(&key).ok().flatten())
 }
 
+/// The number of a hold (IMPORT.VERSION HOLD) that begins now in database `db`: from 1 on, and higher after each flush
+/// and swap of the database. PUBLISH takes the number, so no version is published whose first documents were flushed.
+pub fn hold_number(keyspace: &Keyspace, db: usize) -> i64 {
+    i64::try_from(keyspace.flushes(db)).map_or(i64::MAX, |flushes| flushes.saturating_add(1))
+}
+
 fn parse_number(digits: &[u8]) -> Option<u64> {
     let is_plain = digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()

@@ -87,7 +87,7 @@ impl<'a> PreparedEffect<'a> {
         let is_import = call.spec.is_some_and(|spec| spec.group == "import");
         PreparedEffect::with(call, move |txn| {
             if is_import {
-                return import_version::record_args(txn, db, args);
+                return import_version::record_words(txn, db, &args.iter().collect::<Vec<_>>());
             }
             let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
             txn.effect(db, &words);

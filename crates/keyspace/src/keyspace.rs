@@ -74,8 +74,8 @@ pub struct Keyspace {
     pub(crate) expired_total: AtomicU64,
     /// Number of calls of [`Keyspace::record`].
     pub(crate) other_changes: AtomicU64,
-    /// Number of flushes and swaps of database 0.
-    pub(crate) flushes: AtomicU64,
+    /// Number of flushes and swaps of each database that was flushed or swapped.
+    pub(crate) flushes: Mutex<BTreeMap<usize, u64>>,
     /// One counter that numbers waiters (BLPOP) and changes of keys with waiters. A lower number came earlier.
     pub(crate) place_numbers: Arc<AtomicU64>,
     /// Slot and position at which active expiry continues.
@@ -159,7 +159,7 @@ impl Keyspace {
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
             other_changes: AtomicU64::new(0),
-            flushes: AtomicU64::new(0),
+            flushes: Mutex::default(),
             place_numbers: Arc::default(),
             expire_from: Mutex::new((0, 0)),
             evicted_total: AtomicU64::new(0),
@@ -477,10 +477,13 @@ impl Keyspace {
             shard.lock.lock().changed_keys.follow(prefixes.clone());
         }
     }
-    /// Number of flushes and swaps of database 0 so far. While this number stays the same, no shard sets
-    /// [`Touched::flushed`].
-    pub fn flushes(&self) -> u64 {
-        self.flushes.load(Relaxed)
+    /// Number of flushes and swaps of database `db` so far. While the number of database 0 stays the same, no shard
+    /// sets [`Touched::flushed`].
+    pub fn flushes(&self, db: usize) -> u64 {
+        self.flushes.lock().get(&db).copied().unwrap_or(0)
+    }
+    pub(crate) fn count_flush(&self, db: usize) {
+        *self.flushes.lock().entry(db).or_default() += 1;
     }
     /// The tracked keys of one shard that were touched since the last call for this shard.
     pub fn take_touched(&self, shard: usize) -> Touched {

@@ -218,9 +218,7 @@ impl Txn<'_> {
         keyspace
             .garbage_bytes
             .fetch_add(tables.iter().map(|table| table.records.heap_bytes()).sum(), Relaxed);
-        if slot == 0 {
-            keyspace.flushes.fetch_add(1, Relaxed);
-        }
+        keyspace.count_flush(db);
         if self.listens() {
             self.note_change(slot);
         }
@@ -235,6 +233,8 @@ impl Txn<'_> {
             return;
         }
         self.carry_out_all_promises();
+        self.keyspace.count_flush(a);
+        self.keyspace.count_flush(b);
         let (a, b) = (self.keyspace.slot(a), self.keyspace.slot(b));
         let now_ms = self.now_ms();
         for shard in self.all_held() {
@@ -243,9 +243,6 @@ impl Txn<'_> {
             shard.swap(a ^ 1, b ^ 1);
             // Waits for versions of datasets (IMPORT.VERSION WAIT) are in the companions.
             shard.watchers.waiters.signal_slots(&[a ^ 1, b ^ 1]);
-        }
-        if a == 0 || b == 0 {
-            self.keyspace.flushes.fetch_add(1, Relaxed);
         }
         if self.listens() {
             self.note_change(a);

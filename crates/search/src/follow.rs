@@ -59,7 +59,7 @@ impl Search {
     pub(crate) fn drain_locked(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
         // Read the number of flushes before the shards are drained, so that a flush during this drain is left to the
         // next drain.
-        let flushes = self.keyspace.flushes();
+        let flushes = self.keyspace.flushes(0);
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
         let mut keys = 0;
@@ -91,7 +91,7 @@ impl Search {
     /// Drops the indexes of a flushed database. This is enough for a command that reads no index. Such a command does
     /// not wait until keys are indexed or another index is committed.
     pub(crate) fn notice_flush(&self, now_ms: i64) {
-        if self.keyspace.flushes() != self.flushes_seen.load(Relaxed) {
+        if self.keyspace.flushes(0) != self.flushes_seen.load(Relaxed) {
             self.drain(now_ms);
         }
     }

@@ -180,7 +180,7 @@ impl Search {
     /// See [`Search::definitions`].
     pub(crate) fn text_definitions(&self) -> Vec<Arc<Words>> {
         // The next drain drops the indexes of a database 0 that was emptied.
-        if self.keyspace.flushes() != self.flushes_seen.load(Ordering::Relaxed) {
+        if self.keyspace.flushes(0) != self.flushes_seen.load(Ordering::Relaxed) {
             return Vec::new();
         }
         self.indexes.read().values().map(|entry| entry.definition.clone()).collect()

@@ -1,23 +1,37 @@
 //! IMPORT.VERSION PUBLISH, LOG and WAIT: the published versions of a dataset.
 
-use super::import_version::{new_hash, record};
+use super::import_version::{new_hash, record_words};
 use crate::call::Call;
 use crate::dataset_versions::{
-    PublishedVersion, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, is_name, list, parse_token,
+    PublishedVersion, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, hold_number, is_name, list, parse_token,
 };
 use crate::errors;
+use crate::parse;
 use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
 
-/// `IMPORT.VERSION PUBLISH dataset version`: declares that all documents of the version are stored. Reply: the
-/// version's token. If the newest version is published again, it keeps its number.
+/// The answer to PUBLISH with the number of a hold from before a flush or a swap.
+const FLUSHED: &str = "ERR the database was flushed or swapped after the import began: import again";
+
+/// `IMPORT.VERSION PUBLISH dataset version [HOLD number]`: declares that all documents of the version are stored.
+/// Reply: the version's token, or an error if the database was flushed or swapped after HOLD replied this number. If
+/// the newest version is published again, it keeps its number.
 pub(crate) fn publish(call: &mut Call<'_, '_>) {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     if !is_name(name) {
         return call
             .reply
             .error(&format!("ERR the name of a version has 1 to {VERSION_BYTES_MAX} letters and digits"));
+    }
+    match call.args.len() {
+        4 => {}
+        6 if call.args.is(4, "HOLD") => match parse::integer(call.args.at(5)) {
+            Ok(number) if number == hold_number(call.txn.keyspace(), call.db) => {}
+            Ok(_) => return call.reply.error(FLUSHED),
+            Err(_) => return call.reply.error(errors::NOT_AN_INTEGER),
+        },
+        _ => return call.reply.error(errors::SYNTAX),
     }
     let (mut versions, settings) = (listed_versions(call), call.txn.keyspace().settings());
     if let Some(last) = versions.first().filter(|last| last.name == name) {
@@ -33,7 +47,8 @@ pub(crate) fn publish(call: &mut Call<'_, '_>) {
     if db.change_or_create(&call.keys[0], set).is_err() {
         db.insert(&call.keys[0], new_hash(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
     }
-    record(call);
+    // Without the number of the hold: another server counts its own flushes.
+    record_words(call.txn, call.db, &call.args.iter().take(4).collect::<Vec<_>>());
     call.reply.bulk(&versions[0].token(dataset));
 }
 
@@ -116,6 +131,29 @@ mod tests {
             ("IMPORT.VERSION DEL mail .", ":1|"),
             ("IMPORT.VERSION DATASETS", "*0|"),
             ("IMPORT.VERSION LOG mail", "*0|"),
+        ]);
+    }
+
+    #[test]
+    fn no_version_is_published_whose_documents_were_flushed() {
+        let flushed = "-ERR the database was flushed or swapped after the import began: import again|";
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 1", "$6|mail@1|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 2", flushed),
+            ("SWAPDB 1 2", "+OK|"),
+            ("IMPORT.VERSION PUBLISH mail bb HOLD 1", "$6|mail@2|"),
+            ("SET key value", "+OK|"),
+            ("FLUSHALL", "+OK|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 1", flushed),
+            ("IMPORT.VERSION LOG mail", "*0|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 2", "$6|mail@1|"),
+            ("SWAPDB 0 1", "+OK|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 2", flushed),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD 3", "$6|mail@1|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD x", "-ERR value is not an integer or out of range|"),
+            ("IMPORT.VERSION PUBLISH mail aa HELD 3", "-ERR syntax error|"),
+            ("IMPORT.VERSION PUBLISH mail aa HOLD", "-ERR syntax error|"),
         ]);
     }
 

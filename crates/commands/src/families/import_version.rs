@@ -14,7 +14,6 @@ use strand_keyspace::journal::Arg;
 use strand_keyspace::{
     AsValue, Bytes, Changed, Collection, HashValue, PUBLISHED_FIELD, Settings, Txn, Value,
 };
-use strand_wire::args::Args;
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
@@ -78,14 +77,13 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
 /// Records the command, which has changed a companion, as its effect.
 pub(super) fn record(call: &mut Call<'_, '_>) {
     if call.txn.is_recorded() {
-        record_args(call.txn, call.db, call.args);
+        record_words(call.txn, call.db, &call.args.iter().collect::<Vec<_>>());
     }
 }
 
 /// Records a command about a companion of `db` as an effect. redis-server runs an ECHO without any effect.
-pub(crate) fn record_args(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
-    let words: Vec<&[u8]> = args.iter().collect();
-    let [echo, message] = system::import_echo(&words);
+pub(crate) fn record_words(txn: &mut Txn<'_>, db: usize, words: &[&[u8]]) {
+    let [echo, message] = system::import_echo(words);
     txn.effect(db, &[Arg::Bytes(&echo), Arg::Bytes(&message)]);
 }
 
@@ -130,7 +128,8 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "GET <dataset> <path>",
             "    The container recorded at that path, or null.",
             "HOLD <dataset>",
-            "    Keeps other importers off the dataset while this connection lives; replies 1, or 0 when another one does.",
+            "    Keeps other importers off the dataset while this connection exists; replies the number of the hold,",
+            "    or 0 when another connection holds the dataset.",
             "KEEP <dataset> <version> [COUNT <count>]",
             "    Keeps what the text indexes find now as this version, for FT.SEARCH and FT.CHANGES; replies",
             "    the number of indexes, or null when more is to be done: call again.",
@@ -138,8 +137,9 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    The paths that have a container.",
             "LOG <dataset>",
             "    Token and name of the published versions, the newest first.",
-            "PUBLISH <dataset> <version>",
-            "    Tells that all documents of the version are there; replies its token.",
+            "PUBLISH <dataset> <version> [HOLD <number>]",
+            "    Tells that all documents of the version are there; replies its token. With HOLD: an error if the",
+            "    database was flushed or swapped after HOLD replied this number.",
             "REPORT <dataset> <name> <value> [<name> <value> ...]",
             "    Tells how the import of this connection goes; replies 1, or 0 when it does not hold the dataset.",
             "SET <dataset> <path> <container>",
@@ -227,6 +227,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*26|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*28|+IMPORT.VERSION "));
     }
 }

@@ -66,7 +66,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
-    .args(&[Arg::key("dataset", 0), Arg::string("version")])
+    .args(&[Arg::key("dataset", 0), Arg::string("version"), Arg::integer("number").token("HOLD").optional()])
     .exec(Exec::Inline(dataset_versions::publish)),
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])

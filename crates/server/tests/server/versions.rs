@@ -2,16 +2,21 @@
 //! version, and what changed between two versions.
 
 use crate::harness::{Client, Folder, STRAND, Server, comes_true, command};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Number of waiters. It exceeds the number that one publication serves by itself.
 const CROWD: usize = 600;
 
-fn import(server: &Server, folder: &Folder, more: &[&str]) -> String {
+fn importer(server: &Server, folder: &Folder, more: &[&str]) -> Command {
     let mut command = Command::new(STRAND);
     command.args(["import", &folder.0.display().to_string(), "--into", "mail", "--json"]).args(more);
     command.args(["--server", &server.address.to_string()]).env_remove("STRAND_PASSWORD");
-    let output = command.output().expect("the built binary runs");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn import(server: &Server, folder: &Folder, more: &[&str]) -> String {
+    let output = importer(server, folder, more).output().expect("the built binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout).lines().last().expect("a summary").to_owned()
@@ -51,6 +56,35 @@ fn a_client_waits_until_an_import_is_visible() {
     mail(&folder, "c.eml", "third invoice", "text");
     assert!(!import(&server, &folder, &["--dry-run"]).contains("token"));
     waiter.call("IMPORT.VERSION WAIT mail mail@3 VISIBLE TIMEOUT 1", "*-1\r\n");
+}
+
+#[test]
+fn an_import_whose_database_is_flushed_or_swapped_fails() {
+    let (server, folder) = (Server::start(&[]), Folder::new());
+    let mut admin = server.connect();
+    (0..100).for_each(|i| mail(&folder, &format!("{i:03}.eml"), "invoice", &"text ".repeat(400)));
+    // In a transaction, no document is stored before the end.
+    for (command, args, begun) in [
+        ("FLUSHALL", &["--rate", "100k"][..], "DBSIZE"),
+        ("SWAPDB 0 1", &["--rate", "100k", "--atomic"], "IMPORT.STATUS"),
+    ] {
+        admin.call("FLUSHALL", "+OK\r\n");
+        // The import takes about two seconds.
+        let slow = importer(&server, &folder, args).spawn().expect("the built binary runs");
+        comes_true(|| ![":0", "*0"].contains(&server.connect().line_of(begun, 0).as_str()));
+        admin.call(command, "+OK\r\n");
+        let output = slow.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command}: {text}");
+        assert!(
+            text.contains("the database was flushed or swapped after the import began: import again"),
+            "{text}"
+        );
+        admin.call("IMPORT.VERSION LOG mail", "*0\r\n");
+        // The next run stores every document.
+        import(&server, &folder, &[]);
+        admin.call("DBSIZE", ":100\r\n");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::session::waits::ParkReason;
 use crate::{Now, TABLE};
 use std::collections::BTreeSet;
 use strand_commands::call::KeyRights;
+use strand_commands::dataset_versions::hold_number;
 use strand_commands::spec::Access;
 use strand_wire::args::Args;
 
@@ -15,8 +16,8 @@ use strand_wire::args::Args;
 const STATUS: &[u8] = b"import.status";
 
 impl Session {
-    /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset. OOM when the memory
-    /// for the start of an import is missing.
+    /// `IMPORT.VERSION HOLD dataset`. Reply: the number of this hold (see [`hold_number`]), or 0 when another connection
+    /// holds the dataset. OOM when the memory for the start of an import is missing.
     pub(super) fn import_version_hold(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let engine = self.engine.clone();
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
@@ -27,8 +28,10 @@ impl Session {
                 return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
             }
         }
+        // Read the number first: a flush after this line makes PUBLISH refuse the number.
+        let number = hold_number(engine.keyspace(), self.db);
         let is_held = engine.importers.hold(&engine.clients, self.db, args.at(2), self.client.id);
-        self.reply().int(i64::from(is_held));
+        self.reply().int(if is_held { number } else { 0 });
         DONE
     }
 

@@ -57,12 +57,13 @@ pub(crate) struct Strand {
     connection: Connection,
     into: String,
     dataset: Vec<u8>,
-    dry_run: bool,
     awaited: VecDeque<(usize, Awaited)>,
     bytes_under_way: usize,
     rejected: Vec<Rejected>,
     /// The transaction that publishes all changes of the run at once. `None` without `--atomic`.
     transaction: Option<Transaction>,
+    /// The number that HOLD replied. `None` in a dry run, which sends no change.
+    hold: Option<String>,
     /// Number of versions that the text indexes keep, as digits. `None` when no index can follow the documents, because
     /// they are not in database 0.
     keep: Option<String>,
@@ -107,7 +108,7 @@ impl Sink for Strand {
     }
 
     fn ensure_index(&mut self) -> Result<bool, ImportError> {
-        index::ensure(&mut self.connection, &self.into, self.dry_run)
+        index::ensure(&mut self.connection, &self.into, self.hold.is_none())
     }
 
     /// Deletes the fields that the document lacks. If the server has the document, the HDEL is sent at once. Otherwise
@@ -138,7 +139,7 @@ impl Sink for Strand {
     }
 
     fn can_copy(&self) -> bool {
-        !self.dry_run
+        self.hold.is_some()
     }
 
     /// Tries COPY with a key that no document has. The connection's user may lack the right to use COPY, or these keys.
@@ -230,7 +231,7 @@ impl Sink for Strand {
         let dataset = self.dataset.clone();
         let mut args: Vec<&[u8]> = vec![COMMAND.as_bytes(), b"REPORT", &dataset];
         args.extend(words.iter().flat_map(|(name, value)| [name.as_bytes(), value]));
-        if self.dry_run || self.transaction.is_none() {
+        if self.hold.is_none() || self.transaction.is_none() {
             return self.send(&args, Awaited::Reported);
         }
         // Send the report outside of the transaction, so that clients see it before EXEC.
@@ -258,7 +259,7 @@ impl Sink for Strand {
                 Err(error)
             })?;
         }
-        let Some(version) = version.filter(|_| !self.dry_run) else { return Ok(None) };
+        let Some((version, hold)) = version.zip(self.hold.clone()) else { return Ok(None) };
         // In a run without changes, a report may still wait for its reply.
         while !self.awaited.is_empty() {
             self.settle()?;
@@ -270,7 +271,7 @@ impl Sink for Strand {
             && self.connection.call(&[COMMAND, "KEEP", &self.into, &name, "COUNT", count])? == Value::Null
         {
         }
-        match self.connection.call(&[COMMAND, "PUBLISH", &self.into, &name])? {
+        match self.connection.call(&[COMMAND, "PUBLISH", &self.into, &name, "HOLD", &hold])? {
             Value::Bulk(token) => Ok(Some(String::from_utf8_lossy(&token).into_owned())),
             other => Err(unexpected(&other)),
         }
@@ -319,9 +320,14 @@ impl Strand {
             db: options.db,
         };
         let mut connection = Connection::open(&target)?;
-        if !options.dry_run && connection.call(&[COMMAND, "HOLD", &options.into])? != Value::Int(1) {
-            return Err(ImportError::Busy { dataset: options.into.clone() });
-        }
+        let hold = match options.dry_run {
+            true => None,
+            false => match connection.call(&[COMMAND, "HOLD", &options.into])? {
+                Value::Int(0) => return Err(ImportError::Busy { dataset: options.into.clone() }),
+                Value::Int(number) => Some(number.to_string()),
+                other => return Err(unexpected(&other)),
+            },
+        };
         let is_atomic = options.atomic && !options.dry_run;
         let transaction = is_atomic.then(|| Transaction::begin(&target)).transpose()?;
         let (into, dataset) = (options.into.clone(), options.into.as_bytes().to_vec());
@@ -330,11 +336,11 @@ impl Strand {
             connection,
             into,
             dataset,
-            dry_run: options.dry_run,
             awaited,
             bytes_under_way: 0,
             rejected,
             transaction,
+            hold,
             keep: (options.db == 0).then(|| options.keep_versions.to_string()),
         })
     }
@@ -389,7 +395,7 @@ impl Strand {
     }
 
     fn send<T: AsRef<[u8]>>(&mut self, args: &[T], awaited: Awaited) -> Result<(), ImportError> {
-        if self.dry_run {
+        if self.hold.is_none() {
             return Ok(());
         }
         if let Some(transaction) = &mut self.transaction {
