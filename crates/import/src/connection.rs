@@ -15,6 +15,8 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time of one read from the socket, and of one write to it.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time of one read from a socket that accepts no more bytes.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a reply that is not a container.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of bytes of a reply with a container.
@@ -139,7 +141,26 @@ impl Connection {
         // A huge document makes the output buffer grow. Free that memory, so that it is not held for the rest of the
         // import.
         self.out.shrink_to(2 * FLUSH_BYTES);
-        written.map_err(|error| self.lost(error))
+        written.map_err(|error| self.last_words().unwrap_or_else(|| self.lost(error)))
+    }
+
+    /// The error that the server sent before it closed the connection, if it sent one. For example, a server closes a
+    /// connection after an argument longer than its `proto-max-bulk-len`.
+    fn last_words(&mut self) -> Option<ImportError> {
+        self.stream.set_read_timeout(Some(LAST_WORDS_TIMEOUT)).ok()?;
+        let mut last = None;
+        loop {
+            match self.parser.next(&mut self.input).ok()? {
+                Some(Value::Error(text)) => last = Some(text),
+                Some(_) => {}
+                None if self.read_some().is_err() => break,
+                None => {}
+            }
+        }
+        last.map(|text| ImportError::Lost {
+            address: self.address.clone(),
+            reason: Loss::Refused(String::from_utf8_lossy(&text).into_owned()),
+        })
     }
 
     fn read_some(&mut self) -> Result<(), ImportError> {

@@ -88,6 +88,16 @@ fn an_import_whose_database_is_flushed_or_swapped_fails() {
 }
 
 #[test]
+fn an_importer_says_why_the_server_closed_the_connection() {
+    let (server, folder) = (Server::start(&["--proto-max-bulk-len", "1mb"]), Folder::new());
+    mail(&folder, "long.eml", "invoice", &"text ".repeat(1 << 20));
+    let output = importer(&server, &folder, &[]).output().expect("the built binary runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("ERR Protocol error: invalid bulk length"), "{text}");
+}
+
+#[test]
 fn many_clients_wait_only_for_their_own_version() {
     let server = Server::start(&[]);
     let mut admin = server.connect();
