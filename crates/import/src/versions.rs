@@ -10,6 +10,7 @@
 use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
+use crate::document::EXTRACTOR_VERSION;
 use crate::job::join;
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
@@ -31,6 +32,26 @@ pub const DIGEST_NOTE: &[u8] = b"~digest";
 pub const INNER_NOTE: &[u8] = b"~inner";
 /// The note of a doubtful entry: the server may or may not hold its document.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
+
+/// This bit of the producer of the root's record says that the run imported attachments.
+const ATTACHMENTS: u16 = 1 << 15;
+
+const _: () = assert!(EXTRACTOR_VERSION < ATTACHMENTS);
+
+/// The producer of the root's record.
+pub(crate) fn root_producer(attachments: bool) -> u16 {
+    if attachments { EXTRACTOR_VERSION | ATTACHMENTS } else { EXTRACTOR_VERSION }
+}
+
+/// The version of the extractor that made the fields of the container's documents.
+pub(crate) fn extractor(container: Container<'_>) -> u16 {
+    container.producer() & !ATTACHMENTS
+}
+
+/// True when the run that recorded the root `container` imported attachments.
+pub(crate) fn has_attachments(container: Container<'_>) -> bool {
+    container.producer() & ATTACHMENTS != 0
+}
 
 /// The name under which the container at `path` is recorded.
 pub fn recorded_name(path: &[u8]) -> Vec<u8> {
@@ -73,9 +94,8 @@ pub(crate) fn load(
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
     let mut blob = match recorded {
         Some(blob) => blob,
-        None => unrecorded()?.unwrap_or_else(|| {
-            ContainerBuilder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it")
-        }),
+        None => unrecorded()?
+            .unwrap_or_else(|| ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it")),
     };
     if let Some(intent) = intent {
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;

@@ -16,7 +16,7 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
+use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -223,7 +223,7 @@ impl Job<'_> {
         let nothing =
             crate::container::ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
         // If documents are read again anyway, they are not copied, so moves are not noted.
-        let notes = below.notes_moves && old.producer() == EXTRACTOR_VERSION && !below.reread;
+        let notes = below.notes_moves && versions::extractor(old) == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
             let entry = change.entry();
             let is_read = match change {

@@ -15,7 +15,7 @@ use crate::extract::{Content, DOCUMENT_BYTES_MAX};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::sink::Rejected;
 use crate::source::{self, FLAGS_KEY, LOCATION_NOTE, Tokens};
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
+use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
 /// The note of a document whose hash has fields outside of the list of fields. The hash is replaced as a whole.
@@ -72,8 +72,10 @@ impl Job<'_> {
         nested: &Nested,
         reread: bool,
     ) -> Result<Vec<u8>, ImportError> {
-        let mut builder = ContainerBuilder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
-        let reread = reread || old.producer() != EXTRACTOR_VERSION;
+        let is_root = path.is_empty() && self.archive.id().is_none();
+        let producer = if is_root { versions::root_producer(self.attachments) } else { EXTRACTOR_VERSION };
+        let mut builder = ContainerBuilder::with_capacity(producer, new.len(), new.blob().len() * 2);
+        let reread = reread || versions::extractor(old) != EXTRACTOR_VERSION;
         let retry = self.options.mode == ImportMode::RetryFailed;
         let moved = self.find_moves(old, new, path)?;
         let mut children = children.iter();
@@ -275,6 +277,7 @@ impl Job<'_> {
             digest = text.digest;
         } else {
             self.summary.opened += 1;
+            let is_candidate = self.may_be_archive(&place.new);
             let (source, container) = (&mut self.source, self.archive.path(place.container));
             let meter = Some(&self.meter).filter(|_| self.archive.id().is_none());
             let read = source::read::read(
@@ -303,8 +306,10 @@ impl Job<'_> {
             };
             // A file that was written a moment ago may change again without a new token. Send its content, and record
             // an empty token, so that the next run reads the file again.
-            let is_young = done.stat.is_young && done.stat.token != place.new.token;
-            token = if is_young { Vec::new() } else { done.stat.token.clone() };
+            // An archive was opened before this read, so it is unknown whether its documents are those of these bytes.
+            let has_changed = done.stat.token != place.new.token;
+            let is_doubtful = has_changed && (done.stat.is_young || is_candidate);
+            token = if is_doubtful { Vec::new() } else { done.stat.token.clone() };
             facts.size = done.stat.size;
             if is_mail && !done.whole {
                 let size = facts.size;
@@ -328,7 +333,10 @@ impl Job<'_> {
         let is_retried = self.options.mode == ImportMode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
-        let is_kept = held && !reread && !is_retried && (same_metadata || self.sink.can_set_fields());
+        // The run before could not read the document, so it does not know whether the extraction fails.
+        let was_unread = place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some() && old.token.is_empty());
+        let is_kept =
+            held && !reread && !is_retried && !was_unread && (same_metadata || self.sink.can_set_fields());
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {
@@ -360,7 +368,9 @@ impl Job<'_> {
         }
         let error = error.as_deref();
         let names_fields = fields.as_ref().is_some_and(|fields| fields.extra_len() > 0);
-        let named_fields = place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some());
+        // Nothing is known about the fields of a doubtful document.
+        let may_have = |old: Entry<'_>| old.get(EXTRA_FIELDS_NOTE).is_some() || old.get(MAYBE_NOTE).is_some();
+        let named_fields = place.old.is_some_and(may_have);
         let record = Record {
             token,
             size: facts.size,
@@ -454,7 +464,7 @@ impl Job<'_> {
         rejected: &[Rejected],
     ) -> Result<Vec<u8>, ContainerError> {
         let mut builder =
-            ContainerBuilder::with_capacity(EXTRACTOR_VERSION, built.len(), built.blob().len() * 2);
+            ContainerBuilder::with_capacity(built.producer(), built.len(), built.blob().len() * 2);
         for (i, entry) in built.iter().enumerate() {
             let Some(refusal) = rejected.iter().find(|r| r.index == i) else {
                 builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;

@@ -5,7 +5,7 @@ use super::{ERROR_NOTE, Job, nested, view};
 use crate::container::{ContainerBuilder, Entry, EntryKind};
 use crate::document::EXTRACTOR_VERSION;
 use crate::source::{FLAGS_KEY, LOCATION_NOTE, ListError, Listing, Skipped, Tokens};
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, KnownContainer};
+use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, KnownContainer};
 use crate::{ImportError, OptionError};
 
 /// The purpose of a run.
@@ -35,7 +35,7 @@ impl Job<'_> {
     /// [`OptionError::NothingToRetry`].
     pub(super) fn check_retry(&self, known: &KnownContainer) -> Result<(), ImportError> {
         let old = view(&known.blob);
-        if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
+        if known.recorded && !known.interrupted && versions::extractor(old) == EXTRACTOR_VERSION {
             return Ok(());
         }
         Err(OptionError::NothingToRetry { dataset: self.options.into.clone() }.into())

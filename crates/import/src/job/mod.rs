@@ -105,6 +105,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         reports: Reports::new(options.report_every),
         extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
         planned: None,
+        attachments: options.attachments,
         listings: Listings::default(),
     };
     job.clear_old_stash()?;
@@ -155,11 +156,18 @@ struct Level {
     /// True when the run opens every container, because tokens, or the numbers of documents in the containers, cannot
     /// be trusted.
     open_all: bool,
+    /// True when every archive is opened again: the last run imported attachments, and this run does not, or the reverse.
+    reopen: bool,
     /// True when the plan notes which documents disappear from a path or appear at a path: see [`moves`].
     notes_moves: bool,
 }
 
 impl Level {
+    /// True when archives are opened again even if they are unchanged.
+    fn reopens_archives(self) -> bool {
+        self.reread || self.reopen
+    }
+
     /// The level of the child containers of the container at `path`, which has `bytes`.
     fn below(self, path: &[u8], bytes: usize) -> Result<Level, ImportError> {
         let held_bytes = self.held_bytes.saturating_add(bytes);
@@ -199,6 +207,8 @@ struct Job<'a> {
     extractor: Extractor,
     /// The plan of the run, if one was made. Opening an archive adds the documents that the archive has lost.
     planned: Option<Plan>,
+    /// What the root's record will say about attachments.
+    attachments: bool,
     /// The listings that the plan made. The run uses them instead of listing the folders again.
     listings: Listings,
 }
@@ -244,7 +254,13 @@ impl Job<'_> {
         let is_divided = self.divide(path, &mut known.blob, &listing.blob)?;
         let (old, new) = (view(&known.blob), view(&listing.blob));
         let verify = self.options.mode == ImportMode::Verify;
-        level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
+        if level.depth == 0 {
+            level.reread |= verify || versions::extractor(old) != EXTRACTOR_VERSION;
+            // A retry reads only the failed documents, and records what was imported before.
+            self.attachments = if retry { versions::has_attachments(old) } else { self.options.attachments };
+            level.reopen = known.recorded && versions::has_attachments(old) != self.attachments;
+            level.open_all |= level.reopen;
+        }
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
         if !known.recorded && old.is_empty() && self.archive.id().is_none() {

@@ -31,7 +31,7 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::sink::Place;
 use crate::source::archive::Archive;
 use crate::source::{Identity, parts};
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
+use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Maximum number of bytes of notes about documents that may have moved. Documents beyond this limit are parsed again.
@@ -300,7 +300,7 @@ impl Job<'_> {
     fn note_archive(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
         let Some((known, is_doubtful)) = self.recorded(path, &[])? else { return Ok(()) };
         let container = view(&known);
-        if is_doubtful || container.producer() != EXTRACTOR_VERSION || level.depth > DEPTH_MAX {
+        if is_doubtful || versions::extractor(container) != EXTRACTOR_VERSION || level.depth > DEPTH_MAX {
             return Ok(());
         }
         let below = level.below(path, known.len())?;

@@ -13,7 +13,7 @@ use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
-use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window};
+use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, bound_error, is_bound_error};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
@@ -157,9 +157,8 @@ impl Job<'_> {
         let mut nested = Nested::new();
         for change in diff(old, new) {
             let entry = change.entry();
-            let mail = self.options.attachments && is_mail_name(&entry);
-            let in_maildir = entry.get(FLAGS_KEY).is_some();
-            let is_candidate = mail || !in_maildir && Format::is_archive_name(entry.name);
+            let mail = self.is_mail_with_attachments(&entry);
+            let is_candidate = self.may_be_archive(&entry);
             if entry.kind == EntryKind::Container || matches!(change, Change::Removed(_)) {
                 continue;
             }
@@ -174,7 +173,9 @@ impl Job<'_> {
                 }
                 continue;
             }
-            if matches!(change, Change::Unchanged { .. } | Change::Metadata { .. }) && !below.reread {
+            if matches!(change, Change::Unchanged { .. } | Change::Metadata { .. })
+                && !below.reopens_archives()
+            {
                 let Some(note) = recorded else { continue };
                 let (documents, failed) = counts(note);
                 if failed == 0 && self.is_complete(&child, below)? {
@@ -196,9 +197,20 @@ impl Job<'_> {
         Ok(nested)
     }
 
+    /// True when the run opens the document to see whether it is an archive.
+    pub(super) fn may_be_archive(&self, entry: &Entry<'_>) -> bool {
+        let in_maildir = entry.get(FLAGS_KEY).is_some();
+        self.is_mail_with_attachments(entry) || !in_maildir && Format::is_archive_name(entry.name)
+    }
+
+    /// True when the document may be a mail whose attachments the run imports.
+    fn is_mail_with_attachments(&self, entry: &Entry<'_>) -> bool {
+        self.options.attachments && is_mail_name(entry)
+    }
+
     /// Opens the document `entry` as an archive, and imports its content. `recorded` is the note of the last run that
-    /// opened it as an archive. Returns `None` when the document is not an archive, or cannot be read. In the second
-    /// case the run reads the document again later, and reports the reason then.
+    /// opened it as an archive. Returns `None` when the document is not an archive. When the document cannot be read,
+    /// the documents of the last run stay, and the next run opens the archive again.
     fn open_archive(
         &mut self,
         path: &[u8],
@@ -208,15 +220,27 @@ impl Job<'_> {
         below: Level,
         recorded: Option<&[u8]>,
     ) -> Result<Option<Opened>, ImportError> {
-        let Ok(object) = self.source.open(self.archive.path(path), entry) else { return Ok(None) };
+        // The documents of the last run stay at the server. Keep their number in the note, so that `--max-delete` counts
+        // them when the archive is removed.
+        let kept = recorded.map_or(0, |note| counts(note).0);
+        let failed = |kind: Option<&'static str>, error: String| {
+            Ok(Some(Opened { note: Some(counts_note(kept, 1)), kind, error: Some(error) }))
+        };
+        let object = match self.source.open(self.archive.path(path), entry) {
+            Ok(object) => object,
+            Err(error) => return failed(None, error.to_string()),
+        };
         // The bytes of a nested archive are read from the outermost archive, where they are counted already.
         let object: Rc<dyn Object> = Rc::from(match self.archive.id() {
             None => self.meter.wrap(object),
             Some(_) => object,
         });
-        let Ok(before) = object.stat() else { return Ok(None) };
         let mut beginning = vec![0; BEGINNING_BYTES];
-        let Ok(got) = object.read_at(0, &mut beginning) else { return Ok(None) };
+        let read = object.stat().and_then(|stat| Ok((stat, object.read_at(0, &mut beginning)?)));
+        let (before, got) = match read {
+            Ok(read) => read,
+            Err(error) => return failed(None, error.to_string()),
+        };
         beginning.truncate(got);
         let Some(format) = Format::of(entry.name, &beginning).or(mail.then_some(Format::Mail)) else {
             return Ok(None);
@@ -227,9 +251,12 @@ impl Job<'_> {
             Some(outer) => outer.for_inner(child),
             None => ArchiveBudget::new(limits, self.options.memory.clone(), child),
         });
-        let opened = match self.archive.depth < limits.depth {
+        let is_too_deep = self.archive.depth >= limits.depth;
+        let too_deep = || format!("archives are nested more than {} deep", limits.depth);
+        // Only the opened mail tells whether the mail has attachments.
+        let opened = match !is_too_deep || format == Format::Mail {
             true => {
-                let may_append = format == Format::Mailbox && !below.reread;
+                let may_append = format == Format::Mailbox && !below.reopens_archives();
                 let state = recorded.and_then(mailbox_state).filter(|_| may_append);
                 let messages = state.map(|state| self.messages_of(child, state)).transpose()?.flatten();
                 let open = || {
@@ -244,29 +271,29 @@ impl Job<'_> {
                     }
                     Archive::open(entry.name, format, window, budget.clone())
                 };
-                open().map_err(|error: std::io::Error| error.to_string())
+                open()
             }
-            false => Err(format!("archives are nested more than {} deep", limits.depth)),
+            false => Err(bound_error(too_deep())),
         };
         self.summary.bytes_read = self.meter.bytes();
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
+            Ok(_) if is_too_deep => return failed(kind, too_deep()),
             Ok(archive) => archive,
             // The later reading of the mail makes a mail that cannot be parsed a dead letter.
-            Err(_) if format == Format::Mail => return Ok(None),
-            Err(error) => {
-                // The documents of the last run stay at the server. Keep their number in the note, so that
-                // `--max-delete` counts them when the archive is removed.
-                let kept = recorded.map_or(0, |note| counts(note).0);
-                return Ok(Some(Opened { note: Some(counts_note(kept, 1)), kind, error: Some(error) }));
-            }
+            Err(error) if format == Format::Mail && !is_bound_error(&error) => return Ok(None),
+            Err(error) => return failed(kind, error.to_string()),
         };
         let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
         let inner =
             CurrentArchive { id: child.to_vec(), depth: self.archive.depth + 1, budget: Some(budget) };
         let outer_archive = std::mem::replace(&mut self.archive, inner);
         let (processed_before, failed_before) = (self.summary.processed(), self.summary.failed);
-        let noted = if recorded.is_some() && !below.reread { self.note_inner(child, below) } else { Ok(()) };
+        let noted = if recorded.is_some() && !below.reopens_archives() {
+            self.note_inner(child, below)
+        } else {
+            Ok(())
+        };
         let imported = noted.and_then(|()| self.container(child, &[], below));
         (self.source, self.archive) = (outer_source, outer_archive);
         let record = imported?;

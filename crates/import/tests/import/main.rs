@@ -7,6 +7,7 @@ mod bounds;
 mod budget;
 mod cache;
 mod changes;
+mod doubtful;
 mod extraction;
 mod failures;
 mod fake;

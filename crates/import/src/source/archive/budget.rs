@@ -1,7 +1,7 @@
 //! [`ArchiveBudget`]: bounds an archive and all archives in it: the bytes that they may unpack to, and the entries that they
 //! may list. It also borrows the memory that one archive needs.
 
-use super::bytes::archive_error;
+use super::bytes::bound_error;
 use super::limits::ArchiveLimits;
 use crate::memory::{FREE_BYTES, Loan, Memory};
 use std::cell::{Cell, RefCell};
@@ -85,7 +85,7 @@ impl ArchiveBudget {
         let left = self.left.bytes.get().checked_sub(bytes);
         self.left.bytes.set(left.unwrap_or(0));
         let most = self.limits.bytes;
-        left.map(|_| ()).ok_or_else(|| archive_error(format!("it unpacks to more than {most} bytes")))
+        left.map(|_| ()).ok_or_else(|| bound_error(format!("it unpacks to more than {most} bytes")))
     }
 
     /// Counts one entry of a listing.
@@ -93,7 +93,7 @@ impl ArchiveBudget {
         let left = self.left.entries.get().checked_sub(1);
         self.left.entries.set(left.unwrap_or(0));
         let most = self.limits.entries;
-        left.map(|_| ()).ok_or_else(|| archive_error(format!("it holds more than {most} entries")))?;
+        left.map(|_| ()).ok_or_else(|| bound_error(format!("it holds more than {most} entries")))?;
         self.hold(ENTRY_BYTES);
         Ok(())
     }

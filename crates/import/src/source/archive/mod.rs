@@ -17,7 +17,7 @@ mod tar;
 mod zip;
 
 pub(crate) use budget::ArchiveBudget;
-pub(crate) use bytes::Window;
+pub(crate) use bytes::{Window, bound_error, is_bound_error};
 pub(crate) use mbox::Prefix;
 pub(crate) use parts::{Parts, unzipped};
 
@@ -356,6 +356,8 @@ impl Archive {
         for folder in &folders {
             self.folders.entry(folder.clone()).or_default();
         }
+        // The number for the next member of each name that occurs again.
+        let mut numbers: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for (path, member) in files {
             let (folder, name) = split(&path);
             let taken = |name: &[u8], files: &BTreeMap<Vec<u8>, Member>| {
@@ -363,11 +365,13 @@ impl Archive {
             };
             let files = self.folders.entry(folder.to_vec()).or_default();
             let mut free = name.to_vec();
-            // If a file or a folder has the name already, append a number.
-            let mut number = 2;
-            while taken(&free, files) {
-                free = [name, format!("~{number}").as_bytes()].concat();
-                number += 1;
+            if taken(&free, files) {
+                // A file or a folder has the name already. Append a number.
+                let number = numbers.entry(path.clone()).or_insert(2);
+                while taken(&free, files) {
+                    free = [name, format!("~{number}").as_bytes()].concat();
+                    *number += 1;
+                }
             }
             files.insert(free, member);
         }

@@ -6,6 +6,7 @@
 //! so no other request is needed for them.
 
 pub mod http;
+mod page;
 mod profile;
 pub mod s3;
 pub mod throttle;

@@ -3,15 +3,19 @@
 //! The library retries each request that was answered 503, 429 or 5xx by itself. But a busy server is busy for all
 //! requests. So a `Retry-After` delays every request to the server. A refusal halves the maximum number of requests in
 //! flight. After every [`ANSWERS_PER_INCREASE`] other answers the maximum increases by one.
+//!
+//! Every response passes here, so this module also checks the pages of listings ([`page`]).
 
 use super::BACKOFF_MAX;
 use super::http::length;
+use super::page;
 use crate::requests::SentRequest;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
 };
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -99,11 +103,18 @@ impl HttpService for Throttled {
             let host = request.uri().authority().map_or("", |authority| authority.as_str());
             let body_bytes = request.body().content_length() as u64;
             let sent_request = SentRequest::new(request.method().as_str(), host, body_bytes);
+            let is_listing = request.method() == Method::GET && page::is_listing(request.uri().query());
             let response = self.client.execute(request).await?;
             sent_request.answered(response.status().as_u16(), length(response.headers()));
             let retry_after = super::http::retry_after(response.headers());
             self.throttle.answered(response.status(), retry_after);
-            Ok(response)
+            if !is_listing || !response.status().is_success() {
+                return Ok(response);
+            }
+            let (head, body) = response.into_parts();
+            let body = body.bytes().await?;
+            page::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            Ok(HttpResponse::from_parts(head, body.into()))
         })
     }
 }

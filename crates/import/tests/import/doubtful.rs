@@ -1,0 +1,166 @@
+//! Sources that change while a run reads them, or that cannot be read: no run trusts what it does not know, and no run
+//! removes documents because it could not read.
+
+use crate::fake::{Fake, Stored, counts, interrupted};
+use crate::files::Tree;
+use crate::nested::{stored, with_attachment, zip};
+use strand_import::source::archive::limits::ArchiveLimits;
+use strand_import::{ImportOptions, Outcome, Progress, Silent, Summary};
+
+/// Calls a function once, when the run reports the document or the listing at this path.
+struct At<'a, F: FnMut()> {
+    document: Option<&'a [u8]>,
+    listing: Option<&'a [u8]>,
+    then: Option<F>,
+}
+
+impl<F: FnMut()> At<'_, F> {
+    fn call(&mut self) {
+        if let Some(mut then) = self.then.take() {
+            then();
+        }
+    }
+}
+
+impl<F: FnMut()> Progress for At<'_, F> {
+    fn document(&mut self, path: &[u8], _: Outcome<'_>) {
+        if self.document == Some(path) {
+            self.call();
+        }
+    }
+    fn listed(&mut self, path: &[u8], _: u64) {
+        if self.listing == Some(path) {
+            self.call();
+        }
+    }
+}
+
+/// Imports, and calls `then` after the document `document`.
+fn import_beside(fake: &Fake, tree: &Tree, document: &str, then: impl FnMut()) -> Summary {
+    let mut at = At { document: Some(document.as_bytes()), listing: None, then: Some(then) };
+    strand_import::run(&fake.options(tree.path()), &mut at).expect("nothing goes wrong")
+}
+
+/// Imports, and calls `then` after the root was listed.
+fn import_after_listing(fake: &Fake, tree: &Tree, then: impl FnMut()) -> Summary {
+    let mut at = At { document: None, listing: Some(b""), then: Some(then) };
+    strand_import::run(&fake.options(tree.path()), &mut at).expect("nothing goes wrong")
+}
+
+fn with_attachments(fake: &Fake, tree: &Tree) -> Summary {
+    let options = ImportOptions { attachments: true, ..fake.options(tree.path()) };
+    strand_import::run(&options, &mut Silent).expect("nothing goes wrong")
+}
+
+#[test]
+fn an_archive_that_changes_after_it_was_opened_is_opened_again_by_the_next_run() {
+    let version = |text: &str| zip(&[stored("in.txt", text.as_bytes()), stored(text, b"only here")]);
+    let tree = Tree::new(&[("a.txt", "text")]);
+    for in_place in [true, false] {
+        let fake = Fake::start();
+        tree.write("m.zip", version("one"));
+        // The run opens all archives of a folder before it reads the folder's documents.
+        import_beside(&fake, &tree, "a.txt", || match in_place {
+            true => tree.write("m.zip", version("a second")),
+            false => {
+                tree.write("new", version("a second"));
+                std::fs::rename(tree.at("new"), tree.at("m.zip")).expect("ours");
+            }
+        });
+        fake.import(tree.path());
+        assert_eq!(fake.field("m.zip/in.txt", "body").as_deref(), Some("a second"), "in place: {in_place}");
+        assert_eq!(fake.ids(), ["a.txt", "m.zip", "m.zip/a second", "m.zip/in.txt"]);
+        assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 4, 0], 0));
+    }
+}
+
+#[test]
+fn an_archive_that_cannot_be_read_keeps_its_documents() {
+    let (fake, tree) =
+        (Fake::start(), Tree::new(&[("a.txt", "text"), ("m.eml", &with_attachment("s", "p.txt", "x"))]));
+    tree.write("m.zip", zip(&[stored("in.txt", b"one")]));
+    assert_eq!(counts(&with_attachments(&fake, &tree)).0, [5, 0, 0, 0, 0]);
+    tree.write("m.zip", zip(&[stored("in.txt", b"a second")]));
+    let failed = import_after_listing(&fake, &tree, || tree.remove("m.zip"));
+    assert_eq!((failed.removed, failed.failed), (1, 1), "this run imports no attachments: {failed}");
+    assert_eq!(fake.ids(), ["a.txt", "m.eml", "m.zip", "m.zip/in.txt"]);
+    assert_eq!(fake.import(tree.path()).removed, 2, "now the source has lost the archive");
+}
+
+#[test]
+fn a_mail_beyond_a_bound_of_archives_fails_and_keeps_its_attachments() {
+    let attachment = |number: usize| {
+        format!("--x\nContent-Disposition: attachment; filename=\"f{number}.txt\"\n\ntext {number}\n")
+    };
+    let all: String = (0..10).map(attachment).collect();
+    let text = format!("From: a@b.example\nContent-Type: multipart/mixed; boundary=x\n\n{all}--x--\n");
+    let (fake, tree) = (Fake::start(), Tree::new(&[("m.eml", &text)]));
+    assert_eq!(counts(&with_attachments(&fake, &tree)).0, [11, 0, 0, 0, 0]);
+    tree.write("m.eml", text.replace("text 9", "text nine"));
+    let archives = ArchiveLimits { entries: 5, ..ArchiveLimits::default() };
+    let options = ImportOptions { attachments: true, archives, ..fake.options(tree.path()) };
+    let bounded = strand_import::run(&options, &mut Silent).expect("nothing goes wrong");
+    assert_eq!((bounded.removed, bounded.failed), (0, 1), "{bounded}");
+    assert_eq!(fake.ids().len(), 11);
+    assert_eq!(counts(&with_attachments(&fake, &tree)).0, [0, 1, 0, 10, 0]);
+}
+
+#[test]
+fn attachments_come_and_go_with_the_option_also_in_unchanged_mails() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("in/m.eml", &with_attachment("s", "p.txt", "x"))]));
+    let box_of = |text: &str| format!("From a@b.example Mon Jan  6 10:00:00 2025\n{text}\n").repeat(2);
+    tree.write(
+        "z.zip",
+        zip(&[stored("in/box.mbox", box_of(&with_attachment("t", "q.txt", "y")).as_bytes())]),
+    );
+    fake.import(tree.path());
+    let without = fake.ids();
+    assert!(!without.iter().any(|id| id.ends_with("p.txt") || id.ends_with("q.txt")), "{without:?}");
+    for _ in 0..2 {
+        let with = with_attachments(&fake, &tree);
+        assert_eq!((with.added, with.updated, with.removed, with.failed), (3, 0, 0, 0), "{with}");
+        assert_eq!(counts(&with_attachments(&fake, &tree)).1, 0, "nothing is opened again");
+        assert_eq!(fake.import(tree.path()).removed, 3);
+        assert_eq!(fake.ids(), without);
+    }
+}
+
+#[test]
+fn a_document_that_can_be_read_again_has_not_failed() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.txt", "text"), ("b.txt", "text")]));
+    fake.import(tree.path());
+    tree.write("b.txt", "other text");
+    assert_eq!(import_after_listing(&fake, &tree, || tree.remove("b.txt")).failed, 1);
+    tree.write("b.txt", "text");
+    assert_eq!(fake.import(tree.path()).failed, 0);
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 2, 0], 0));
+}
+
+#[test]
+fn no_field_of_an_earlier_version_stays_after_an_interruption() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.json", "{\"x\": 1, \"y\": 2}"), ("b.txt", "text")]));
+    fake.import(tree.path());
+    assert_eq!(fake.field("a.json", "json.x").as_deref(), Some("1"));
+    let before = fake.state().clone();
+    tree.write("a.json", "{\"z\": 3}");
+    let fresh = Fake::start();
+    fresh.import(tree.path());
+    let states = interrupted(&before, |fake| fake.try_import(tree.path()));
+    assert!(states.len() > 2);
+    for state in states {
+        let fake = Fake::with(state);
+        fake.import(tree.path());
+        assert_eq!(fake.state().keys, fresh.state().keys);
+        assert!(fake.state().keys.values().all(|value| matches!(value, Stored::Hash(_))));
+    }
+}
+
+#[test]
+fn members_of_one_name_get_numbers_without_a_search_for_each() {
+    const MEMBERS: usize = 20_000;
+    let names: Vec<_> = (0..MEMBERS).map(|_| stored("f.txt", b"text")).collect();
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    tree.write("m.zip", zip(&names));
+    assert_eq!(fake.import(tree.path()).added, 1 + MEMBERS as u64);
+    assert!(fake.field(&format!("m.zip/f.txt~{MEMBERS}"), "body").is_some());
+}
