@@ -24,7 +24,9 @@ pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
 pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
     if spec.name == "migrate" {
         let flags = K::all(&[K::RW, K::ACCESS, K::DELETE]);
-        return Ok(migrate::key_positions(args).map(|at| (at, flags)).collect());
+        let positions = migrate::key_positions(args);
+        let found = (!positions.is_empty()).then(|| positions.map(|at| (at, flags)).collect());
+        return found.ok_or(InvalidKeys);
     }
     let mut out = Vec::new();
     for keys in spec.keys {

@@ -2,8 +2,8 @@
 //!
 //! This module has the conversation, and decides what happens to the keys. The server process opens the connection
 //! (a [`PeerLink`]). Values are cloned, encoded and sent while no shard is locked. When the other server has stored
-//! a key, the key is removed here, if it has not changed since it was sent. A key that has changed is sent again
-//! while its shard is locked, under an announced long lock. So nothing is lost, and no worker waits for the other
+//! a key, the key is removed here, if it has not changed since it was sent ([`KeyWatch`]). A key that has changed is sent
+//! again while its shard is locked, under an announced long lock. So nothing is lost, and no worker waits for the other
 //! server.
 
 use crate::call::{LaneCall, LaneTxn};
@@ -11,8 +11,10 @@ use crate::errors;
 use crate::parse::{self, Text};
 use crate::serial;
 use crate::spec::Access;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use strand_keyspace::{Key, KeyHash, Value};
+use strand_keyspace::{Key, KeyHash, Keyspace, Value, WatchFlag};
 use strand_wire::args::Args;
 use strand_wire::client::encode_command;
 
@@ -47,8 +49,23 @@ pub enum NotConnected {
     Refused,
 }
 
-/// The function that opens a connection.
-pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> + 'c;
+/// The server process, as MIGRATE needs it.
+pub trait Peers {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// Why no connection was opened.
+    fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected>;
+    /// Waits until no other MIGRATE moves one of the keys, but no longer than `timeout`. Until the result is dropped,
+    /// no other MIGRATE moves one of them. `None` after the timeout.
+    ///
+    /// Two MIGRATEs that move one key at a time would lose the key: the second sees that the key is gone here, and
+    /// deletes it on the other server.
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>>;
+}
+
+/// The keys that a MIGRATE moves. Dropping this value ends the claim.
+pub trait Claim {}
 
 /// A connection to the other server.
 pub trait PeerLink {
@@ -65,20 +82,29 @@ pub trait PeerLink {
 }
 
 /// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS
-/// key [key ...]]`. The reply is OK, NOKEY when no key exists, or an error. `connect` opens the connection.
-pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
-    match migrate(call, connect) {
+/// key [key ...]]`. The reply is OK, NOKEY when no key exists, or an error.
+pub fn run(call: &mut LaneCall<'_>, peers: &dyn Peers) {
+    match migrate(call, peers) {
         Ok(word) => call.reply.simple(word),
         Err(text) => call.reply.error(&text),
     }
 }
 
-/// Positions of the keys among the arguments. If the arguments are invalid: position 3.
+/// Positions of the keys among the arguments, as redis-server finds them, also if an option is invalid. Empty if there
+/// are a key and the option KEYS.
 pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
-    match MigrateOptions::parse(args) {
-        Ok(options) => options.keys,
-        Err(_) => 3..args.len().min(4),
+    let mut at = 6;
+    while at < args.len() {
+        if args.is(at, "KEYS") {
+            return if args.at(3).is_empty() { at + 1..args.len() } else { 0..0 };
+        }
+        at += match () {
+            () if args.is(at, "AUTH") => 2,
+            () if args.is(at, "AUTH2") => 3,
+            () => 1,
+        };
     }
+    3..args.len().min(4)
 }
 
 /// The options of a MIGRATE.
@@ -103,7 +129,9 @@ impl<'a> MigrateOptions<'a> {
                 options.replace = true;
             } else if args.is(at, "AUTH") && more >= 1 {
                 at += 1;
-                options.login = Some((None, args.at(at)));
+                // As in redis-server, the name of an earlier AUTH2 stays.
+                let name = options.login.and_then(|(name, _)| name);
+                options.login = Some((name, args.at(at)));
             } else if args.is(at, "AUTH2") && more >= 2 {
                 at += 2;
                 options.login = Some((Some(args.at(at - 1)), args.at(at)));
@@ -135,7 +163,34 @@ struct SentKey<'a> {
     expire_at_ms: Option<i64>,
 }
 
-fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'static str, Text> {
+/// Tells whether a key has changed since it was cloned, as WATCH does. The value alone does not tell: the other server
+/// may be this server, or move an equal value to this server, and then the key must stay.
+struct KeyWatch<'a> {
+    keyspace: &'a Keyspace,
+    db: usize,
+    key: Key<'a>,
+    flag: WatchFlag,
+}
+
+impl<'a> KeyWatch<'a> {
+    fn begin(txn: &mut LaneTxn<'_>, keyspace: &'a Keyspace, db: usize, key: Key<'a>) -> KeyWatch<'a> {
+        let flag = WatchFlag::default();
+        txn.db(db).watch(&key, &flag);
+        KeyWatch { keyspace, db, key, flag }
+    }
+    fn has_changed(&self) -> bool {
+        self.flag.load(Relaxed)
+    }
+}
+
+/// Drop this value while the key's shard is not held.
+impl Drop for KeyWatch<'_> {
+    fn drop(&mut self) {
+        self.keyspace.unwatch(self.db, self.key.bytes, &self.flag);
+    }
+}
+
+fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, Text> {
     let args = call.args;
     let options = MigrateOptions::parse(args)?;
     let timeout_ms = parse::integer(args.at(5))?;
@@ -146,13 +201,20 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     if keys.iter().any(|key| call.rights.is_some_and(|rights| !rights.allows(key.bytes, access))) {
         return Err(errors::NO_KEY_PERMISSION.into());
     }
-    let existing = existing_keys(call, &keys);
+    let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
+    let names: Vec<&[u8]> = keys.iter().filter(|_| !options.copy).map(|key| key.bytes).collect();
+    let _claim = peers.claim(call.db, &names, timeout).ok_or(NOT_SENT)?;
+    let mut existing = existing_keys(call, &keys);
     if existing.is_empty() {
         return Ok("NOKEY");
     }
-    let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
+    if options.replace {
+        // redis-server stores a repeated key twice, with the same result.
+        let mut seen = BTreeSet::new();
+        existing.retain(|key| seen.insert(key.bytes));
+    }
     let target = Target { host: args.at(1), port: args.at(2), timeout };
-    let mut link = connect(&target).map_err(|why| match why {
+    let mut link = peers.connect(&target).map_err(|why| match why {
         NotConnected::Unreachable => NOT_CONNECTED,
         // redis-server notices a refused connection only when it writes, so this is its error for writing.
         NotConnected::Refused => NOT_SENT,
@@ -201,7 +263,7 @@ fn existing_keys<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
 }
 
 /// Clones the values of the first keys of `keys`: one batch. Returns them, and how many keys of `keys` they cover.
-fn clone_batch<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<SentKey<'a>>, usize) {
+fn clone_batch<'a>(call: &LaneCall<'a>, keys: &[Key<'a>]) -> (Vec<(SentKey<'a>, KeyWatch<'a>)>, usize) {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
@@ -209,7 +271,8 @@ fn clone_batch<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<SentKey<'a>>, 
         used += 1;
         let Some(one) = sent_of(&mut txn, call.db, key) else { continue };
         bytes += one.value.heap_bytes();
-        sent.push(one);
+        let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, *key);
+        sent.push((one, watch));
         if bytes > BATCH_BYTES {
             break;
         }
@@ -228,24 +291,22 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
 }
 
 /// Removes each key that has not changed since it was sent. Returns the keys that have changed.
-fn remove_unchanged<'a>(call: &LaneCall<'_>, stored: Vec<SentKey<'a>>) -> Vec<Key<'a>> {
-    let hashes: Vec<KeyHash> = stored.iter().map(|sent| sent.key.hash).collect();
+fn remove_unchanged<'a>(call: &LaneCall<'_>, stored: Vec<(SentKey<'a>, KeyWatch<'a>)>) -> Vec<Key<'a>> {
+    let hashes: Vec<KeyHash> = stored.iter().map(|(sent, _)| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
-    let (mut changed, mut shares) = (Vec::new(), Vec::with_capacity(stored.len()));
-    for SentKey { key, value, expire_at_ms } in stored {
-        let now = sent_of(&mut txn, call.db, &key);
-        let is_same =
-            now.is_some_and(|now| now.expire_at_ms == expire_at_ms && now.value.is_unchanged(&value));
-        shares.push(value);
-        if is_same {
-            remove(&mut txn, call.db, &key);
+    let mut changed = Vec::new();
+    for (SentKey { key, .. }, watch) in &stored {
+        // Finding the key removes it if it has expired, and raises the flag.
+        let exists = txn.db(call.db).get(key).is_some();
+        if exists && !watch.has_changed() {
+            remove(&mut txn, call.db, key);
         } else {
-            changed.push(key);
+            changed.push(*key);
         }
     }
     drop(txn);
     // These clones may be the last references to their values.
-    shares.into_iter().for_each(|value| call.keyspace.dispose(value));
+    stored.into_iter().for_each(|(sent, _)| call.keyspace.dispose(sent.value));
     changed
 }
 
@@ -324,11 +385,11 @@ impl Conversation<'_> {
     fn send_batch<'a>(
         &mut self,
         call: &mut LaneCall<'_>,
-        sent: Vec<SentKey<'a>>,
+        sent: Vec<(SentKey<'a>, KeyWatch<'a>)>,
         replace: bool,
-        done: impl FnOnce(&LaneCall<'_>, Vec<SentKey<'a>>),
+        done: impl FnOnce(&LaneCall<'_>, Vec<(SentKey<'a>, KeyWatch<'a>)>),
     ) -> Result<(), Text> {
-        for one in &sent {
+        for (one, _) in &sent {
             let mut request = std::mem::take(&mut self.preamble);
             encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
             self.send(&request)?;

@@ -10,6 +10,7 @@ use crate::families::stream;
 use crate::long_double::LongDouble;
 use crate::parse;
 use crate::spec::{BeginSearch, CommandSpec, FindKeys, Flags};
+use std::borrow::Cow;
 use strand_keyspace::Wanted;
 use strand_wire::args::{Args, Argv};
 
@@ -41,6 +42,13 @@ impl Wait {
 /// True when this call waits if it finds nothing.
 pub fn may_wait(spec: &CommandSpec, args: Args<'_>) -> bool {
     spec.flags.has(Flags::BLOCKING) && (spec.group != "stream" || stream::may_wait(args))
+}
+
+/// The error when a script calls XREAD or XREADGROUP with the option BLOCK. Other blocking commands do not wait in a
+/// script.
+pub fn refusal_in_script(spec: &CommandSpec, args: Args<'_>) -> Option<Cow<'static, str>> {
+    let is_read = ["xread", "xreadgroup"].contains(&spec.name);
+    is_read.then(|| stream::refusal_in_script(args)).flatten()
 }
 
 /// Parses a time in seconds, as in BLPOP. Returns milliseconds, rounded up.

@@ -29,6 +29,7 @@ use strand_commands::introspect::key_accesses;
 use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
+use strand_commands::wait::refusal_in_script;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, Txn, Viewed};
 use strand_script::{CallOutcome, Host, ScriptFlags, VM_BYTES_MAX};
@@ -300,17 +301,7 @@ impl ScriptRun<'_, '_> {
         if self.out_of_memory && !self.flags.allow_oom && !self.wrote && spec.flags.has(Flags::DENYOOM) {
             return Some(crate::memory::OUT_OF_MEMORY.into());
         }
-        let blocks = ["xread", "xreadgroup"].iter().find(|name| **name == spec.name);
-        if let Some(name) = blocks
-            && argv
-                .args()
-                .iter()
-                .take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"))
-                .any(|arg| arg.eq_ignore_ascii_case(b"block"))
-        {
-            return Some(format!("ERR {name} command is not allowed with BLOCK option from scripts").into());
-        }
-        None
+        refusal_in_script(spec, argv.args())
     }
     /// Runs a command on data for the script.
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {

@@ -7,6 +7,7 @@ use super::disk::{self, DirLock};
 use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
+use super::peer::OtherServers;
 use super::profiles::Profiles;
 use super::signal::Changes;
 use super::system::SystemWatch;
@@ -95,6 +96,7 @@ pub struct ServerHost {
     failed_logins: Mutex<FailedLogins>,
     /// Lock of the snapshot, taken by the first save, or at the start with `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
+    peers: OtherServers,
     system: Mutex<SystemWatch>,
     checks: OnceLock<Vec<Check>>,
     profiles: Profiles,
@@ -151,6 +153,7 @@ impl ServerHost {
             clock,
             failed_logins: Mutex::default(),
             snapshot_lock: Mutex::default(),
+            peers: OtherServers::default(),
             system: Mutex::default(),
             checks: OnceLock::new(),
             profiles: Profiles::default(),
@@ -205,7 +208,7 @@ impl Services for ServerHost {
         &*self.search
     }
     fn migrate(&self, call: &mut LaneCall<'_>) -> ServiceOutcome {
-        migrate::run(call, &mut super::peer::connect);
+        migrate::run(call, &self.peers);
         ServiceOutcome::Done
     }
 }

@@ -1,17 +1,61 @@
 //! Connections of the server to another server, for MIGRATE. They run on helper threads, so they may wait.
 
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
-use strand_commands::migrate::{ConnectionLost, NotConnected, PeerLink, Target};
+use strand_commands::migrate::{Claim, ConnectionLost, NotConnected, PeerLink, Peers, Target};
 
 /// After this number of sent bytes, the timeout starts again.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum length of a line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
+/// The other servers of this server, and the keys that move to them now.
+#[derive(Debug, Default)]
+pub(super) struct OtherServers {
+    /// The database and the name of each key.
+    moving: Mutex<BTreeSet<(usize, Vec<u8>)>>,
+    /// Signalled when keys have moved.
+    moved: Condvar,
+}
+
+impl Peers for OtherServers {
+    fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
+        connect(target)
+    }
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>> {
+        let keys: Vec<(usize, Vec<u8>)> = keys.iter().map(|key| (db, key.to_vec())).collect();
+        let deadline = Deadline::in_(timeout);
+        let mut moving = self.moving.lock();
+        while keys.iter().any(|key| moving.contains(key)) {
+            self.moved.wait_for(&mut moving, deadline.left()?);
+        }
+        moving.extend(keys.iter().cloned());
+        Some(Box::new(MovingKeys { servers: self, keys }))
+    }
+}
+
+/// The keys that one MIGRATE moves.
+struct MovingKeys<'s> {
+    servers: &'s OtherServers,
+    keys: Vec<(usize, Vec<u8>)>,
+}
+
+impl Claim for MovingKeys<'_> {}
+
+impl Drop for MovingKeys<'_> {
+    fn drop(&mut self) {
+        let mut moving = self.servers.moving.lock();
+        moving.retain(|key| !self.keys.contains(key));
+        drop(moving);
+        self.servers.moved.notify_all();
+    }
+}
+
 /// Connects to `target`.
-pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
+fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
     let unreachable = NotConnected::Unreachable;
     let host = std::str::from_utf8(target.host).map_err(|_| unreachable)?;
     let port = std::str::from_utf8(target.port).ok().and_then(|port| port.parse::<u16>().ok());

@@ -243,3 +243,64 @@ fn an_invalid_target_is_an_error() {
     }
     assert_eq!(call(&mut here, "GET key"), Value::Bulk(b"value".to_vec()));
 }
+
+/// Sends one MIGRATE on each of two connections at a time, for each of 40 keys. Returns the replies of each key.
+fn migrate_twice(ours: &Server, theirs: &Server) -> Vec<[Value; 2]> {
+    let mut clients = [0; 2].map(|_| ours.connect().expect("answers"));
+    let one = |key: usize| {
+        let command = format!("MIGRATE 127.0.0.1 {} key{key} 0 5000 REPLACE", theirs.address.port());
+        std::thread::scope(|scope| {
+            let calls = clients.each_mut().map(|client| scope.spawn(|| call(client, &command)));
+            calls.map(|call| call.join().expect("no panic"))
+        })
+    };
+    (0..40).map(one).collect()
+}
+
+#[test]
+fn no_key_is_lost_by_two_migrates_at_a_time() {
+    let (ours, theirs) = (strand(&[]), redis(&[]));
+    let (mut here, mut there) = (ours.connect().expect("answers"), theirs.connect().expect("answers"));
+    (0..40).for_each(|key| drop(call(&mut here, &format!("SET key{key} value"))));
+    for replies in migrate_twice(&ours, &theirs) {
+        let no_key = Value::Simple(b"NOKEY".to_vec());
+        assert!(replies == [ok(), no_key.clone()] || replies == [no_key, ok()], "{replies:?}");
+    }
+    assert_eq!((call(&mut here, "DBSIZE"), call(&mut there, "DBSIZE")), (Value::Int(0), Value::Int(40)));
+}
+
+#[test]
+fn no_key_is_lost_that_is_named_twice() {
+    let (ours, theirs) = (strand(&[]), redis(&[]));
+    let (mut here, mut there) = (ours.connect().expect("answers"), theirs.connect().expect("answers"));
+    call(&mut here, "SET a 1");
+    let port = theirs.address.port();
+    assert_eq!(call(&mut here, &format!("MIGRATE 127.0.0.1 {port} '' 0 5000 REPLACE KEYS a a b a")), ok());
+    assert_eq!(
+        (call(&mut here, "DBSIZE"), call(&mut there, "GET a")),
+        (Value::Int(0), Value::Bulk(b"1".to_vec()))
+    );
+}
+
+#[test]
+fn no_key_is_lost_that_migrates_to_its_own_server_or_back_at_the_same_time() {
+    let (ours, other) = (strand(&[]), strand(&[]));
+    let (mut here, mut there) = (ours.connect().expect("answers"), other.connect().expect("answers"));
+    let long = "x".repeat(5000);
+    for value in ["1", "text", &long] {
+        call(&mut here, &format!("SET me {value}"));
+        let own = format!("MIGRATE 127.0.0.1 {} me 0 200 REPLACE", ours.address.port());
+        assert!(matches!(call(&mut here, &own), Value::Error(_)), "as redis-server, after the timeout");
+        assert_eq!(call(&mut here, "GET me"), Value::Bulk(value.as_bytes().to_vec()));
+        // Each of two servers sends an equal value to the other one.
+        call(&mut there, &format!("SET me {value}"));
+        let back = format!("MIGRATE 127.0.0.1 {} me 0 200 REPLACE", ours.address.port());
+        let to = format!("MIGRATE 127.0.0.1 {} me 0 200 REPLACE", other.address.port());
+        std::thread::scope(|scope| {
+            scope.spawn(|| call(&mut here, &to));
+            scope.spawn(|| call(&mut there, &back));
+        });
+        let copies = [&mut here, &mut there].map(|client| call(client, "EXISTS me"));
+        assert!(copies.contains(&Value::Int(1)), "{copies:?}");
+    }
+}

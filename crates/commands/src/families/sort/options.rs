@@ -159,7 +159,7 @@ impl<'a> SortOptions<'a> {
 }
 
 /// The position of the destination, for the key specs: after the last STORE that is not itself an argument of
-/// another option.
+/// another option, or of STORE. The position is that of [`SortOptions::store`] if the options are valid.
 pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
     let (mut at, mut found) = (2, None);
     while at < args.len() {
@@ -169,6 +169,7 @@ pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
             at += 1;
         } else if args.is(at, "STORE") && at + 1 < args.len() {
             found = Some(at + 1);
+            at += 1;
         }
         at += 1;
     }

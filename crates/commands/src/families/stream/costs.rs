@@ -45,7 +45,7 @@ fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
 /// The cost of XREAD and XREADGROUP on one of their streams.
 pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
-    let Ok(options) = read::ReadOptions::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
+    let Ok(options) = read::ReadOptions::parse(args, args.is(0, "XREADGROUP"), false) else { return 0 };
     let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
     // With nothing to read, the cost must be 0: the call may wait, and a long call cannot wait.
     match options.lowest(args, stream).filter(|after| *after < last) {

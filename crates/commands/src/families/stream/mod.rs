@@ -20,7 +20,7 @@ pub(crate) use group::{
 pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
 pub(crate) use pending::{xack, xautoclaim, xclaim, xpending};
 pub(crate) use range::{xrange, xrevrange};
-pub(crate) use read::{may_wait, xread, xreadgroup};
+pub(crate) use read::{may_wait, refusal_in_script, xread, xreadgroup};
 pub(crate) use remove::{delete_elements, xackdel, xdelex};
 
 use crate::errors;

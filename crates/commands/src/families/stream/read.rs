@@ -41,7 +41,12 @@ enum From {
 }
 
 impl<'a> ReadOptions<'a> {
-    pub(super) fn parse(args: Args<'a>, in_group: bool) -> Result<ReadOptions<'a>, Text> {
+    /// `refuses_block`: the option BLOCK is an error, as in scripts.
+    pub(super) fn parse(
+        args: Args<'a>,
+        in_group: bool,
+        refuses_block: bool,
+    ) -> Result<ReadOptions<'a>, Text> {
         let mut options =
             ReadOptions { count: u64::MAX, block_ms: None, no_ack: false, group: None, first: 0, streams: 0 };
         let mut at = 1;
@@ -49,6 +54,10 @@ impl<'a> ReadOptions<'a> {
             let more = args.len() - 1 - at;
             let is = |word: &str| args.is(at, word);
             if is("BLOCK") && more > 0 {
+                if refuses_block {
+                    let name = String::from_utf8_lossy(args.at(0));
+                    return Err(format!("ERR {name}{BLOCK_REFUSED}").into());
+                }
                 at += 1;
                 options.block_ms = Some(milliseconds(args.at(at))?);
             } else if is("COUNT") && more > 0 {
@@ -113,6 +122,9 @@ impl<'a> ReadOptions<'a> {
     }
 }
 
+/// The end of the error for BLOCK in a script.
+const BLOCK_REFUSED: &str = " command is not allowed with BLOCK option from scripts";
+
 fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
     if in_group {
         return Ok(());
@@ -121,9 +133,15 @@ fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
     Err(text.into())
 }
 
+/// The error when a script calls XREAD or XREADGROUP with the option BLOCK.
+pub(crate) fn refusal_in_script(args: Args<'_>) -> Option<Text> {
+    let parsed = ReadOptions::parse(args, args.is(0, "XREADGROUP"), true);
+    parsed.err().filter(|text| text.ends_with(BLOCK_REFUSED))
+}
+
 /// True when XREAD or XREADGROUP with these arguments may wait.
 pub(crate) fn may_wait(args: Args<'_>) -> bool {
-    ReadOptions::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
+    ReadOptions::parse(args, args.is(0, "XREADGROUP"), false).is_ok_and(|options| options.block_ms.is_some())
 }
 
 /// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map from keys to the entries after
@@ -137,7 +155,7 @@ pub(crate) fn xread(call: &mut Call<'_, '_>) {
 
 fn read(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys) = (call.args, call.keys);
-    let options = ReadOptions::parse(args, false).map_err(bytes_of)?;
+    let options = ReadOptions::parse(args, false, false).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {
         return Err(errors::SYNTAX.into());
     }
@@ -199,7 +217,7 @@ pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
 
 fn read_group(call: &mut Call<'_, '_>) -> Result<(), ErrorText> {
     let (args, keys, now_ms) = (call.args, call.keys, call.now_ms);
-    let options = ReadOptions::parse(args, true).map_err(bytes_of)?;
+    let options = ReadOptions::parse(args, true, false).map_err(bytes_of)?;
     if !options.has_keys(args, keys) {
         return Err(errors::SYNTAX.into());
     }
