@@ -241,17 +241,21 @@ impl LongLocks {
         wake_together(waiting.values().map(|waiting| &waiting.wake));
         self.changed.notify();
     }
-    /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Returns early for a long-running
-    /// script, and tells whether that script is a function. Calls `may_wait` at intervals.
+    /// For a job: waits for the end of the long locks that are now on one of `shards` (`None`: on any). Returns early for
+    /// a long-running script, and tells whether that script is a function. Calls `may_wait` at intervals.
     pub(crate) fn wait_or_find_busy(
         &self,
         shards: Option<&[usize]>,
         may_wait: impl Fn() -> bool,
     ) -> Option<bool> {
         let mut state = self.state.lock();
+        // A long lock that is announced later does not extend the wait, so other clients cannot make the job wait forever.
+        let met: Vec<u64> =
+            state.announced.iter().filter(|(_, held)| held.overlap(shards)).map(|(id, _)| *id).collect();
         loop {
             let busy = state.busy_on(shards);
-            if busy.is_some() || !state.overlaps(shards) || !may_wait() {
+            let is_over = !met.iter().any(|id| state.announced.contains_key(id));
+            if busy.is_some() || is_over || !may_wait() {
                 return busy;
             }
             let seen = self.changed.changes();

@@ -23,7 +23,7 @@ use strand_commands::{cost, run};
 use strand_wire::args::Args;
 
 /// The error of a client that must authenticate first.
-pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+pub(in crate::session) const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.

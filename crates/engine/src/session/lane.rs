@@ -57,7 +57,7 @@ pub struct LaneJob {
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
     pub(super) client: Arc<Client>,
-    /// The user when the command arrived. The job looks up the current rights when it begins.
+    /// The user when the command arrived; from the begin of the job on, the user of that moment.
     pub(super) user: Arc<User>,
     /// True when the rights are not checked yet.
     pub(super) rights_unchecked: bool,
@@ -109,21 +109,22 @@ impl LaneJob {
     pub(super) fn may_wait(&self) -> bool {
         runs_without_client(self.spec) || !self.handle.cancel.load(Relaxed)
     }
-    /// `Some` when a long-running script holds the shards that the job needs; true for a function. Waits while a
-    /// script that may become long holds them, so that a job from before that time also gets the BUSY error.
-    fn needs_shard_of_busy_script(&self, args: Args<'_>) -> Option<bool> {
+    /// Waits for the long locks on the shards that the job needs, so that the job then runs with the rights and the time
+    /// of that moment: another client may have taken rights away meanwhile. Returns `Some` when a long-running script
+    /// holds the shards; true for a function. The job also waits for a script that may become long, and then gets the
+    /// BUSY error, too. A job that may need any shard waits only for scripts.
+    fn await_shards(&self, args: Args<'_>) -> Option<bool> {
         let engine = &self.engine;
-        if !engine.long_locks.any() || !engine.scripts.is_any_running() {
-            return None;
-        }
         let wait = |shards| engine.long_locks.wait_or_find_busy(shards, || self.may_wait());
+        let wait_for_scripts = || engine.scripts.is_any_running().then(|| wait(None)).flatten();
         match (&self.transaction, self.spec.exec) {
             (Some(transaction), _) => wait(Some(transaction.shards())),
-            _ if self.spec.cost() == Cost::Keyspace || cost::locks_all(self.spec) => wait(None),
+            _ if cost::locks_all(self.spec) => wait(None),
+            _ if self.spec.cost() == Cost::Keyspace => wait_for_scripts(),
             _ if cost::may_read_other_keys(self.spec, args) => engine.long_locks.is_busy(None),
             (None, Exec::Session(held)) if (SessionCommand::of(held).locks_shards)(args) => wait(None),
             // A search reads the hashes at any keys.
-            (None, Exec::Service(_)) if self.spec.keys.is_empty() => wait(None),
+            (None, Exec::Service(_)) if self.spec.keys.is_empty() => wait_for_scripts(),
             (None, exec)
                 if script::runs_script(self.spec)
                     || exec.on_keys().is_some()
@@ -141,13 +142,11 @@ impl LaneJob {
     /// # Errors
     /// The job, for the hard lane.
     pub fn try_run(mut self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
-        let LaneJob { engine, handle, spec, runs_on, .. } = &*self;
-        let (spec, runs_on) = (*spec, *runs_on);
         let mut out = Chain::new();
         let JobInput { args, is_abandoned } =
-            std::mem::replace(&mut *handle.input.lock(), JobInput { args: None, is_abandoned: false });
+            std::mem::replace(&mut *self.handle.input.lock(), JobInput { args: None, is_abandoned: false });
         if is_abandoned {
-            engine.clients.uncount_orphaned_command();
+            self.engine.clients.uncount_orphaned_command();
         }
         // Arguments are missing when the session ended before the job began. Then no client waits for the reply.
         let Some((argv, charge)) = args else {
@@ -163,13 +162,24 @@ impl LaneJob {
                 charge: None,
             });
         };
-        let began_ns = engine.host.mono_ns();
-        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
-        let (args, now_ms) = (argv.args(), now.unix_ms());
+        let began_ns = self.engine.host.mono_ns();
         let waited = self.record_waits(began_ns);
+        let args = argv.args();
+        // The time and the rights of the moment after the wait, not of the moment before it.
+        let (busy, now_ms) = match self.engine.long_locks.any() {
+            true => (self.await_shards(args), self.engine.time_since(now.unix_ms())),
+            false => (None, now.unix_ms()),
+        };
+        let user = self.engine.acl.current(&self.user);
+        let is_same_user = user.as_ref().is_some_and(|user| Arc::ptr_eq(user, &self.user));
+        if let Some(user) = &user {
+            self.user = user.clone();
+        }
+        let LaneJob { engine, handle, spec, runs_on, .. } = &*self;
+        let (spec, runs_on) = (*spec, *runs_on);
+        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let long_locks = LongLocksOf { long_locks: &engine.long_locks, name: || self.title() };
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
-        let user = engine.acl.current(&self.user);
         let rights = user.as_ref().and_then(|user| Rights::of(user, spec, args));
         let mut call = LaneCall {
             spec: Some(spec),
@@ -196,7 +206,7 @@ impl LaneJob {
                 call.reply.error(NO_AUTH);
                 RightsCheck::Denied
             }
-            Some(user) if !self.rights_unchecked && Arc::ptr_eq(user, &self.user) => RightsCheck::Unchanged,
+            Some(_) if !self.rights_unchecked && is_same_user => RightsCheck::Unchanged,
             Some(user) => {
                 let mut may_continue = || {
                     yield_now();
@@ -218,8 +228,6 @@ impl LaneJob {
             engine.remember(&self.client, self.caching, spec, args);
         }
         let mut served = ServiceOutcome::Done;
-        let busy =
-            if rights_check == RightsCheck::Denied { None } else { self.needs_shard_of_busy_script(args) };
         match spec.exec {
             _ if rights_check == RightsCheck::Denied => {}
             _ if busy.is_some() => {

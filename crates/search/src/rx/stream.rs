@@ -57,6 +57,8 @@ struct Client {
 /// A stream that is open.
 #[derive(Debug)]
 struct OpenStream {
+    /// The name of the set. The user may lose the right to use the set while the stream is open.
+    name: Vec<u8>,
     set: Arc<Set>,
     stream: Mutex<Stream>,
 }
@@ -191,7 +193,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         return Err(SearchError::Refused(text));
     }
     client.next += 1;
-    client.open.insert(client.next, Arc::new(OpenStream { set, stream }));
+    client.open.insert(client.next, Arc::new(OpenStream { name: call.args.at(2).to_vec(), set, stream }));
     call.reply.int(client.next as i64);
     Ok(())
 }
@@ -228,6 +230,7 @@ fn feed_stream(
 ) -> Result<(), SearchError> {
     let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     let open = search.streams.get(call.client, id)?;
+    check_may_use(call, &open.name)?;
     // This lock is free, because a client runs one command at a time.
     let mut stream = open.stream.lock();
     let set = &open.set;

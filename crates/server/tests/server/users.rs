@@ -1,6 +1,6 @@
 //! Users over real sockets: files, several workers, and connections that close because their user was removed.
 
-use crate::harness::{Folder, STRAND, Server, command, strand};
+use crate::harness::{Folder, STRAND, Server, comes_true, command, strand};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -137,4 +137,78 @@ fn an_import_needs_rights_on_its_dataset_alone() {
     admin.call("ACL SETUSER reader %R~mail:o*", "+OK\r\n");
     reader.send(&command("FT.SEARCH mail world NOCONTENT"));
     reader.expect(b"*2\r\n:1\r\n$12\r\nmail:one.eml\r\n");
+}
+
+/// A script that writes `k` and then runs for about a second.
+const HOLDER: &str = "EVAL redis.call('set','k','first');for\ti=1,2e8\tdo\tlocal\ta=i\tend;\
+                      redis.call('set','k','secret');return\t1 1 k";
+
+/// Waits until a script runs on a helper thread.
+fn await_script(server: &Server) {
+    let mut probe = server.connect();
+    let mut is_running = || {
+        let head = probe.line_of("FUNCTION STATS", 3);
+        let is_running = head == "*6";
+        probe = server.connect();
+        is_running
+    };
+    comes_true(&mut is_running);
+}
+
+#[test]
+fn a_command_that_waits_for_its_keys_has_the_rights_and_the_time_of_its_run() {
+    let server = Server::start(&[]);
+    let (mut admin, mut holder) = (server.connect(), server.connect());
+    let many = |command: &str, rest: &str, n: usize| {
+        let words: Vec<String> = (0..n).map(|i| format!("p{i}{rest}")).collect();
+        format!("{command} {}", words.join(" "))
+    };
+    let mget = many("MGET k", "", 5000);
+    let scripts = "EVAL for\ti=1,3e5\tdo\tlocal\ta=i\tend;return\tredis.call('get','k') 0";
+    let denied = "-NOPERM ";
+    for (commands, start) in [
+        (vec![mget.clone()], denied),
+        (vec![many("MSET k v", " v", 3001)], denied),
+        (vec![many("DEL k", "", 6000)], denied),
+        (vec!["LCS k k".to_owned()], denied),
+        (vec![scripts.to_owned()], "-"),
+        (vec!["MULTI".into(), "EVAL return\tredis.call('get','k') 0".into(), "EXEC".into()], "*1"),
+    ] {
+        admin.call("ACL SETUSER u reset on nopass ~* +@all", "+OK\r\n");
+        let mut client = server.connect();
+        client.call("AUTH u x", "+OK\r\n");
+        holder.send(&command(HOLDER));
+        await_script(&server);
+        commands.iter().for_each(|words| client.send(&command(words)));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        admin.call("ACL SETUSER u resetkeys", "+OK\r\n");
+        holder.expect(b":1\r\n");
+        let lines: Vec<String> = commands.iter().map(|_| client.line()).collect();
+        let last = lines.last().expect("one at least");
+        assert!(last.starts_with(start) && !lines.concat().contains("secret"), "{commands:?}: {lines:?}");
+        if last == "*1" {
+            assert!(client.line().starts_with("-"), "the script is denied");
+        }
+        assert_eq!(admin.bulk("GET k"), "secret");
+    }
+    // A user who was removed.
+    admin.call("ACL SETUSER u reset on nopass ~* +@all", "+OK\r\n");
+    let mut client = server.connect();
+    client.call("AUTH u x", "+OK\r\n");
+    holder.send(&command(HOLDER));
+    await_script(&server);
+    client.send(&command("FLUSHALL"));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    admin.call("ACL DELUSER u", ":1\r\n");
+    holder.expect(b":1\r\n");
+    client.expect_end();
+    assert_eq!(admin.bulk("GET k"), "secret");
+    // A key that expires while a command waits.
+    admin.call("SET short value PX 300", "+OK\r\n");
+    holder.send(&command(HOLDER));
+    await_script(&server);
+    admin.send(&command(&mget.replace("MGET k", "MGET short k")));
+    holder.expect(b":1\r\n");
+    assert_eq!(admin.line(), "*5002");
+    assert_eq!(admin.line(), "$-1", "the key has expired");
 }

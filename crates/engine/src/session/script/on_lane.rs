@@ -4,14 +4,15 @@ use super::{Attempt, CLIENT_GONE, CallContext, KILLED, Placement, ScriptCall, at
 use crate::acl::User;
 use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, StopReason, ViewReader};
 use crate::scripts::{Routes, Running, busy_text};
+use crate::session::gates::NO_AUTH;
 use crate::session::lane::LaneJob;
 use crate::session::session_command::{CommandKind, kind_of};
 use crate::{Engine, Now};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
-use strand_commands::call::{LaneCall, NotLocked};
-use strand_keyspace::{Key, Lookups};
+use strand_commands::call::{LaneCall, LaneTxn, NotLocked};
+use strand_keyspace::{Key, Lookups, View};
 use strand_wire::reply::Reply;
 
 /// Runs a script on a helper thread.
@@ -66,27 +67,36 @@ pub(in crate::session) fn run_on_lane(
             }),
             view_reader: None,
         };
+        let data = match mode {
+            ScriptAccess::View => call
+                .lock_shards_unless_busy(shards, &may_wait)
+                .map(|mut txn| Data::View(txn.view_of_held(call.db))),
+            _ => call.hold_shards_unless_busy(shards, &may_wait).map(Data::Held),
+        };
+        // The script may have waited for its shards, and another client may have taken rights away meanwhile.
+        let Some(user) = engine.acl.current(user) else {
+            drop(data);
+            call.reply.error(NO_AUTH);
+            break;
+        };
         let mut context = CallContext {
             engine,
             client: &job.client,
-            user,
+            user: &user,
             db: call.db,
             now,
             rng: &mut rng,
             caching: job.caching,
         };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
-        let tried = match mode {
-            ScriptAccess::View => {
-                attempt_on_view(script_call, &mut context, call, shards, placement, &mut reply, &may_wait)
+        let (outcome, lookups) = match data {
+            Ok(Data::View(view)) => {
+                attempt_on_view(script_call, &mut context, call, &view, placement, &mut reply, &may_wait)
             }
-            _ => call.hold_shards_unless_busy(shards, &may_wait).map(|mut txn| {
+            Ok(Data::Held(mut txn)) => {
                 txn.set_no_touch(call.no_touch);
                 (attempt(script_call, args, &mut context, &mut txn, placement, &mut reply), txn.lookups())
-            }),
-        };
-        let (outcome, lookups) = match tried {
-            Ok(tried) => tried,
+            }
             Err(why) => (Attempt::Restart(stop_reason(why, &running)), Lookups::default()),
         };
         call.lookups = lookups;
@@ -124,6 +134,14 @@ fn stop_reason(why: NotLocked, running: &Running) -> StopReason {
     }
 }
 
+/// What an attempt runs on.
+enum Data<'k> {
+    /// A view. Its shards were held only for the moment of the view.
+    View(View<'k>),
+    /// Held shards.
+    Held(LaneTxn<'k>),
+}
+
 /// The error of a run that has changed nothing and does not restart. `None`: the run restarts.
 fn end_text(stop: StopReason) -> Option<&'static str> {
     match stop {
@@ -153,22 +171,20 @@ fn mode_after(mode: ScriptAccess, stop: StopReason, routes: &Routes) -> ScriptAc
     }
 }
 
-/// Makes one attempt to run the script on a view of `shards`, which are held only for the moment of the view.
-fn attempt_on_view(
+/// Makes one attempt to run the script on a view.
+fn attempt_on_view<'k>(
     script_call: &ScriptCall,
     context: &mut CallContext<'_>,
-    call: &LaneCall<'_>,
-    shards: &[usize],
+    call: &LaneCall<'k>,
+    view: &View<'k>,
     placement: Placement<'_>,
     reply: &mut Reply<'_>,
     may_wait: &dyn Fn() -> bool,
-) -> Result<(Attempt, Lookups), NotLocked> {
+) -> (Attempt, Lookups) {
     let lane = placement.lane.as_ref().expect("a view belongs to a run on the lane");
     let running = lane.running;
-    let lock = |shards: &[usize]| call.lock_shards_unless_busy(shards, may_wait);
-    let view = lock(shards)?.view_of_held(call.db);
     let read = |key: &Key<'_>| {
-        let locked = lock(&[call.keyspace.shard_of(key.hash)]);
+        let locked = call.lock_shards_unless_busy(&[call.keyspace.shard_of(key.hash)], may_wait);
         let mut txn = locked.map_err(|why| stop_reason(why, running))?;
         txn.set_no_touch(call.no_touch);
         let record = view.read(&mut txn, key);
@@ -187,5 +203,5 @@ fn attempt_on_view(
         Placement { view_reader, lane, ..placement },
         reply,
     );
-    Ok((outcome, txn.lookups()))
+    (outcome, txn.lookups())
 }
