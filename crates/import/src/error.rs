@@ -96,19 +96,6 @@ pub enum ImportError {
         /// What is wrong.
         error: ContainerError,
     },
-    /// The source that a dataset came from is needed to know what the server holds of it.
-    #[error(
-        "{path:?} in dataset {dataset:?} was imported as the tree {tree} of a git or restic repository, and SOURCE \
-         does not have this tree: import from a repository that has it, or into another dataset"
-    )]
-    Unrecallable {
-        /// The dataset.
-        dataset: String,
-        /// The path of the container.
-        path: String,
-        /// The token of the container when it was imported: the id of its tree.
-        tree: String,
-    },
     /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
     /// unless an archive had lost the documents: this is known only when the archive is opened.
     #[error(

@@ -96,6 +96,9 @@ pub struct ImportOptions {
     pub index: bool,
     /// True: attachments of mails become documents of their own.
     pub attachments: bool,
+    /// True: the run opens every folder, also a folder of git or restic with an unchanged token, and asks the server for
+    /// its documents. So it stores what the server has lost.
+    pub recheck: bool,
     /// Stop before any change if more documents than this would be removed.
     pub max_delete: MaxDelete,
     /// True: report the cost of the run before it begins. For that the run lists the whole source once more.
@@ -133,6 +136,7 @@ impl ImportOptions {
             keep_versions: KEEP_VERSIONS,
             index: true,
             attachments: false,
+            recheck: false,
             max_delete: MaxDelete::default(),
             forecast: false,
             mode: ImportMode::default(),

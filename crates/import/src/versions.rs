@@ -76,8 +76,8 @@ pub struct KnownContainer {
     pub interrupted: bool,
 }
 
-/// Reads the record of the container `path`, and asks the server which of its documents exist. If there is no record,
-/// `unrecorded` is called: it returns the container if the source knows it. No command may wait for a reply.
+/// Reads the record of the container `path`, and asks the server which of its documents exist. `part`: what the record
+/// of a container that is now divided into parts says about this part. No command may wait for a reply.
 ///
 /// # Errors
 /// [`ImportError`]. A damaged container is [`ImportError::Damaged`].
@@ -85,18 +85,15 @@ pub(crate) fn load(
     records: &mut dyn Sink,
     dataset: &str,
     path: &[u8],
-    unrecorded: impl FnOnce() -> Result<Option<Vec<u8>>, ImportError>,
+    part: Option<Vec<u8>>,
 ) -> Result<KnownContainer, ImportError> {
     let names = [recorded_name(path), intent_name(path)];
     let mut found = records.read(&names)?;
     let intent = found.pop().flatten();
     let recorded = found.pop().flatten();
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
-    let mut blob = match recorded {
-        Some(blob) => blob,
-        None => unrecorded()?
-            .unwrap_or_else(|| ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it")),
-    };
+    let nothing = || ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+    let mut blob = recorded.or(part).unwrap_or_else(nothing);
     if let Some(intent) = intent {
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }

@@ -166,9 +166,4 @@ impl Source for Ignoring {
     }
 
     delegates_to_source!();
-
-    /// Recalls only containers that were imported without rules. The server has the records of other containers.
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        self.source.recall(token, producer)
-    }
 }

@@ -249,11 +249,6 @@ impl Source for Filtered {
     }
 
     delegates_to_source!();
-
-    /// Recalls only containers that were imported without a filter. The server has the records of filtered containers.
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        self.source.recall(token, producer)
-    }
 }
 
 #[cfg(test)]

@@ -276,7 +276,7 @@ impl Job<'_> {
             if self.report(&child)? {
                 self.sink.drain()?;
             }
-            let Some((mut known, is_doubtful)) = self.recorded(&child, recorded.token)? else { continue };
+            let Some((mut known, is_doubtful)) = self.recorded(&child)? else { continue };
             self.keep_parts(&child, &known);
             let mut deeper = below.below(&child, known.len())?;
             deeper.notes_moves &= !is_doubtful;
@@ -303,22 +303,13 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Returns the record of a container. If there is none, lists the container by `token`, its token in its parent's
-    /// record. `None` when neither is known. The flag is true when a run was cut short in the container: then the
-    /// server may hold other documents than the record says.
-    pub(super) fn recorded(
-        &mut self,
-        path: &[u8],
-        token: &[u8],
-    ) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
+    /// Returns the record of a container, if there is one. The flag is true when a run was cut short in the container:
+    /// then the server may hold other documents than the record says.
+    pub(super) fn recorded(&mut self, path: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
         let mut found = self.sink.read(&[recorded_name(path), intent_name(path)])?;
         let is_doubtful = found.pop().flatten().is_some();
         let recorded = found.pop().flatten().or_else(|| self.divided.get(path).cloned());
-        let known = match recorded {
-            Some(recorded) => Some(recorded),
-            None => super::recall(&mut *self.source, &self.options.into, path, token)?,
-        };
-        Ok(known.map(|blob| (blob, is_doubtful)))
+        Ok(recorded.map(|blob| (blob, is_doubtful)))
     }
 }
 

@@ -9,9 +9,7 @@
 //! [`crate::sink`] sends the commands.
 //!
 //! Some sources make their tokens of content ([`Tokens::Content`]). The run does not open a child container with an
-//! unchanged token of such a source. The source can list the child again by its token, so the child's record is dropped
-//! when the parent's record has the token. The root keeps its record. A container in which a document failed keeps its
-//! record too.
+//! unchanged token of such a source.
 
 mod budget;
 mod divided;
@@ -30,7 +28,7 @@ pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
-use crate::container::{Container, ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind};
+use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::error::{Bound, OptionError};
@@ -109,7 +107,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         listings: Listings::default(),
     };
     job.clear_old_stash()?;
-    let root = job.container(b"", &[], Level::default())?;
+    let root = job.container(b"", Level::default())?;
     job.clear_stash()?;
     job.summary.version = root.map(|blob| view(&blob).digest());
     job.report_end()?;
@@ -185,8 +183,6 @@ struct Child {
     /// Number of documents in the container and in the containers below it. Counted only for the root's children, and
     /// only in sources with [`Tokens::Content`].
     documents: u64,
-    /// True when the source can list the container again by the token, so the record may be dropped.
-    is_recallable: bool,
 }
 
 struct Job<'a> {
@@ -214,19 +210,14 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Imports the container at `path` and all containers below it. `token` is the container's token in its parent's
-    /// record. Returns the new blob, or `None` when the container failed.
-    fn container(
-        &mut self,
-        path: &[u8],
-        token: &[u8],
-        mut level: Level,
-    ) -> Result<Option<Vec<u8>>, ImportError> {
+    /// Imports the container at `path` and all containers below it. Returns the new blob, or `None` when the container
+    /// failed.
+    fn container(&mut self, path: &[u8], mut level: Level) -> Result<Option<Vec<u8>>, ImportError> {
         if level.depth > DEPTH_MAX {
             self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
             return Ok(None);
         }
-        let mut known = self.load(path, token)?;
+        let mut known = self.load(path)?;
         self.keep_parts(path, &known.blob);
         let retry = self.options.mode == ImportMode::RetryFailed;
         if retry && self.archive.id().is_none() {
@@ -259,7 +250,7 @@ impl Job<'_> {
             // A retry reads only the failed documents, and records what was imported before.
             self.attachments = if retry { versions::has_attachments(old) } else { self.options.attachments };
             level.reopen = known.recorded && versions::has_attachments(old) != self.attachments;
-            level.open_all |= level.reopen;
+            level.open_all |= level.reopen || self.options.recheck;
         }
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
@@ -306,23 +297,17 @@ impl Job<'_> {
         let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
         self.remove_nested(path, old, new, below, RemovalPass::AfterAdditions)?;
         self.remove_children(path, old, new, below, RemovalPass::AfterAdditions)?;
-        self.commit(path, &known, &blob, needs_intent, &children)?;
+        self.commit(path, &known, &blob, needs_intent)?;
         Ok(Some(blob))
     }
 
-    /// Reads what the server has of the container at `path`. `token` is the container's token in its parent's record.
-    fn load(&mut self, path: &[u8], token: &[u8]) -> Result<KnownContainer, ImportError> {
+    /// Reads what the server has of the container at `path`.
+    fn load(&mut self, path: &[u8]) -> Result<KnownContainer, ImportError> {
         // A folder's documents are sent after its children are done. So only commands about containers wait for replies
         // here, and no sink refuses these.
         self.drain()?;
-        let (source, dataset) = (&mut self.source, &self.options.into);
         let part = self.divided.take(path);
-        versions::load(&mut *self.sink, dataset, path, || {
-            if part.is_some() {
-                return Ok(part);
-            }
-            recall(&mut **source, dataset, path, token)
-        })
+        versions::load(&mut *self.sink, &self.options.into, path, part)
     }
 
     /// Waits for the replies to all commands. Call this only when no document waits for its reply: this function
@@ -378,7 +363,7 @@ impl Job<'_> {
                         if below.depth == 1 {
                             self.summary.unchanged += old.size;
                         }
-                        Child { token: old.token.to_vec(), documents: old.size, is_recallable: false }
+                        Child { token: old.token.to_vec(), documents: old.size }
                     }
                     _ => self.child(&child, change, known.interrupted, below)?,
                 });
@@ -401,7 +386,7 @@ impl Job<'_> {
                 && entry.kind == EntryKind::Container
                 && moves::removal_pass(old, new, entry.name) == pass
             {
-                self.remove(&join(path, entry.name), entry.token, below)?;
+                self.remove(&join(path, entry.name), below)?;
             }
         }
         Ok(())
@@ -427,13 +412,13 @@ impl Job<'_> {
         let is_trusted = !interrupted && old.is_none_or(same_kind);
         let below = Level { open_all: below.open_all || counts && !is_trusted, ..below };
         let (processed_before, delta_before) = (self.summary.processed(), self.documents_delta);
-        let blob = self.container(path, old.map_or(&[], |old| old.token), below)?;
+        let blob = self.container(path, below)?;
         let Some(blob) = blob else {
-            return Ok(Child { token: Vec::new(), documents: 0, is_recallable: false });
+            return Ok(Child { token: Vec::new(), documents: 0 });
         };
         if self.source.tokens() == Tokens::Stamps {
             let token = view(&blob).digest().to_vec();
-            return Ok(Child { token, documents: 0, is_recallable: false });
+            return Ok(Child { token, documents: 0 });
         }
         let mut documents = 0;
         if counts {
@@ -445,23 +430,18 @@ impl Job<'_> {
                 self.summary.unchanged += documents.saturating_sub(processed);
             }
         }
-        let is_clean = is_clean(view(&blob));
-        let token = if is_clean { new.token.to_vec() } else { Vec::new() };
-        // The token of a tree says nothing about the content of archives, or about the filter of the import.
-        let is_whole = new.token.len() > size_of::<ContainerDigest>();
-        let is_recallable =
-            is_clean && is_whole && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
-        Ok(Child { token, documents, is_recallable })
+        let token = if is_clean(view(&blob)) { new.token.to_vec() } else { Vec::new() };
+        Ok(Child { token, documents })
     }
 
     /// Removes a folder that the source has lost: first the folders and archives in it, then its documents and its
     /// record.
-    fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
+    fn remove(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
         // No run records a container at this depth, so another program wrote the record.
         if level.depth > DEPTH_MAX {
             return Err(too_much(path, Bound::Depth));
         }
-        let known = self.load(path, token)?;
+        let known = self.load(path)?;
         let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
         self.documents_delta -= documents_in(old) as i64;
@@ -472,10 +452,10 @@ impl Job<'_> {
             self.sink.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == EntryKind::Container) {
-            self.remove(&join(path, child.name), child.token, below)?;
+            self.remove(&join(path, child.name), below)?;
         }
         for document in old.iter().filter(|e| nested::may_contain_documents(e)) {
-            self.remove(&join(path, document.name), &[], below)?;
+            self.remove(&join(path, document.name), below)?;
         }
         for document in old.iter().filter(|e| e.kind == EntryKind::Document) {
             self.remove_document(path, &join(path, document.name), document)?;
@@ -488,23 +468,17 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Records the new container if it differs from the recorded container. Then drops the intent, and the records of
-    /// the children that the source can list again by the tokens in the new record.
+    /// Records the new container if it differs from the recorded container. Then drops the intent.
     fn commit(
         &mut self,
         path: &[u8],
         known: &KnownContainer,
         blob: &[u8],
         has_intent: bool,
-        children: &[Child],
     ) -> Result<(), ImportError> {
         if !known.recorded || known.interrupted || known.blob != blob {
             self.sink.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
-        }
-        let containers = view(blob).iter().filter(|e| e.kind == EntryKind::Container);
-        for (entry, _) in containers.zip(children).filter(|(_, child)| child.is_recallable) {
-            self.sink.forget(&[&recorded_name(&join(path, entry.name))])?;
         }
         if has_intent || known.interrupted {
             self.sink.forget(&[&intent_name(path)])?;
@@ -520,28 +494,6 @@ impl Job<'_> {
     fn fail(&mut self, path: &[u8], reason: &str) {
         self.count(path, Outcome::Failed(reason));
     }
-}
-
-/// Lists the container that was imported with this token. `None` when the token is a checksum of a record and not a
-/// token of the source: without that record the container counts as new.
-///
-/// # Errors
-/// [`ImportError::Unrecallable`] when the source cannot list the container any more.
-fn recall(
-    source: &mut dyn Source,
-    dataset: &str,
-    path: &[u8],
-    token: &[u8],
-) -> Result<Option<Vec<u8>>, ImportError> {
-    if token.len() <= size_of::<ContainerDigest>() {
-        return Ok(None);
-    }
-    let recalled = source.recall(token, EXTRACTOR_VERSION).map_err(ImportError::List)?;
-    recalled.map(Some).ok_or_else(|| ImportError::Unrecallable {
-        dataset: dataset.to_owned(),
-        path: String::from_utf8_lossy(path).into_owned(),
-        tree: token.iter().map(|b| format!("{b:02x}")).collect(),
-    })
 }
 
 fn documents_in(container: Container<'_>) -> u64 {

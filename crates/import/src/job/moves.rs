@@ -298,7 +298,7 @@ impl Job<'_> {
 
     /// Notes the recorded documents of an archive that has moved as departures.
     fn note_archive(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
-        let Some((known, is_doubtful)) = self.recorded(path, &[])? else { return Ok(()) };
+        let Some((known, is_doubtful)) = self.recorded(path)? else { return Ok(()) };
         let container = view(&known);
         if is_doubtful || versions::extractor(container) != EXTRACTOR_VERSION || level.depth > DEPTH_MAX {
             return Ok(());
@@ -325,7 +325,7 @@ impl Job<'_> {
         }
         // The records are read next, so no command may wait for a reply.
         self.drain()?;
-        let Some((known, is_doubtful)) = self.recorded(path, &[])? else { return Ok(()) };
+        let Some((known, is_doubtful)) = self.recorded(path)? else { return Ok(()) };
         let Ok(listing) = self.source.list(self.archive.path(path), false) else { return Ok(()) };
         if documents_in(view(&known)) > 0 && !is_doubtful {
             self.note_moves_below(path, view(&known), view(&listing.blob), below)?;

@@ -140,7 +140,7 @@ impl Job<'_> {
                 false => RemovalPass::AfterAdditions,
             };
             if may_contain_documents(&entry) && pass_of_entry == pass {
-                self.remove(&join(path, entry.name), &[], below)?;
+                self.remove(&join(path, entry.name), below)?;
             }
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Job<'_> {
                 // An earlier run imported attachments, and this run does not.
                 if let Some(note) = recorded {
                     self.check_removal(counts(note).0)?;
-                    self.remove(&child, &[], below)?;
+                    self.remove(&child, below)?;
                     nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
                 }
                 continue;
@@ -187,7 +187,7 @@ impl Job<'_> {
             let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded)?;
             if opened.is_none() && may_contain_documents {
                 self.check_removal(recorded.map_or(0, |note| counts(note).0))?;
-                self.remove(&child, &[], below)?;
+                self.remove(&child, below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
             }
             if let Some(opened) = opened {
@@ -294,7 +294,7 @@ impl Job<'_> {
         } else {
             Ok(())
         };
-        let imported = noted.and_then(|()| self.container(child, &[], below));
+        let imported = noted.and_then(|()| self.container(child, below));
         (self.source, self.archive) = (outer_source, outer_archive);
         let record = imported?;
         let failed = self.summary.failed - failed_before;
@@ -320,14 +320,14 @@ impl Job<'_> {
         child: &[u8],
         (prefix, record_digest): (Prefix, &[u8]),
     ) -> Result<Option<(Prefix, Vec<u8>)>, ImportError> {
-        let known = self.load(child, &[])?;
+        let known = self.load(child)?;
         let matches = known.recorded && !known.interrupted && view(&known.blob).digest() == *record_digest;
         Ok(matches.then_some((prefix, known.blob)))
     }
 
     /// True when the server holds every recorded document of the archive `path`.
     fn is_complete(&mut self, path: &[u8], level: Level) -> Result<bool, ImportError> {
-        let known = self.load(path, &[])?;
+        let known = self.load(path)?;
         let below = level.below(path, known.blob.len())?;
         let container = view(&known.blob);
         let lost = container.iter().any(|entry| entry.get(MAYBE_NOTE).is_some());

@@ -103,10 +103,6 @@ impl Source for Cached {
     fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
         self.source.borrow().identity(entry)
     }
-
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        self.source.borrow_mut().recall(token, producer)
-    }
 }
 
 /// A document that is read through the cache.

@@ -2,8 +2,7 @@
 //!
 //! [`Git`] reads a local repository, bare or not, through gix, without the user's configuration. A tree's id is the
 //! token of its container, and a blob's id is the token of its document. So equal tokens mean equal bytes and equal
-//! subtrees. The repository still has the trees that the last import saw ([`Source::recall`]), so the server keeps no
-//! records of them. Symbolic links and submodules are counted, and not imported.
+//! subtrees. Symbolic links and submodules are counted, and not imported.
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
 use crate::container::{ContainerBuilder, Entry, EntryKind};
@@ -89,15 +88,9 @@ impl Git {
         Ok((id, bytes))
     }
 
-    /// Lists the tree `bytes`. `as_held`: marks every document as held by the server.
-    fn list_tree(
-        &self,
-        bytes: &[u8],
-        shown: PathBuf,
-        producer: u16,
-        as_held: bool,
-    ) -> Result<Listing, ListError> {
-        let mut builder = ContainerBuilder::with_capacity(producer, 0, bytes.len() * 2);
+    /// Lists the tree `bytes`.
+    fn list_tree(&self, bytes: &[u8], shown: PathBuf) -> Result<Listing, ListError> {
+        let mut builder = ContainerBuilder::with_capacity(0, 0, bytes.len() * 2);
         let mut skipped = Skipped::default();
         for entry in TreeRefIter::from_bytes(bytes, self.tree.kind()) {
             let entry = match entry {
@@ -113,15 +106,6 @@ impl Git {
             } else if entry.mode.is_commit() {
                 skipped.submodules += 1;
                 continue;
-            } else if as_held {
-                let digest = crate::container::digest(token);
-                builder.push(
-                    EntryKind::Document,
-                    name,
-                    0,
-                    token,
-                    [(crate::versions::DIGEST_NOTE, &digest[..])],
-                )
             } else {
                 builder.push(EntryKind::Document, name, 0, token, [])
             };
@@ -142,7 +126,7 @@ impl Source for Git {
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let shown = self.shown(path);
         match self.tree_at(path) {
-            Ok((_, bytes)) => self.list_tree(&bytes, shown, 0, false),
+            Ok((_, bytes)) => self.list_tree(&bytes, shown),
             Err(error) => Err(ListError::Io { path: shown, error }),
         }
     }
@@ -157,16 +141,6 @@ impl Source for Git {
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         let id = ObjectId::try_from(entry.token).ok()?;
         Some(self.repository.try_find_header(id).ok()??.size())
-    }
-
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        let Ok(id) = ObjectId::try_from(token) else { return Ok(None) };
-        let shown = self.shown.join(format!("{id}"));
-        match self.tree(id) {
-            Ok(None) => Ok(None),
-            Ok(Some(bytes)) => self.list_tree(&bytes, shown, producer, true).map(|l| Some(l.blob)),
-            Err(error) => Err(ListError::Io { path: shown, error }),
-        }
     }
 }
 

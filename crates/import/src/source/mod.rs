@@ -149,17 +149,6 @@ pub trait Source {
     fn keep_parts(&mut self, path: &[u8]) {
         let _ = path;
     }
-
-    /// Lists the container that had this token when extractor version `producer` imported it. Every document is marked
-    /// as held by the server. `None` when the source cannot list old containers, or does not have the container any
-    /// more.
-    ///
-    /// # Errors
-    /// [`ListError`].
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        let _ = (token, producer);
-        Ok(None)
-    }
 }
 
 /// Opens a source by its name: a folder's path, `git+file:///repository@revision`, `restic:/repository@snapshot`,

@@ -2,7 +2,7 @@
 //! removes documents because it could not read.
 
 use crate::fake::{Fake, Stored, counts, interrupted};
-use crate::files::Tree;
+use crate::files::{Tree, mail};
 use crate::nested::{stored, with_attachment, zip};
 use strand_import::source::archive::limits::ArchiveLimits;
 use strand_import::{ImportOptions, Outcome, Progress, Silent, Summary};
@@ -163,4 +163,17 @@ fn members_of_one_name_get_numbers_without_a_search_for_each() {
     tree.write("m.zip", zip(&names));
     assert_eq!(fake.import(tree.path()).added, 1 + MEMBERS as u64);
     assert!(fake.field(&format!("m.zip/f.txt~{MEMBERS}"), "body").is_some());
+}
+
+#[test]
+fn a_message_with_the_name_of_a_folder_fails_alone() {
+    let tree = Tree::new(&[
+        ("cur/a:2,S", &mail("a", "1")),
+        ("cur/foo:2,S", &mail("b", "2")),
+        ("foo/c.eml", &mail("c", "3")),
+    ]);
+    ["new", "tmp"].iter().for_each(|name| std::fs::create_dir(tree.at(name)).expect("ours"));
+    let fake = Fake::start();
+    assert_eq!(counts(&fake.import(tree.path())).0, [2, 0, 0, 0, 1]);
+    assert_eq!(fake.ids(), ["a", "foo/c.eml"]);
 }

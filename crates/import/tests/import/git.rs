@@ -5,7 +5,7 @@ use crate::files::{Tree, mail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use strand_import::{ImportError, ImportOptions, MaxDelete, Outcome, Progress, Summary};
+use strand_import::{ImportOptions, MaxDelete, Outcome, Progress, Summary};
 
 /// Runs git with `args` in `folder`, and returns its output.
 #[track_caller]
@@ -180,7 +180,7 @@ fn pairs_of_commits_of_this_project_match_git_diff_tree() {
 }
 
 #[test]
-fn no_copy_of_a_tree_stays_at_the_server() {
+fn only_changed_folders_are_opened() {
     let tree = Tree::new(&[
         ("a.eml", &mail("a", "1")),
         ("in/b.eml", &mail("b", "2")),
@@ -191,7 +191,7 @@ fn no_copy_of_a_tree_stays_at_the_server() {
     let fake = Fake::start();
     assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([3, 0, 0, 0, 0], 3));
     let names = |fake: &Fake| fake.state().versions[&b"d"[..]].keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&fake), [b"."]);
+    assert_eq!(names(&fake), [&b"."[..], b"in", b"in/deep"]);
     assert_eq!(fake.field("in/deep/c.eml", "subject").as_deref(), Some("c"));
     let again = fake.import(&source(tree.path(), "main"));
     assert_eq!((counts(&again), again.containers, again.containers_skipped), (([0, 0, 0, 3, 0], 0), 1, 1));
@@ -201,17 +201,55 @@ fn no_copy_of_a_tree_stays_at_the_server() {
     commit(&tree);
     let summary = fake.import(&source(tree.path(), "main"));
     assert_eq!((counts(&summary).0, summary.containers), ([1, 0, 0, 3, 1], 4));
-    assert_eq!(names(&fake), [&b"."[..], b"in", b"in/deep"]);
     let summary = fake.import(&source(tree.path(), "main"));
     assert_eq!((counts(&summary), summary.containers), (([0, 0, 0, 4, 1], 0), 3));
     tree.write("in/deep/broken.eml", mail("repaired", "5"));
     commit(&tree);
     assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([1, 0, 0, 4, 0], 1));
-    assert_eq!(names(&fake), [b"."]);
+    assert_eq!(names(&fake), [&b"."[..], b"in", b"in/deep", b"other"]);
     tree.remove("in");
     commit(&tree);
     assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([0, 0, 3, 2, 0], 0));
     assert_eq!(fake.ids(), ["a.eml", "other/d.eml"]);
+    assert_eq!(names(&fake), [&b"."[..], b"other"]);
+}
+
+#[test]
+fn a_clone_without_the_old_trees_is_imported() {
+    let tree = Tree::new(&[
+        ("in/a.eml", &mail("a", "1")),
+        ("in/b.eml", &mail("b", "2")),
+        ("c.eml", &mail("c", "3")),
+    ]);
+    init(&tree);
+    commit(&tree);
+    let fake = Fake::start();
+    fake.import(&source(tree.path(), "main"));
+    tree.remove("in/a.eml");
+    tree.write("in/b.eml", mail("b", "new"));
+    commit(&tree);
+    let clones = Tree::new(&[]);
+    let url = format!("file://{}", tree.path().display());
+    git(clones.path(), &["clone", "-q", "--depth", "1", &url, "shallow"]);
+    let summary = fake.import(&source(&clones.at("shallow"), "main"));
+    assert_eq!(counts(&summary).0, [0, 1, 1, 1, 0]);
+    assert_eq!(fake.ids(), ["c.eml", "in/b.eml"]);
+}
+
+#[test]
+fn a_recheck_stores_what_the_server_has_lost() {
+    let tree = Tree::new(&[("in/a.eml", &mail("a", "1")), ("c.eml", &mail("c", "3"))]);
+    init(&tree);
+    commit(&tree);
+    let (fake, revision) = (Fake::start(), source(tree.path(), "main"));
+    fake.import(&revision);
+    fake.state().keys.remove(&b"d:in/a.eml"[..]);
+    assert_eq!(counts(&fake.import(&revision)).0, [0, 0, 0, 2, 0], "an unchanged folder is not opened");
+    let options = ImportOptions { recheck: true, ..fake.options(&revision) };
+    let summary = strand_import::run(&options, &mut strand_import::Silent).expect("nothing goes wrong");
+    assert_eq!(counts(&summary).0, [1, 0, 0, 1, 0]);
+    assert_eq!(fake.ids(), ["c.eml", "in/a.eml"]);
+    assert_eq!(counts(&fake.import(&revision)).0, [0, 0, 0, 2, 0]);
 }
 
 #[test]
@@ -356,14 +394,15 @@ fn a_dataset_moves_between_a_folder_and_its_repository() {
     assert_eq!(counts(&fake.import(&source(repository.path(), "main~1"))).0, [0, 2, 0, 0, 0]);
     assert_eq!(counts(&fake.import(&source(repository.path(), "main"))).0, [1, 0, 1, 1, 0]);
     assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
-    // The run back to the revision needs the trees. A repository without the trees is an error.
-    let text = fake.try_import(tree.path()).expect_err("the trees are not there").to_string();
-    assert!(text.contains("of a git or restic repository") && text.contains("\"c\""), "{text}");
+    // Neither the way back nor a repository without the old trees needs these trees.
+    fake.import(tree.path());
+    assert_eq!(fake.ids(), ["a.eml", "in/b.eml"]);
+    fake.import(&source(repository.path(), "main"));
     let other = Tree::new(&[("x/y.eml", &mail("y", "9"))]);
     init(&other);
     commit(&other);
-    assert!(matches!(fake.try_import(&source(other.path(), "main")), Err(ImportError::Unrecallable { .. })));
-    assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
+    assert_eq!(counts(&fake.import(&source(other.path(), "main"))).0, [1, 0, 2, 0, 0]);
+    assert_eq!(fake.ids(), ["x/y.eml"]);
 }
 
 #[test]

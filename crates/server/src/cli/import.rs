@@ -100,6 +100,10 @@ pub struct ImportArgs {
     /// Compare every document with the server's, and change nothing. Exit with 3 if a document differs
     #[arg(long)]
     pub verify: bool,
+    /// Ask the server for every document, also in folders of git and restic that have not changed, and store what the
+    /// server has lost
+    #[arg(long, conflicts_with_all = ["verify", "retry_failed"])]
+    pub recheck: bool,
     /// Do not create the text index
     #[arg(long = "no-index", action = ArgAction::SetFalse)]
     pub index: bool,
@@ -183,6 +187,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         keep_versions: args.keep_versions,
         index: args.index,
         attachments: args.attachments,
+        recheck: args.recheck,
         max_delete: args.max_delete,
         forecast: args.forecast,
         mode,

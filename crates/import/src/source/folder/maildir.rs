@@ -16,6 +16,8 @@ use std::io;
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
 /// Maximum number of times that `cur` is listed again because messages were renamed during the listing.
 const RELISTS_MAX: usize = 3;
+/// The reason why a message is not imported.
+const NAME_OF_FOLDER: &str = "a message and a folder of the Maildir have this name: rename the folder";
 /// The text between the unique part and the flags of a file name.
 const FLAGS_SEPARATOR: &[u8] = b":2,";
 
@@ -47,16 +49,16 @@ pub(super) fn list(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListE
 fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result<(), ListError> {
     // `new` is listed before `cur`: a message that moves from `new` to `cur` during the listing is found twice. In the
     // other order the listing could miss the message.
-    let mut seen = HashSet::new();
-    let mut renamed = list_messages(dir, "new", &mut seen, lister, look)?
-        | list_messages(dir, "cur", &mut seen, lister, look)?;
+    let mut names = Names { messages: HashSet::new(), folders: list_folders(dir, lister)? };
+    let mut renamed = list_messages(dir, "new", &mut names, lister, look)?
+        | list_messages(dir, "cur", &mut names, lister, look)?;
     // A change of flags renames a message. The listing of `cur` may have returned the old name, which is gone now, and
     // missed the new name. The message must not count as removed, so `cur` is listed again.
     for _ in 0..RELISTS_MAX {
         if !renamed {
             break;
         }
-        renamed = list_messages(dir, "cur", &mut seen, lister, look)?;
+        renamed = list_messages(dir, "cur", &mut names, lister, look)?;
     }
     if renamed {
         let listings = RELISTS_MAX + 1;
@@ -66,6 +68,19 @@ fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result
         );
         return Err(lister.io_error(b"cur", io::Error::new(io::ErrorKind::ResourceBusy, error)));
     }
+    Ok(())
+}
+
+/// The names that were listed.
+struct Names {
+    /// The unique parts of the messages.
+    messages: HashSet<Vec<u8>>,
+    folders: HashSet<Vec<u8>>,
+}
+
+/// Lists the folders of the Maildir, and returns their names.
+fn list_folders(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<HashSet<Vec<u8>>, ListError> {
+    let mut names = HashSet::new();
     for entry in Dir::read_from(dir).map_err(|e| lister.io_error(b"", e.into()))? {
         let entry = entry.map_err(|e| lister.io_error(b"", e.into()))?;
         let name = entry.file_name().to_bytes();
@@ -76,19 +91,23 @@ fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result
             FoundAs::Nothing => {}
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::Folder if PARTS.iter().any(|part| name == part.as_bytes()) => {}
-            FoundAs::Folder => lister.folder(name)?,
+            FoundAs::Folder => {
+                lister.folder(name)?;
+                names.insert(name.to_vec());
+            }
             FoundAs::File(_) | FoundAs::Special => lister.skipped.maildir += 1,
         }
     }
-    Ok(())
+    Ok(names)
 }
 
-/// Lists the messages in the folder `part` of the Maildir. Messages whose unique part is in `seen` are listed already.
-/// Returns true when a file name vanished before the importer looked the file up.
+/// Lists the messages in the folder `part` of the Maildir. Messages whose unique part is in `names` are listed already.
+/// Refuses a message with the name of a folder, because a container has each name once. Returns true when a file name
+/// vanished before the importer looked the file up.
 fn list_messages(
     dir: BorrowedFd<'_>,
     part: &str,
-    seen: &mut HashSet<Vec<u8>>,
+    names: &mut Names,
     lister: &mut Lister,
     look: Look<'_>,
 ) -> Result<bool, ListError> {
@@ -106,8 +125,12 @@ fn list_messages(
             FoundAs::Nothing => has_vanished = true,
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::File(stamp) if !file_name.starts_with(b".") && !unique.is_empty() => {
-                if seen.insert(unique.to_vec()) {
-                    lister.document(unique, &stamp, Some((&at, flags)))?;
+                match names.messages.insert(unique.to_vec()) {
+                    true if names.folders.contains(unique) => {
+                        lister.refused.push((unique.to_vec(), NAME_OF_FOLDER.to_owned()));
+                    }
+                    true => lister.document(unique, &stamp, Some((&at, flags)))?,
+                    false => {}
                 }
             }
             _ => lister.skipped.maildir += 1,

@@ -79,18 +79,16 @@ fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
     password.ok_or_else(|| other("the repository needs a password: --password-file, or RESTIC_PASSWORD"))
 }
 
-/// Lists a tree. `as_held`: marks every document as held by the server.
-fn list_tree(tree: &tree::Tree, shown: PathBuf, producer: u16, as_held: bool) -> Result<Listing, ListError> {
-    let mut builder = ContainerBuilder::new(producer);
+/// Lists a tree.
+fn list_tree(tree: &tree::Tree, shown: PathBuf) -> Result<Listing, ListError> {
+    let mut builder = ContainerBuilder::new(0);
     let mut skipped = Skipped::default();
     for node in tree.nodes() {
         let pushed = match &node.kind {
             NodeKind::Folder(below) => builder.push(EntryKind::Container, &node.name, 0, below, []),
             NodeKind::File(_) => {
                 let token = node.token().expect("a file has one");
-                let digest = crate::container::digest(&token);
-                let note = as_held.then_some((crate::versions::DIGEST_NOTE, &digest[..]));
-                builder.push(EntryKind::Document, &node.name, node.size, &token, note)
+                builder.push(EntryKind::Document, &node.name, node.size, &token, [])
             }
             NodeKind::Link => {
                 skipped.links += 1;
@@ -117,7 +115,7 @@ impl Source for Restic {
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let shown = self.shown.join(String::from_utf8_lossy(path).as_ref());
         match self.tree_at(path) {
-            Ok(tree) => list_tree(&tree, shown, 0, false),
+            Ok(tree) => list_tree(&tree, shown),
             Err(error) => Err(ListError::Io { path: shown, error }),
         }
     }
@@ -136,17 +134,6 @@ impl Source for Restic {
         let token = node.token().expect("a file has one").to_vec();
         let (repository, last) = (self.repository.clone(), RefCell::default());
         Ok(Box::new(Parts { repository, parts, size, token, last }))
-    }
-
-    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
-        let Ok(id) = Id::try_from(token) else { return Ok(None) };
-        if self.repository.find(&id).is_none() {
-            return Ok(None);
-        }
-        let shown = self.shown.join(hex(&id));
-        let tree = self.trees.get(&self.repository, &id);
-        let tree = tree.map_err(|error| ListError::Io { path: shown.clone(), error })?;
-        list_tree(&tree, shown, producer, true).map(|listing| Some(listing.blob))
     }
 }
 
