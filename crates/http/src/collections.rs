@@ -153,7 +153,7 @@ impl CollectionType {
 fn string(json: Json) -> Option<Vec<u8>> {
     match json {
         Json::String(text) => text::unquote(text),
-        Json::Number(number) => Some(number.to_string().into_bytes()),
+        Json::Number(number) => Some(number.as_str().to_owned().into_bytes()),
         _ => None,
     }
 }
@@ -161,7 +161,7 @@ fn string(json: Json) -> Option<Vec<u8>> {
 /// The score as an argument of ZADD: a number, or a string that names a number that JSON cannot express.
 fn score_of(json: Json) -> Option<Vec<u8>> {
     match json {
-        Json::Number(number) => Some(number.to_string().into_bytes()),
+        Json::Number(number) => Some(number.as_str().to_owned().into_bytes()),
         Json::String(name) if matches!(name.as_str(), "inf" | "-inf") => Some(name.into_bytes()),
         _ => None,
     }

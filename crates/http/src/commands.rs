@@ -250,7 +250,7 @@ fn arguments(element: &[u8], number: u64) -> Result<Vec<Vec<u8>>, Problem> {
         .map(|value| match value {
             Value::String(text) => text::unquote(text)
                 .ok_or_else(|| bad("the text after `base64:` is not Base64 with padding".into())),
-            Value::Number(n) => Ok(n.to_string().into_bytes()),
+            Value::Number(n) => Ok(n.as_str().to_owned().into_bytes()),
             _ => Err(bad("an argument has another type: expected a string or a number".into())),
         })
         .collect()
@@ -267,6 +267,12 @@ mod tests {
             read(r#"["SET","a",1,-2.5,"base64:/w=="]"#).unwrap(),
             [b"SET".to_vec(), b"a".to_vec(), b"1".to_vec(), b"-2.5".to_vec(), vec![0xff]]
         );
+        // A number is sent as the client wrote it.
+        for number in
+            ["1.10", "1e+5", "-0", "123456789012345678901234567890", "0.1000000000000000055511151231257827"]
+        {
+            assert_eq!(read(&format!("[{number}]")).unwrap(), [number.as_bytes()]);
+        }
         for bad in ["[]", "[null]", "[[\"a\"]]", "[\"base64:!\"]", "[1", "{}"] {
             assert!(read(bad).is_err(), "{bad}");
         }

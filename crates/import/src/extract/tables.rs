@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn scalars_of_json_are_fields() {
         let bytes =
-            br#"{"a":"x","b":{"c":1.5,"d":null,"e":true},"f":["p","q",2],"g":[{"h":"deep"}],"":"nameless"}"#;
+            br#"{"a":"x","b":{"c":1.50,"d":null,"e":true},"f":["p","q",2],"g":[{"h":"deep"}],"":"nameless"}"#;
         let (text, fields) = read(|text, fields| json(bytes, text, fields));
         for (name, value) in
-            [("json.a", "x"), ("json.b.c", "1.5"), ("json.b.e", "true"), ("json.f", "p\nq\n2")]
+            [("json.a", "x"), ("json.b.c", "1.50"), ("json.b.e", "true"), ("json.f", "p\nq\n2")]
         {
             assert_eq!(field(&fields, name).as_deref(), Some(value), "{name}");
         }
