@@ -365,7 +365,7 @@ impl WriteCondition {
             WriteCondition::Absent => "the key is there",
             WriteCondition::Present => "there is no such key",
             WriteCondition::None | WriteCondition::Digests(_) => {
-                "what is there is not what the condition says"
+                "the condition does not hold for the current value"
             }
         })
     }

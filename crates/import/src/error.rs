@@ -99,8 +99,8 @@ pub enum ImportError {
     /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
     /// unless an archive had lost the documents: this is known only when the archive is opened.
     #[error(
-        "stopped: {removed} of {held} documents would be removed, and none of them was; is SOURCE all there? \
-         If it is, allow it with --max-delete (100% allows all)"
+        "stopped by --max-delete: this run would remove {removed} of {held} documents, and has removed none of them. Check \
+         that SOURCE is complete. To remove the documents, run again with --max-delete {removed} or 100%"
     )]
     TooManyDeletions {
         /// Documents that would be removed.

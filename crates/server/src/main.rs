@@ -5,6 +5,15 @@
 //! **Invariant:** this crate may depend on everything, and decides nothing. `commands` and `engine` define what a
 //! command does; this crate only drives them.
 
+/// Writes a line to the standard error, as `eprintln!` does. But if nobody reads the standard error any more, the line is
+/// lost and the program goes on: `eprintln!` would panic.
+macro_rules! say {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
+
 mod bundle;
 mod cli;
 mod driver;

@@ -247,7 +247,7 @@ options! {
     LfuDecayTime "lfu-decay-time", Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";
     LfuLogFactor "lfu-log-factor", Integer(0, INT), "10", Anytime,
-        "How strongly a high access counter slows its own growth";
+        "Logarithmic factor of the LFU counter; with a larger factor, the counter needs more accesses to grow by one";
     ListCompressDepth "list-compress-depth", Integer(0, INT), "0", Anytime,
         "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: LISTS_BY_BYTES;
     ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Integer(i32::MIN as i64, INT), "-2", Anytime,
@@ -261,9 +261,11 @@ options! {
         "Log levels of parts of the program, such as strand_search=debug,strand::driver=trace";
     LogFile "logfile", Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Integer(0, INT), "20", Anytime,
-        "Failed logins of an address after which its further logins wait (up to 5 seconds; one failure is forgotten each second); 0: never";
+        "Failed logins from one address after which further logins from there are delayed, by at most 5 seconds; \
+         the count falls by one each second; 0: no delays";
     LoginTimeout "login-timeout", Integer(0, INT), "60", Anytime,
-        "Seconds to log in (if a login is needed) and to send the head of the first request (over HTTP: of each request); 0 is no limit";
+        "Seconds after which a client is disconnected that has not logged in, or has not sent its first request \
+         (HTTP: the head of each request) in full; 0: no limit";
     LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
     MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
@@ -274,7 +276,7 @@ options! {
     MaxMemoryClients "maxmemory-clients", MemoryOrPercent, "0", Anytime,
         "Most memory for the requests and replies of all clients, in bytes or in percent of maxmemory; 0 is no limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Integer(0, 100), "10", Anytime,
-        "How many keys one command evicts at the memory limit; a background thread evicts the others (10: 16 keys)";
+        "Bounds the keys that one command evicts (10: 16 keys); a background thread evicts the rest";
     MaxMemoryPolicy "maxmemory-policy", Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; with an lfu policy OBJECT FREQ works, and OBJECT IDLETIME does not";
     MaxMemorySamples "maxmemory-samples", Integer(1, INT), "5", Anytime,
@@ -297,7 +299,8 @@ options! {
         "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
     PidFile "pidfile", Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Integer(0, 65535), "6379", Startup,
-        "TCP port to listen on; 0 picks a free port and prints it, or is no port if tls-port, pack4-port or tls-pack4-port is set";
+        "TCP port for RESP; with 0, the server picks a free port and prints it, or opens no port if tls-port, \
+         pack4-port or tls-pack4-port is set";
     ProcTitleTemplate "proc-title-template", Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -363,8 +366,8 @@ options! {
         "Integers up to which a set is stored as sorted integers";
     SetProcTitle "set-proc-title", Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
     Shards "shards", Integer(0, 65536), "0", Startup,
-        "Independently locked parts of the data, rounded up to a power of two; 0 is 256 for each worker, but at most \
-         4,096, and at least 64 for each worker";
+        "Shards of the data, each with its own lock, rounded up to a power of two; 0: 256 for each worker, at most 4,096, \
+         and never fewer than 64 for each worker";
     ShutdownOnSigint "shutdown-on-sigint", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGINT starts";
     ShutdownOnSigterm "shutdown-on-sigterm", Flags(SHUTDOWN), "default", Anytime,
@@ -375,7 +378,8 @@ options! {
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
     SlowlogMaxLen "slowlog-max-len", Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
     SnapshotMemoryBudget "snapshot-memory-budget", Memory(0, LONG), "128mb", Anytime,
-        "Most bytes that a snapshot keeps of records that were written before it saved them; above this, writes wait for the disk";
+        "Limit of the memory in which a snapshot keeps old versions of changed records; at the limit, writes wait \
+         until some are on the disk";
     SocketMarkId "socket-mark-id", Integer(0, u32::MAX as i64), "0", Startup,
         "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Bool, "yes", Anytime,
@@ -440,7 +444,7 @@ options! {
         "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
     UseExitOnPanic "use-exit-on-panic", Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
     WatchdogPeriod "watchdog-period", Integer(0, INT), "100", Anytime,
-        "Milliseconds after which a worker that is still in one turn is reported with its stack, in the log and by DIAG DOCTOR; 0 is never";
+        "If one turn of a worker takes longer than this number of milliseconds, the log and DIAG DOCTOR show the worker's stack; 0: never";
     Workers "workers", Integer(0, 256), "0", Startup, "Threads that serve connections; 0 is one for each core";
     ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Integer(0, LONG), "128", Anytime,
         "Members up to which a sorted set is stored packed";
@@ -482,7 +486,8 @@ mod tests {
             "# Configuration\n\n\
              Made from the table of options by `make pages`. An option stands in the configuration file (`strand serve FILE`), on the \
              command line (`--maxmemory 2gb`), or in `CONFIG SET` where it may change at any time. Debian's redis.conf is \
-             understood as it is: an option without effect here is named once at the start, with the reason.\n\n\
+             understood as it is. At the start, the log names each option that has no effect here \
+             and is not at its default, with the reason.\n\n\
              | Option | Default | Values | Changes | |\n|---|---|---|---|---|\n",
         );
         let cell = |text: &str| text.replace('|', "\\|");

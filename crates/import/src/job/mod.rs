@@ -84,10 +84,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     if let Some(filter) = filter {
         source = Box::new(Filtered::new(source, filter));
     }
-    let mut sink = sink::open(options)?;
-    if options.index && sink.ensure_index()? {
-        progress.index_created(&options.into);
-    }
+    let sink = sink::open(options)?;
     let mut job = Job {
         sink,
         source,
@@ -275,6 +272,13 @@ impl Job<'_> {
         }
         if self.archive.id() == Some(path) && known.recorded && self.options.mode == ImportMode::Import {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
+        }
+        if level.depth == 0
+            && self.options.index
+            && self.options.mode != ImportMode::Verify
+            && self.sink.ensure_index()?
+        {
+            self.progress.index_created(&self.options.into);
         }
         let is_content = self.source.tokens() == Tokens::Content;
         let needs_intent = is_divided

@@ -17,6 +17,8 @@ pub(super) const KEYS: [&str; 12] = [
     "name", "source", "into", "server", "to", "every", "cron", "watch", "jitter", "priority", "rate",
     "options",
 ];
+/// Minimum time between the starts of two runs of a job with `every`.
+pub(super) const EVERY_MIN: Duration = Duration::from_millis(10);
 /// Options of `strand import` that a job refuses: the service sets them, or they make no sense for a job.
 const OPTIONS_REFUSED: [&str; 12] = [
     "--into",
@@ -84,9 +86,7 @@ impl Definition {
             text(key)?.map(read).transpose()
         };
         let name = needed("name")?;
-        if name.len() > NAME_BYTES_MAX
-            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        {
+        if !is_name(&name) {
             return Err(DefinitionError::Name(name));
         }
         let source = needed("source")?;
@@ -95,6 +95,7 @@ impl Definition {
         }
         let trigger = match (time("every")?, text("cron")?) {
             (Some(_), Some(_)) => return Err(DefinitionError::Times),
+            (Some(every), None) if every < EVERY_MIN => return Err(DefinitionError::TooOften),
             (Some(every), None) => Trigger::Every(every),
             (None, Some(value)) => {
                 let wrong =
@@ -114,8 +115,11 @@ impl Definition {
                 number.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or(DefinitionError::Priority)?
             }
         };
-        let rate = text("rate")?.map(|text| text.parse::<ByteSize>().map(|size| size.0.max(1)));
-        let rate = rate.transpose().map_err(DefinitionError::Rate)?;
+        let rate = text("rate")?.map(|text| text.parse::<ByteSize>().map(|size| size.0)).transpose();
+        let rate = rate.map_err(DefinitionError::Rate)?;
+        if rate == Some(0) {
+            return Err(DefinitionError::ZeroRate);
+        }
         Ok(Definition {
             into: text("into")?.unwrap_or_else(|| name.clone()),
             server: text("server")?,
@@ -149,6 +153,12 @@ impl Definition {
         words.extend(["--".to_owned(), self.source.clone()]);
         words
     }
+}
+
+/// True when `name` may be the name of a job.
+pub fn is_name(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 fn options(given: Option<&Value>) -> Result<Vec<String>, DefinitionError> {

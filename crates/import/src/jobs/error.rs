@@ -1,7 +1,7 @@
 //! [`JobError`]: why the board refuses a request. [`DefinitionError`]: why a definition of a job is wrong.
 
 use super::board::JOBS_MAX;
-use super::definition::{KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
+use super::definition::{EVERY_MIN, KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
 use crate::filter::SizeError;
 
 /// Why the board refuses a request about a job. A refused request changes nothing.
@@ -83,6 +83,15 @@ pub enum DefinitionError {
     /// The rate is no size.
     #[error("rate: {0}")]
     Rate(SizeError),
+    /// The rate is 0.
+    #[error("rate: expected at least 1 byte a second")]
+    ZeroRate,
+    /// The interval is too short.
+    #[error("every: expected at least {} ms", EVERY_MIN.as_millis())]
+    TooOften,
+    /// `strand import` does not accept the options. The text says why.
+    #[error("options: {0}")]
+    Import(String),
     /// The options are not a list of strings, or the list is too long.
     #[error("options: expected a list of texts, up to {OPTIONS_MAX} of them")]
     Options,

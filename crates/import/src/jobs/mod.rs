@@ -11,6 +11,6 @@ pub mod ledger;
 pub mod schedule;
 
 pub use board::{Action, Board, RunReport, Work};
-pub use definition::Definition;
+pub use definition::{Definition, is_name};
 pub use error::{DefinitionError, JobError};
 pub use ledger::Ledger;

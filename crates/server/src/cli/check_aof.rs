@@ -36,7 +36,7 @@ pub fn run(args: &AofArgs) -> ExitCode {
     match check_all(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strand: {why}");
+            say!("strand: {why}");
             ExitCode::FAILURE
         }
     }

@@ -63,7 +63,7 @@ pub fn run(args: DiffArgs) -> ExitCode {
             if args.json {
                 json::print_error(&message, code);
             }
-            eprintln!("strand diff: {message}");
+            say!("strand diff: {message}");
             return ExitCode::from(code);
         }
     };

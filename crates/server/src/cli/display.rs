@@ -101,7 +101,7 @@ impl Progress for Display {
             self.last_line = Instant::now();
             let (into, done, listed, left) =
                 (&self.into, self.done, self.listed, time_left_text(self.time_left));
-            eprintln!("{into}: {done} of {listed} documents listed so far, {left}at {}", printable(path));
+            say!("{into}: {done} of {listed} documents listed so far, {left}at {}", printable(path));
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {
@@ -116,15 +116,15 @@ impl Progress for Display {
              {memory} of memory besides the program's own, {seconds:.1} s"
         );
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| say!("{line}")),
+            None => say!("{line}"),
         }
     }
     fn index_created(&mut self, name: &str) {
         if self.dry_run {
             self.print_above_bar(&format!("+ index {name}"));
         } else if self.prints_lines {
-            eprintln!("{name}: created the text index {name}");
+            say!("{name}: created the text index {name}");
         }
     }
 }

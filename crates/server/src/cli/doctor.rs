@@ -76,7 +76,7 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     let answer = match asked {
         Ok(answer) => answer,
         Err(error) => {
-            eprintln!("strand doctor: {}", safe(&error.to_string()));
+            say!("strand doctor: {}", safe(&error.to_string()));
             return ExitCode::FAILURE;
         }
     };

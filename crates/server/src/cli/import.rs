@@ -14,7 +14,7 @@ use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use strand_import::filter::ByteSize;
+use strand_import::filter::{ByteSize, SizeError};
 use strand_import::memory::Memory;
 use strand_import::{
     ArchiveLimits, Destination, ImportError, ImportMode, ImportOptions, MaxDelete, Notices, Summary,
@@ -125,7 +125,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub wait: bool,
     /// Read at most SIZE bytes of SOURCE a second
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = byte_rate)]
     pub rate: Option<ByteSize>,
     /// Add a line of JSON to FILE for each HTTP request: method, host, status, bytes, time. --json has their sums
     #[arg(long, value_name = "FILE")]
@@ -149,9 +149,30 @@ pub struct ImportArgs {
     pub remote: RemoteArgs,
 }
 
+/// Parses a rate: bytes per second, at least 1.
+fn byte_rate(text: &str) -> Result<ByteSize, RateError> {
+    match text.parse() {
+        Ok(ByteSize(0)) => Err(RateError::Zero),
+        parsed => parsed.map_err(RateError::Size),
+    }
+}
+
+/// Why a text is no rate.
+#[derive(Debug, thiserror::Error)]
+enum RateError {
+    #[error(transparent)]
+    Size(SizeError),
+    #[error("expected at least 1 byte a second")]
+    Zero,
+}
+
 /// Runs the import. Returns the exit code of the process.
 pub fn run(args: ImportArgs) -> ExitCode {
     let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
+    if args.user.is_some() && password.is_none() {
+        say!("strand import: --user needs a password: --password, or the variable STRAND_PASSWORD");
+        return ExitCode::from(2);
+    }
     let mode = match (args.retry_failed, args.verify) {
         (true, _) => ImportMode::RetryFailed,
         (_, true) => ImportMode::Verify,
@@ -161,7 +182,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     if let Some(path) = &args.log_requests
         && let Err(why) = strand_import::requests::open_log(path)
     {
-        eprintln!("strand import: --log-requests: cannot open {}: {why}", safe(&path.display().to_string()));
+        say!("strand import: --log-requests: cannot open {}: {why}", safe(&path.display().to_string()));
         return ExitCode::from(2);
     }
     let options = ImportOptions {
@@ -171,7 +192,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         state: args.state,
         notices: Notices(Some(Arc::new(move |what| match is_json {
             true => json::print_waiting(what),
-            false => eprintln!("waiting: {}", safe(what)),
+            false => say!("waiting: {}", safe(what)),
         }))),
         wait: args.wait,
         memory: if args.supervised { supervised::memory() } else { Memory::default() },
@@ -197,7 +218,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     };
     if matches!(options.to, Destination::Lines { path: None, .. }) {
         if is_json {
-            eprintln!("strand import: --json and --to both want the standard output");
+            say!("strand import: --json and --to both want the standard output");
             return ExitCode::from(2);
         }
         super::display::lines_to_stderr();
@@ -228,7 +249,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
             if is_json {
                 json::print_error(&message, code);
             }
-            eprintln!("strand import: {message}");
+            say!("strand import: {message}");
             ExitCode::from(code)
         }
     }
@@ -249,20 +270,23 @@ pub fn exit_code(error: &ImportError) -> u8 {
 fn report(summary: &Summary, verbose: bool, forecast: bool) {
     report_skipped(summary);
     if verbose {
-        eprintln!(
+        say!(
             "opened {} documents ({} bytes), listed {} folders, recorded {}",
-            summary.opened, summary.bytes_read, summary.containers, summary.recorded
+            summary.opened,
+            summary.bytes_read,
+            summary.containers,
+            summary.recorded
         );
         if summary.moved > 0 {
-            eprintln!("copied {} of the added documents at the server: they have moved", summary.moved);
+            say!("copied {} of the added documents at the server: they have moved", summary.moved);
         }
         if summary.containers_skipped > 0 {
-            eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
+            say!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
         }
     }
     report_cache(summary);
     if forecast {
-        eprintln!(
+        say!(
             "actual: {} containers, {} documents ({}) read, {} removed, {} of memory, {:.1} s",
             summary.containers,
             summary.opened,
@@ -280,9 +304,9 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
     if let Some(why) = &cache.disabled_reason {
-        eprintln!("the cache is not used: {}", safe(why));
+        say!("the cache is not used: {}", safe(why));
     }
-    eprintln!(
+    say!(
         "cache: {} parts ({}) and {} texts from it, {} parts from the source, {} stored, {} parts refused, {} objects culled",
         cache.hits,
         ByteSize(cache.hit_bytes),
@@ -322,10 +346,10 @@ pub fn report_skipped(summary: &Summary) {
             0 => String::new(),
             n => format!(", {n} submodules"),
         };
-        eprintln!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
+        say!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
     }
     if skipped.filtered > 0 {
-        eprintln!("left out by the filters: {} files and folders", skipped.filtered);
+        say!("left out by the filters: {} files and folders", skipped.filtered);
     }
 }
 
@@ -334,12 +358,12 @@ pub fn report_dead_letters(summary: &Summary) {
     if summary.failed == 0 {
         return;
     }
-    eprintln!("failed:");
+    say!("failed:");
     for letter in &summary.dead_letters {
-        eprintln!("  {}: {}", printable(&letter.path), safe(&letter.reason));
+        say!("  {}: {}", printable(&letter.path), safe(&letter.reason));
     }
     let unlisted = summary.failed - summary.dead_letters.len() as u64;
     if unlisted > 0 {
-        eprintln!("  and {unlisted} more");
+        say!("  and {unlisted} more");
     }
 }

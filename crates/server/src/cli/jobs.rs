@@ -14,6 +14,7 @@ use std::time::Duration;
 use strand_import::connection::Target;
 use strand_import::datasets;
 use strand_import::filter::ByteSize;
+use strand_import::jobs::{DefinitionError, is_name};
 
 /// Text of `strand jobs --help` below the options.
 const AFTER_HELP: &str = "\
@@ -118,6 +119,22 @@ pub enum JobsCommand {
     },
 }
 
+impl JobsCommand {
+    /// The name of the job that the service is asked about.
+    fn job(&self) -> Option<&str> {
+        match self {
+            JobsCommand::List | JobsCommand::Errors { .. } | JobsCommand::Serve { .. } => None,
+            JobsCommand::Add(add) => Some(&add.name),
+            JobsCommand::Run { name, .. }
+            | JobsCommand::Retry { name, .. }
+            | JobsCommand::Pause { name }
+            | JobsCommand::Resume { name }
+            | JobsCommand::Cancel { name }
+            | JobsCommand::Remove { name } => Some(name),
+        }
+    }
+}
+
 /// Options of `strand jobs add`.
 #[derive(Debug, Args)]
 pub struct AddArgs {
@@ -168,7 +185,7 @@ pub fn run(args: JobsArgs) -> ExitCode {
                 if args.json {
                     json::print_error(&text, 1);
                 }
-                eprintln!("strand jobs: {text}");
+                say!("strand jobs: {text}");
                 ExitCode::FAILURE
             }
         },
@@ -178,6 +195,8 @@ pub fn run(args: JobsArgs) -> ExitCode {
 /// Why a request to the service fails, or the service itself.
 #[derive(Debug, thiserror::Error)]
 enum JobsError {
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
     #[error(transparent)]
     Ask(#[from] AskError),
     #[error(transparent)]
@@ -191,6 +210,11 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
         JobsCommand::Add(add) => definition_of(add, &args.server),
         _ => Value::Null,
     };
+    if let Some(name) = args.command.job()
+        && !is_name(name)
+    {
+        return Err(DefinitionError::Name(name.to_owned()).into());
+    }
     let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
     let post = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
     let get = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
@@ -237,7 +261,11 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
 }
 
 fn definition_of(add: &AddArgs, server: &str) -> Value {
-    let mut definition = json!({"source": add.source});
+    // The service has another working folder.
+    let is_path = !add.source.contains("://") && !add.source.starts_with("restic:");
+    let absolute = std::path::absolute(&add.source).ok().filter(|_| is_path);
+    let source = absolute.and_then(|path| path.into_os_string().into_string().ok());
+    let mut definition = json!({"source": source.unwrap_or_else(|| add.source.clone())});
     let texts = [
         ("into", &add.into),
         ("to", &add.to),
@@ -375,7 +403,7 @@ fn ask_server(args: &JobsArgs) -> ExitCode {
             if args.json {
                 json::print_error(&message, code);
             }
-            eprintln!("strand jobs: {message}");
+            say!("strand jobs: {message}");
             ExitCode::from(code)
         }
     }

@@ -80,6 +80,18 @@ pub fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
+/// Checks the arguments of `strand`, from `import` on.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub fn check_import(arguments: Vec<String>) -> Result<(), String> {
+    let words = std::iter::once("strand".to_owned()).chain(arguments);
+    let Err(error) = Cli::try_parse_from(words) else { return Ok(()) };
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    Err(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+}
+
 /// Runs the subcommand. Returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {

@@ -58,7 +58,7 @@ fn exit_code(outcome: io::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("strand: {e}");
+            say!("strand: {e}");
             ExitCode::FAILURE
         }
     }

@@ -53,7 +53,7 @@ pub fn run(args: ProfileArgs) -> ExitCode {
     match take(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strand profile: {}", safe(&why.to_string()));
+            say!("strand profile: {}", safe(&why.to_string()));
             ExitCode::FAILURE
         }
     }

@@ -10,7 +10,8 @@ use strand_import::{CacheOptions, RemoteOptions};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching a bucket")]
 pub struct RemoteArgs {
-    /// The S3-compatible server of s3://bucket/prefix; else AWS_ENDPOINT_URL, else the cloud's own
+    /// The S3-compatible server of s3://bucket/prefix; else AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL, else the
+    /// profile's endpoint_url, else the cloud's own
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// The bucket's region; else AWS_REGION, else the profile's, else us-east-1

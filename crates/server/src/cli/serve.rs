@@ -31,7 +31,7 @@ pub struct ServeArgs {
 /// Runs the server. Returns the exit code of the process.
 pub fn run(args: ServeArgs) -> ExitCode {
     let fail = |error: &dyn std::error::Error| {
-        eprintln!("strand: {error}");
+        say!("strand: {error}");
         ExitCode::FAILURE
     };
     let (config, file) = match configure(&args.arguments) {
@@ -77,7 +77,7 @@ pub fn options_help() -> String {
          `include FILE` reads another one (or all that a pattern names). Later ones win: file, then stdin, then command \
          line. (*) CONFIG SET can change it while the server runs.\n",
     );
-    for option in OPTIONS.iter().filter(|option| option.no_effect.is_none() && !option.is_hidden()) {
+    for option in OPTIONS.iter().filter(|option| option.no_effect.is_none()) {
         describe(&mut text, option);
     }
     text.push_str("\n\nKnown, checked, shown by CONFIG GET, and without effect in this version:\n");
@@ -88,7 +88,10 @@ pub fn options_help() -> String {
             let _ = write!(text, "\n          No effect: {why}");
         }
     }
-    text.push_str("\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start, or a second signal to stop; 2 wrong usage.");
+    text.push_str(
+        "\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start (also after a wrong option), or a second \
+         signal to stop.",
+    );
     text
 }
 

@@ -45,9 +45,9 @@ impl DiskFolder {
             }
         }
         let lock = DirLock::acquire(&path, file).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other(format!(
-                "{e} writes the append-only file there: give this one another dir or appenddirname"
-            )),
+            io::ErrorKind::WouldBlock => {
+                io::Error::other(format!("{e} writes there: give this server another dir"))
+            }
             _ => e,
         })?;
         let left = disk::remove_leftovers(&path, |name| is_replaced(name, file));

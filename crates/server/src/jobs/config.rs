@@ -70,7 +70,7 @@ impl Config {
         let limits = tables(take("limit"), "limit")?.into_iter().map(limit).collect::<Result<_, _>>()?;
         let parse = |(at, given): (usize, Map<String, Value>)| {
             let name = given.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            Definition::parse(given).map_err(|error| ContentError::Job { number: at + 1, name, error })
+            definition(given).map_err(|error| ContentError::Job { number: at + 1, name, error })
         };
         let jobs = tables(take("job"), "job")?.into_iter().enumerate();
         let jobs = jobs.map(parse).collect::<Result<_, _>>()?;
@@ -79,6 +79,17 @@ impl Config {
             None => Ok(Config { listen, memory, running, state: state.into(), token, limits, jobs }),
         }
     }
+}
+
+/// Reads the definition of a job, and checks its options as `strand import` does.
+///
+/// # Errors
+/// [`DefinitionError`].
+pub fn definition(given: Map<String, Value>) -> Result<Definition, DefinitionError> {
+    let definition = Definition::parse(given)?;
+    crate::cli::check_import(definition.arguments(false, definition.rate))
+        .map_err(DefinitionError::Import)?;
+    Ok(definition)
 }
 
 /// Why the file of the jobs cannot be used.

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use strand_import::jobs::{Definition, DefinitionError, Work};
+use strand_import::jobs::{DefinitionError, Work};
 use subtle_eq::is_equal;
 
 /// Maximum size of a request's body, in bytes.
@@ -166,7 +166,7 @@ impl Service {
                 let definition = match serde_json::from_slice::<Value>(body) {
                     Ok(Value::Object(mut definition)) => {
                         definition.insert("name".to_owned(), name.into());
-                        Definition::parse(definition)
+                        super::config::definition(definition)
                     }
                     _ => Err(DefinitionError::NoObject),
                 };

@@ -104,7 +104,7 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
         token: config.token,
     });
     let door = http::open(&config.listen, service.clone())?;
-    eprintln!("strand jobs: {} jobs, at http://{}/v1/jobs", service.lock().board.names().len(), door);
+    say!("strand jobs: {} jobs, at http://{}/v1/jobs", service.lock().board.names().len(), door);
     service.run();
     drop(lock);
     Ok(())
@@ -193,7 +193,7 @@ impl Service {
             Ok(())
         };
         if let Err(error) = written() {
-            eprintln!(
+            say!(
                 "strand jobs: cannot write {}, trying again: {error}",
                 self.folder.join(STATE_FILE).display()
             );

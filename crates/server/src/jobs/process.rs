@@ -87,7 +87,7 @@ fn each_report(mut output: impl BufRead, name: &str, mut visit: impl FnMut(RunRe
             Ok(_) => {}
         }
         if line.len() as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
-            eprintln!(
+            say!(
                 "strand jobs: job {name} wrote a line of more than {LINE_BYTES_MAX} bytes; the line is ignored"
             );
             if output.skip_until(b'\n').is_err() {

@@ -93,6 +93,13 @@ impl S3 {
         let throttle = Throttle::new();
         let builder = builder(bucket, options).with_http_connector(throttle.clone());
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint).unwrap_or_default();
+        let is_url = reqwest::Url::parse(&endpoint)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if !endpoint.is_empty() && !is_url {
+            let text =
+                format!("the endpoint {endpoint:?} is no URL: expected a value like https://HOST:PORT");
+            return Err(io::Error::other(text));
+        }
         let place = format!("s3\0{endpoint}\0{bucket}\0");
         let region =
             builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| REGION.to_owned());

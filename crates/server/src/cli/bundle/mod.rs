@@ -63,7 +63,7 @@ pub fn run(args: BundleArgs) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strand bundle: {}", safe(&why.to_string()));
+            say!("strand bundle: {}", safe(&why.to_string()));
             ExitCode::FAILURE
         }
     }
