@@ -36,16 +36,36 @@ pub const MAYBE_NOTE: &[u8] = b"~maybe";
 /// This bit of the producer of the root's record says that the run imported attachments.
 const ATTACHMENTS: u16 = 1 << 15;
 
-const _: () = assert!(EXTRACTOR_VERSION < ATTACHMENTS);
+const _: () = assert!(EXTRACTOR_VERSION < MIXED);
 
 /// The producer of the root's record.
 pub(crate) fn root_producer(attachments: bool) -> u16 {
     if attachments { EXTRACTOR_VERSION | ATTACHMENTS } else { EXTRACTOR_VERSION }
 }
 
+/// This bit of the producer of the root's intent says that some mails have attachments at the server and others do not,
+/// because the run changed that.
+const MIXED: u16 = 1 << 14;
+
+/// The intent of the root: `listing`, and what the run does with attachments.
+pub(crate) fn root_intent(listing: Container<'_>, attachments: bool, is_mixed: bool) -> Vec<u8> {
+    let mut builder = ContainerBuilder::new(root_producer(attachments) | if is_mixed { MIXED } else { 0 });
+    listing
+        .iter()
+        .try_for_each(|entry| push_unchanged(&mut builder, &entry))
+        .expect("the listing is a container");
+    builder.finish().expect("the listing is a container")
+}
+
+/// True when the run with this producer of the root's intent was cut short, and a run with `attachments` must open every
+/// mail again.
+pub(crate) fn is_mixed(intent_producer: u16, attachments: bool) -> bool {
+    intent_producer & MIXED != 0 || (intent_producer & ATTACHMENTS != 0) != attachments
+}
+
 /// The version of the extractor that made the fields of the container's documents.
 pub(crate) fn extractor(container: Container<'_>) -> u16 {
-    container.producer() & !ATTACHMENTS
+    container.producer() & !(ATTACHMENTS | MIXED)
 }
 
 /// True when the run that recorded the root `container` imported attachments.
@@ -74,6 +94,8 @@ pub struct KnownContainer {
     pub recorded: bool,
     /// True when a run was cut short in this container. Then `blob` is the merge of record and intent.
     pub interrupted: bool,
+    /// The producer of the intent, if a run was cut short in this container. See [`root_intent`].
+    pub intent_producer: Option<u16>,
 }
 
 /// Reads the record of the container `path`, and asks the server which of its documents exist. `part`: what the record
@@ -94,13 +116,15 @@ pub(crate) fn load(
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
     let nothing = || ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
     let mut blob = recorded.or(part).unwrap_or_else(nothing);
+    let mut intent_producer = None;
     if let Some(intent) = intent {
+        intent_producer = Container::parse(&intent).ok().map(|intent| intent.producer());
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }
     if let Some(without) = without_missing(records, dataset, path, &blob)? {
         blob = without;
     }
-    Ok(KnownContainer { blob, recorded: is_recorded, interrupted })
+    Ok(KnownContainer { blob, recorded: is_recorded, interrupted, intent_producer })
 }
 
 /// Reads the containers of these names in one pipeline. No command may wait for a reply on the connection.

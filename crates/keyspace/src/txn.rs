@@ -292,6 +292,8 @@ impl<'k> Txn<'k> {
     where
         I: ExactSizeIterator<Item = Arg<'a>>,
     {
+        // What is looked up from here on, before the next command, is no read of this command.
+        self.caller.reads = false;
         if let Some(effects) = &mut self.effects {
             effects.end(db, sent);
         }

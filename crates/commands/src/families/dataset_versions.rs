@@ -1,6 +1,6 @@
 //! IMPORT.VERSION PUBLISH, LOG and WAIT: the published versions of a dataset.
 
-use super::import_version::{new_hash, record_words};
+use super::import_version::{new_hash, record};
 use crate::call::Call;
 use crate::dataset_versions::{
     PublishedVersion, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, hold_number, is_name, list, parse_token,
@@ -24,14 +24,8 @@ pub(crate) fn publish(call: &mut Call<'_, '_>) {
             .reply
             .error(&format!("ERR the name of a version has 1 to {VERSION_BYTES_MAX} letters and digits"));
     }
-    match call.args.len() {
-        4 => {}
-        6 if call.args.is(4, "HOLD") => match parse::integer(call.args.at(5)) {
-            Ok(number) if number == hold_number(call.txn.keyspace(), call.db) => {}
-            Ok(_) => return call.reply.error(FLUSHED),
-            Err(_) => return call.reply.error(errors::NOT_AN_INTEGER),
-        },
-        _ => return call.reply.error(errors::SYNTAX),
+    if let Err(text) = check_hold(call, 4) {
+        return call.reply.error(text);
     }
     let (mut versions, settings) = (listed_versions(call), call.txn.keyspace().settings());
     if let Some(last) = versions.first().filter(|last| last.name == name) {
@@ -48,8 +42,25 @@ pub(crate) fn publish(call: &mut Call<'_, '_>) {
         db.insert(&call.keys[0], new_hash(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
     }
     // Without the number of the hold: another server counts its own flushes.
-    record_words(call.txn, call.db, &call.args.iter().take(4).collect::<Vec<_>>());
+    record(call, 4);
     call.reply.bulk(&versions[0].token(dataset));
+}
+
+/// Checks the arguments `[HOLD number]` that begin at position `at`.
+///
+/// # Errors
+/// The text of the error reply: the database was flushed or swapped after HOLD replied this number, or the arguments
+/// are invalid.
+pub(super) fn check_hold(call: &Call<'_, '_>, at: usize) -> Result<(), &'static str> {
+    let args = call.args;
+    match args.len() - at {
+        0 => Ok(()),
+        2 if args.is(at, "HOLD") => match parse::integer(args.at(at + 1))? {
+            number if number == hold_number(call.txn.keyspace(), call.db) => Ok(()),
+            _ => Err(FLUSHED),
+        },
+        _ => Err(errors::SYNTAX),
+    }
 }
 
 /// `IMPORT.VERSION LOG dataset`. Reply: an array of pairs of token and name, the newest version first.
@@ -151,6 +162,10 @@ mod tests {
             ("SWAPDB 0 1", "+OK|"),
             ("IMPORT.VERSION PUBLISH mail aa HOLD 2", flushed),
             ("IMPORT.VERSION PUBLISH mail aa HOLD 3", "$6|mail@1|"),
+            ("IMPORT.VERSION SET mail . one HOLD 3", "+OK|"),
+            ("IMPORT.VERSION SET mail . two HOLD 2", flushed),
+            ("IMPORT.VERSION GET mail .", "$3|one|"),
+            ("IMPORT.VERSION SET mail . one HOLD", "-ERR syntax error|"),
             ("IMPORT.VERSION PUBLISH mail aa HOLD x", "-ERR value is not an integer or out of range|"),
             ("IMPORT.VERSION PUBLISH mail aa HELD 3", "-ERR syntax error|"),
             ("IMPORT.VERSION PUBLISH mail aa HOLD", "-ERR syntax error|"),

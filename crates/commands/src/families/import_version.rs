@@ -6,6 +6,7 @@
 //! not look into them. Nothing else writes to the companion, so a value of another type counts as missing.
 
 use super::collection::{argument, send, send_or_null};
+use super::dataset_versions::check_hold;
 use super::hash::each;
 use super::keyspace_wide::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
@@ -58,8 +59,12 @@ pub(crate) fn datasets(call: &mut LaneCall<'_>) {
     names.iter().for_each(|name| call.reply.bulk(name));
 }
 
-/// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
+/// `IMPORT.VERSION SET dataset path container [HOLD number]`: records a container. Reply: OK, or an error if the database
+/// was flushed or swapped after HOLD replied this number.
 pub(crate) fn set(call: &mut Call<'_, '_>) {
+    if let Err(text) = check_hold(call, 5) {
+        return call.reply.error(text);
+    }
     let keyspace = call.txn.keyspace();
     let (path, container) = (call.args.at(3), argument(call.args, 4));
     let key = &call.keys[0];
@@ -70,14 +75,15 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     if set.is_err() {
         db.insert(key, new_hash(path, container, keyspace.settings()), None);
     }
-    record(call);
+    // Without the number of the hold: another server counts its own flushes.
+    record(call, 5);
     call.reply.ok();
 }
 
-/// Records the command, which has changed a companion, as its effect.
-pub(super) fn record(call: &mut Call<'_, '_>) {
+/// Records the first `words` words of the command, which has changed a companion, as its effect.
+pub(super) fn record(call: &mut Call<'_, '_>, words: usize) {
     if call.txn.is_recorded() {
-        record_words(call.txn, call.db, &call.args.iter().collect::<Vec<_>>());
+        record_words(call.txn, call.db, &call.args.iter().take(words).collect::<Vec<_>>());
     }
 }
 
@@ -110,7 +116,7 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
     });
     let removed = removed.ok().flatten().unwrap_or(0);
     if removed > 0 {
-        record(call);
+        record(call, call.args.len());
     }
     call.reply.int(removed as i64);
 }
@@ -142,8 +148,8 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    database was flushed or swapped after HOLD replied this number.",
             "REPORT <dataset> <name> <value> [<name> <value> ...]",
             "    Tells how the import of this connection goes; replies 1, or 0 when it does not hold the dataset.",
-            "SET <dataset> <path> <container>",
-            "    Records a container.",
+            "SET <dataset> <path> <container> [HOLD <number>]",
+            "    Records a container. With HOLD: as PUBLISH.",
             "WAIT <dataset> <version> VISIBLE [TIMEOUT <milliseconds>]",
             "    Waits until the version, a token or a name, is published; replies its token, or null.",
         ],

@@ -71,7 +71,12 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
-        .args(&[Arg::key("dataset", 0), Arg::string("path"), Arg::string("container")])
+        .args(&[
+            Arg::key("dataset", 0),
+            Arg::string("path"),
+            Arg::string("container"),
+            Arg::integer("number").token("HOLD").optional(),
+        ])
         .exec(Exec::Inline(import_version::set)),
     CommandSpec::sub("wait", "import", "0.1.0", "O(1)", "Waits until a version of a dataset is published.")
         .flags(&[F::READONLY, F::BLOCKING])

@@ -110,7 +110,7 @@ impl Engine {
         let name = self.config.dbfilename();
         let failed = |why: DataError| {
             self.host.warn(&why.to_string());
-            "ERR Error trying to load the RDB dump, check server logs."
+            "ERR Error trying to load the RDB dump"
         };
         let (mut source, total_bytes) = self
             .host

@@ -241,7 +241,7 @@ pub(super) fn lost_rights_error(denied: &Denied) -> String {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",
-        Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
+        Denied::Channel(_) => "no permission to access one of the channels used as arguments",
         Denied::Interrupted => "the client is gone",
     };
     format!(

@@ -103,7 +103,7 @@ impl Ignoring {
                 return Err(io::Error::other(format!("it has more than {GLOBS_MAX} lines")));
             }
             // A line that is not a glob matches nothing, as for git.
-            let _ = builder.add_line(None, line);
+            let _ = builder.add_line(None, &as_git_reads(line));
         }
         let own = builder.build().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Rules { own: Some(own), digest: digest(&[&above[..], path, b"\0", &text].concat()) })
@@ -124,6 +124,29 @@ impl Ignoring {
         }
         false
     }
+}
+
+/// The line in the syntax of the library. For git, braces are plain characters. The library reads `{a,b}` as a choice.
+/// Git knows the classes of POSIX (`[[:alpha:]]`). The library does not.
+fn as_git_reads(line: &str) -> String {
+    const CLASSES: [(&str, &str); 6] = [
+        ("[:alpha:]", "a-zA-Z"),
+        ("[:digit:]", "0-9"),
+        ("[:alnum:]", "a-zA-Z0-9"),
+        ("[:lower:]", "a-z"),
+        ("[:upper:]", "A-Z"),
+        ("[:xdigit:]", "0-9a-fA-F"),
+    ];
+    let mut out = String::with_capacity(line.len());
+    let mut is_escaped = false;
+    for c in line.chars() {
+        if matches!(c, '{' | '}') && !is_escaped {
+            out.push('\\');
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        out.push(c);
+    }
+    CLASSES.iter().fold(out, |line, (class, range)| line.replace(class, range))
 }
 
 impl Source for Ignoring {

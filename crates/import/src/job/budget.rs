@@ -84,8 +84,10 @@ const TIME_PER_MEGABYTE: Duration = Duration::from_millis(40);
 /// What a run would do to the documents that the server holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Plan {
-    /// True when the source has no entry at all.
+    /// True when the source has no document any more.
     is_emptied: bool,
+    /// True when the source has documents or folders that the server does not have.
+    has_additions: bool,
     /// Number of documents that the server holds.
     held: u64,
     /// Number of documents that the run removes.
@@ -155,6 +157,8 @@ impl Job<'_> {
         let mut plan = Plan { is_emptied: new.is_empty(), containers: 1, ..Plan::default() };
         self.begin_moves();
         self.plan(&[], old, new, below, &mut plan)?;
+        // Also empty: folders are left in the source, and no documents.
+        plan.is_emptied |= plan.held > 0 && plan.removed >= plan.held && !plan.has_additions;
         let took = started.elapsed();
         self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);
         if self.options.forecast {
@@ -226,6 +230,7 @@ impl Job<'_> {
         let notes = below.notes_moves && versions::extractor(old) == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
             let entry = change.entry();
+            plan.has_additions |= matches!(change, Change::Added(_));
             let is_read = match change {
                 Change::Added(_) | Change::Updated { .. } => true,
                 Change::Removed(_) => false,

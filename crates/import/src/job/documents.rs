@@ -319,7 +319,7 @@ impl Job<'_> {
             digest = match self.source.tokens() {
                 Tokens::Content => self::digest(&done.stat.token),
                 Tokens::Stamps if is_mail || content.is_some() => self::digest(buffer),
-                Tokens::Stamps => file_digest(facts.size),
+                Tokens::Stamps => file_digest(facts.archive.unwrap_or("file"), facts.size),
             };
         }
         let token = &token[..];
@@ -504,7 +504,7 @@ fn push(
     pushed.map_err(record_error(place.container))
 }
 
-/// The digest of a file whose content is not read. Only a change of the size changes the digest.
-fn file_digest(size: u64) -> ContainerDigest {
-    digest(format!("file of {size} bytes").as_bytes())
+/// The digest of a file whose content is not read. Only a change of the kind or the size changes the digest.
+fn file_digest(kind: &str, size: u64) -> ContainerDigest {
+    digest(format!("{kind} of {size} bytes").as_bytes())
 }

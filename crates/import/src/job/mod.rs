@@ -220,7 +220,7 @@ impl Job<'_> {
         if retry && self.archive.id().is_none() {
             self.check_retry(&known)?;
         }
-        let listed = if retry && known.recorded {
+        let listed = if retry && known.recorded && !self.archive.is_whole() {
             self.list_failed(path, &known)
         } else {
             self.list(path, &known.blob)
@@ -246,7 +246,9 @@ impl Job<'_> {
             level.reread |= verify || versions::extractor(old) != EXTRACTOR_VERSION;
             // A retry reads only the failed documents, and records what was imported before.
             self.attachments = if retry { versions::has_attachments(old) } else { self.options.attachments };
-            level.reopen = known.recorded && versions::has_attachments(old) != self.attachments;
+            let differs = known.recorded && versions::has_attachments(old) != self.attachments;
+            let was_cut = known.intent_producer.is_some_and(|cut| versions::is_mixed(cut, self.attachments));
+            level.reopen = differs || was_cut;
             level.open_all |= level.reopen || self.options.recheck;
         }
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
@@ -281,7 +283,10 @@ impl Job<'_> {
             self.progress.index_created(&self.options.into);
         }
         let is_content = self.source.tokens() == Tokens::Content;
+        // If a run that opens the archives again is cut short, the next run must do so, too.
+        let is_reopened_root = level.depth == 0 && level.reopen;
         let needs_intent = is_divided
+            || is_reopened_root
             || diff(old, new).any(|change| {
                 let is_container = change.entry().kind == EntryKind::Container;
                 !matches!(change, Change::Unchanged { .. })
@@ -290,7 +295,13 @@ impl Job<'_> {
         if needs_intent {
             let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
             let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
-            self.sink.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
+            let mut intent = merged.as_ref().unwrap_or(&listing.blob);
+            let root;
+            if level.depth == 0 {
+                root = versions::root_intent(view(intent), self.attachments, level.reopen);
+                intent = &root;
+            }
+            self.sink.store(&intent_name(path), intent)?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
@@ -355,7 +366,8 @@ impl Job<'_> {
         for loses in [false, true] {
             for (i, change) in changes().enumerate() {
                 let child = join(path, change.entry().name);
-                if self.moves.loses_documents(&child) != loses {
+                // While the first pass runs, the run may learn that a container of this pass loses documents.
+                if children[i].is_some() || self.moves.loses_documents(&child) != loses {
                     continue;
                 }
                 children[i] = Some(match change {

@@ -48,9 +48,28 @@ pub(super) struct CurrentArchive {
     /// Number of archives around the current documents. 0 outside of archives.
     depth: usize,
     budget: Option<Rc<ArchiveBudget>>,
+    /// True when a retry imports the whole archive, because the archive has changed or failed as a whole.
+    is_whole: bool,
+}
+
+/// A document that may be an archive.
+struct Candidate<'a> {
+    entry: &'a Entry<'a>,
+    /// True when the document may be a mail with attachments.
+    mail: bool,
+    /// The document's path.
+    child: &'a [u8],
+    /// The note of the last run that opened the document as an archive.
+    recorded: Option<&'a [u8]>,
+    /// See [`CurrentArchive::is_whole`].
+    is_whole: bool,
 }
 
 impl CurrentArchive {
+    /// True when a retry lists the whole archive, and not only the documents that failed.
+    pub(super) fn is_whole(&self) -> bool {
+        self.depth > 0 && self.is_whole
+    }
     /// The archive's document id. `None` outside of archives.
     pub(super) fn id(&self) -> Option<&[u8]> {
         (self.depth > 0).then_some(&self.id)
@@ -165,6 +184,10 @@ impl Job<'_> {
             let child = join(path, entry.name);
             let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
             if !is_candidate {
+                // A run that was cut short may have imported attachments without a note of the mail.
+                if recorded.is_none() && below.reopen && is_mail_name(&entry) {
+                    self.remove(&child, below)?;
+                }
                 // An earlier run imported attachments, and this run does not.
                 if let Some(note) = recorded {
                     self.check_removal(counts(note).0)?;
@@ -184,7 +207,10 @@ impl Job<'_> {
                 }
             }
             let may_contain_documents = change.recorded().is_some_and(|old| may_contain_documents(&old));
-            let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded)?;
+            let old_failed = change.recorded().is_some_and(|old| old.get(super::ERROR_NOTE).is_some());
+            let is_whole = old_failed || !matches!(change, Change::Unchanged { .. });
+            let candidate = Candidate { entry: &entry, mail, child: &child, recorded, is_whole };
+            let mut opened = self.open_archive(path, candidate, below)?;
             if opened.is_none() && may_contain_documents {
                 self.check_removal(recorded.map_or(0, |note| counts(note).0))?;
                 self.remove(&child, below)?;
@@ -205,21 +231,18 @@ impl Job<'_> {
 
     /// True when the document may be a mail whose attachments the run imports.
     fn is_mail_with_attachments(&self, entry: &Entry<'_>) -> bool {
-        self.options.attachments && is_mail_name(entry)
+        self.attachments && is_mail_name(entry)
     }
 
-    /// Opens the document `entry` as an archive, and imports its content. `recorded` is the note of the last run that
-    /// opened it as an archive. Returns `None` when the document is not an archive. When the document cannot be read,
-    /// the documents of the last run stay, and the next run opens the archive again.
+    /// Opens the candidate as an archive, and imports its content. Returns `None` when the document is not an archive.
+    /// When the document cannot be read, the documents of the last run stay, and the next run opens the archive again.
     fn open_archive(
         &mut self,
         path: &[u8],
-        entry: &Entry<'_>,
-        mail: bool,
-        child: &[u8],
+        candidate: Candidate<'_>,
         below: Level,
-        recorded: Option<&[u8]>,
     ) -> Result<Option<Opened>, ImportError> {
+        let Candidate { entry, mail, child, recorded, is_whole } = candidate;
         // The documents of the last run stay at the server. Keep their number in the note, so that `--max-delete` counts
         // them when the archive is removed.
         let kept = recorded.map_or(0, |note| counts(note).0);
@@ -285,8 +308,12 @@ impl Job<'_> {
             Err(error) => return failed(kind, error.to_string()),
         };
         let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
-        let inner =
-            CurrentArchive { id: child.to_vec(), depth: self.archive.depth + 1, budget: Some(budget) };
+        let inner = CurrentArchive {
+            id: child.to_vec(),
+            depth: self.archive.depth + 1,
+            budget: Some(budget),
+            is_whole,
+        };
         let outer_archive = std::mem::replace(&mut self.archive, inner);
         let (processed_before, failed_before) = (self.summary.processed(), self.summary.failed);
         let noted = if recorded.is_some() && !below.reopens_archives() {

@@ -177,3 +177,83 @@ fn a_message_with_the_name_of_a_folder_fails_alone() {
     assert_eq!(counts(&fake.import(tree.path())).0, [2, 0, 0, 0, 1]);
     assert_eq!(fake.ids(), ["a", "foo/c.eml"]);
 }
+
+/// A folder with two mails with an attachment each, one of them in a subfolder.
+fn attached() -> Tree {
+    Tree::new(&[
+        ("a/m.eml", &with_attachment("s", "p.txt", "x")),
+        ("z.eml", &with_attachment("t", "q.txt", "y")),
+    ])
+}
+
+#[test]
+fn a_cut_run_that_switches_attachments_leaves_no_mail_half_done() {
+    let tree = attached();
+    let run = |fake: &Fake, attachments: bool| {
+        strand_import::run(&ImportOptions { attachments, ..fake.options(tree.path()) }, &mut Silent)
+    };
+    for with in [true, false] {
+        let [end, fresh] = [Fake::start(), Fake::start()];
+        run(&end, with).expect("nothing goes wrong");
+        run(&fresh, with).expect("nothing goes wrong");
+        let before = end.state().clone();
+        let states = interrupted(&before, |fake| run(fake, !with));
+        assert!(states.len() > 4);
+        for state in states {
+            let fake = Fake::with(state);
+            run(&fake, with).expect("nothing goes wrong");
+            assert_eq!(fake.state().keys, fresh.state().keys, "with attachments: {with}");
+        }
+    }
+}
+
+#[test]
+fn a_retry_imports_a_repaired_archive_whole_and_keeps_attachments() {
+    let retry = |fake: &Fake, tree: &Tree| {
+        let options =
+            ImportOptions { mode: strand_import::ImportMode::RetryFailed, ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent).expect("nothing goes wrong")
+    };
+    let (fake, tree) = (Fake::start(), attached());
+    tree.write(
+        "a.zip",
+        zip(&[stored("good.txt", b"one"), stored("gone.txt", b"x"), stored("bad.eml", b"no mail")]),
+    );
+    with_attachments(&fake, &tree);
+    let good = mail("repaired", "b");
+    tree.write(
+        "a.zip",
+        zip(&[stored("good.txt", b"a second"), stored("new.txt", b"y"), stored("bad.eml", good.as_bytes())]),
+    );
+    assert_eq!(retry(&fake, &tree).failed, 0);
+    let fresh = Fake::start();
+    with_attachments(&fresh, &tree);
+    assert_eq!(fake.state().keys, fresh.state().keys);
+    assert_eq!(counts(&with_attachments(&fake, &tree)).1, 0, "nothing is left to do");
+}
+
+#[test]
+fn a_folder_whose_archive_lost_a_document_is_imported_once() {
+    for atomic in [false, true] {
+        let (fake, tree) = (Fake::start(), Tree::new(&[("y/b.txt", "text"), ("x/c.txt", "text")]));
+        tree.write("x/a.zip", zip(&[stored("p.txt", b"content")]));
+        fake.import(tree.path());
+        tree.write("x/a.zip", zip(&[stored("q.txt", b"content")]));
+        let options = ImportOptions { atomic, ..fake.options(tree.path()) };
+        let summary = strand_import::run(&options, &mut Silent).expect("nothing goes wrong");
+        assert_eq!(summary.added + summary.updated + summary.unchanged, 4, "{summary}");
+        assert_eq!(fake.ids(), ["x/a.zip", "x/a.zip/q.txt", "x/c.txt", "y/b.txt"]);
+    }
+}
+
+#[test]
+fn a_source_of_empty_folders_is_empty() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("in/a.txt", "a"), ("in/b.txt", "b")]));
+    fake.import(tree.path());
+    tree.remove("in/a.txt");
+    tree.remove("in/b.txt");
+    std::fs::create_dir_all(tree.at("in")).expect("ours");
+    let stopped = fake.try_import(tree.path()).expect_err("everything would be removed").to_string();
+    assert!(stopped.contains("2 of 2 documents"), "{stopped}");
+    assert_eq!(fake.ids().len(), 2);
+}

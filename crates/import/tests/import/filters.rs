@@ -210,7 +210,14 @@ fn a_revision_is_compared_with_another_and_with_a_folder() {
 #[test]
 fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
     let tree = Tree::new(&[
-        (".gitignore", "*.log\n/build/\n!keep.log\ndeep/secret\n# a comment\n[bad\n"),
+        (
+            ".gitignore",
+            "*.log\n/build/\n!keep.log\ndeep/secret\n# a comment\n[bad\n*.{jpg,png}\n[[:alpha:]].md\n",
+        ),
+        ("a.jpg", "yes"),
+        ("b.{jpg,png}", "no"),
+        ("c.md", "no"),
+        ("1.md", "yes"),
         ("a.txt", "a"),
         ("a.log", "no"),
         ("keep.log", "yes"),
@@ -235,7 +242,7 @@ fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
         .map(|n| String::from_utf8_lossy(n).into_owned())
         .collect();
     expected.sort();
-    assert!(expected.len() == 8, "{expected:?}");
+    assert!(expected.len() == 10, "{expected:?}");
     let obeying = FilterOptions { gitignore: true, ..FilterOptions::default() };
     let fake = Fake::start();
     import(&fake, tree.path(), &obeying);

@@ -249,7 +249,9 @@ fn active_expiry_visits_only_segments_with_a_passed_expiry() {
         let mut expired = 0;
         let mut next = Some(0);
         while let Some(from) = next {
-            next = table.expire_step(from, now_ms, false, &mut |_, _, _| expired += 1, &mut Vec::new()).1;
+            next = table
+                .expire_step(from, now_ms, false, &mut |_, _, _| expired += 1, &mut Vec::new(), &mut 0)
+                .1;
         }
         let later = due.split_off(&(now_ms + 1));
         assert_eq!(expired, due.values().sum::<usize>(), "at {now_ms}");
@@ -259,7 +261,14 @@ fn active_expiry_visits_only_segments_with_a_passed_expiry() {
         // The walk has reached the end, so the bound is the earliest expiry of the items that are left.
         assert_eq!(table.expiry_ms(), *due.keys().next().expect("some never expire"));
         assert_eq!(
-            table.expire_step(0, now_ms, false, &mut |_, _, _| panic!("nothing is due"), &mut Vec::new()),
+            table.expire_step(
+                0,
+                now_ms,
+                false,
+                &mut |_, _, _| panic!("nothing is due"),
+                &mut Vec::new(),
+                &mut 0
+            ),
             (0, None)
         );
     }
@@ -329,7 +338,14 @@ fn crowded_segment_keeps_all_items() {
     let mut next = Some(0);
     while let Some(from) = next {
         next = table
-            .expire_step(from, 1, false, &mut |key, _, _| assert!(gone.insert(key.to_vec())), &mut Vec::new())
+            .expire_step(
+                from,
+                1,
+                false,
+                &mut |key, _, _| assert!(gone.insert(key.to_vec())),
+                &mut Vec::new(),
+                &mut 0,
+            )
             .1;
     }
     assert_eq!((gone, table.len()), (keys.into_iter().collect(), 0));
@@ -369,7 +385,7 @@ fn moving_items_does_not_hash_long_keys_again() {
     let mut expired = 0;
     let mut next = Some(0);
     while let Some(from) = next {
-        next = table.expire_step(from, 1, false, &mut |_, _, _| expired += 1, &mut Vec::new()).1;
+        next = table.expire_step(from, 1, false, &mut |_, _, _| expired += 1, &mut Vec::new(), &mut 0).1;
     }
     assert_eq!((seen, expired, hashed.0.get()), (5000, 100, 0));
 }

@@ -71,7 +71,8 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     /// expired items. Calls `gone` with the key, the position and the outside value of each removed item. An item
     /// of which only a part expired (a field of a hash) stays, and its key is added to `in_part`. With `stay`, all
     /// expired items stay, and their keys are added to `in_part`. Returns the number of items looked at, and the
-    /// position at which to continue (`None`: at the end of the table).
+    /// position at which to continue (`None`: at the end of the table). Adds the expiries of the removed items to
+    /// `expiries_ms`.
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
@@ -79,6 +80,7 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
         stay: bool,
         gone: &mut impl FnMut(&[u8], u64, Option<V>),
         in_part: &mut Vec<Vec<u8>>,
+        expiries_ms: &mut i128,
     ) -> (usize, Option<u64>) {
         let mut next = Some(from);
         while let Some(position) = next {
@@ -95,13 +97,16 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
                     looked_at += 1;
                     let expiry_ms = item.expiry_ms();
                     let mut due = expiry_ms <= now_ms;
-                    let lives = match item.content() {
-                        Content::Outside(value) => value.key_expiry_ms(expiry_ms) > now_ms,
-                        _ => false,
+                    let key_expiry_ms = match item.content() {
+                        Content::Outside(value) => value.key_expiry_ms(expiry_ms),
+                        _ => expiry_ms,
                     };
-                    if due && (stay || lives) {
+                    if due && (stay || key_expiry_ms > now_ms) {
                         in_part.push(item.key().to_vec());
                         due = false;
+                    }
+                    if due {
+                        *expiries_ms += i128::from(key_expiry_ms);
                     }
                     rest_ms = if due { rest_ms } else { rest_ms.min(expiry_ms) };
                     due

@@ -403,7 +403,7 @@ impl Shard {
         // A view must keep each record before the record is removed.
         let stay = self.keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
         let (looked_at, next) = self.change_table(slot, |table| {
-            let (mut expiring, mut mortal) = (0, 0);
+            let (mut expiring, mut mortal, mut expiries_ms) = (0, 0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
                 removed += 1;
                 expiring += 1;
@@ -418,8 +418,9 @@ impl Shard {
                     notes.note(position, key);
                 }
             };
-            let step = table.records.expire_step(from, now_ms, stay, gone, &mut in_part);
+            let step = table.records.expire_step(from, now_ms, stay, gone, &mut in_part, &mut expiries_ms);
             table.expiring -= expiring;
+            table.expiries_ms -= expiries_ms;
             table.mortal -= mortal;
             step
         });

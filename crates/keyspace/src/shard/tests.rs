@@ -110,4 +110,12 @@ fn sums_follow_every_change() {
     let published = |expiring_only| keyspace.shards.iter().map(|s| s.records(expiring_only)).sum::<usize>();
     assert_eq!((published(false), published(true)), (records, expiring));
     assert!(records > 1000 && expiring > 100, "{records} {expiring}");
+    while keyspace.expire_slice(NOW_MS + 1_000_000, 100).has_more {}
+    for (db, keys) in keyspace.in_use() {
+        assert_eq!(
+            (keys.expiring, keys.expiries_ms),
+            (0, 0),
+            "every key with an expiry of database {db} has expired"
+        );
+    }
 }

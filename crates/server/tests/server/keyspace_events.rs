@@ -188,6 +188,10 @@ const MISSES: &[&str] = &[
     "INCR s2",
     "LPOP nosuch",
     "TOUCH nosuch",
+    "EVAL redis.call('get','s')redis.call('set',KEYS[1],'1') 1 new",
+    "EVAL redis.call('get','s')redis.call('append',KEYS[1],'1')redis.call('rpush',KEYS[2],'1') 2 new2 list2",
+    "EVAL redis.call('get','s')redis.call('lrange',KEYS[1],0,-1)redis.call('hgetall',KEYS[1]) 1 nosuch",
+    "EVAL redis.call('get','s')redis.call('sinter',KEYS[1],KEYS[2]) 2 nosuch nosuch2",
     "FLUSHALL",
 ];
 

@@ -9,7 +9,8 @@ mod copying;
 use super::transaction::Transaction;
 use super::{Place, Records, Rejected, Sink};
 use crate::connection::{Connection, Target, refused};
-use crate::container::ContainerDigest;
+use crate::container::{ContainerBuilder, ContainerDigest};
+use crate::document::EXTRACTOR_VERSION;
 use crate::fields::{FIELDS, Fields};
 use crate::versions::{self, COMMAND, unexpected};
 use crate::{ImportError, ImportOptions, index};
@@ -88,7 +89,10 @@ impl Records for Strand {
         if let Some(transaction) = &mut self.transaction {
             transaction.note_stored(name);
         }
-        self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
+        let mut args = vec![COMMAND.as_bytes(), b"SET", &dataset, name, blob];
+        let hold = self.hold.clone();
+        args.extend(hold.iter().flat_map(|number| [&b"HOLD"[..], number.as_bytes()]));
+        self.send(&args, Awaited::Version("SET"))
     }
 
     fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
@@ -252,9 +256,12 @@ impl Sink for Strand {
     fn finish(&mut self, version: Option<&ContainerDigest>) -> Result<Option<String>, ImportError> {
         if let Some(transaction) = self.transaction.take() {
             transaction.publish().or_else(|(error, invalid)| {
-                // EXEC has recorded containers although some of their changes failed. The next run must not trust them.
-                for name in invalid {
-                    self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
+                // EXEC has recorded containers although some of their changes failed. An empty intent makes all documents
+                // of a container doubtful, so the next run does not trust the record.
+                let nothing = ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+                for mut name in invalid.into_iter().filter(|name| !name.ends_with(b"/")) {
+                    name.push(b'/');
+                    self.connection.call(&[COMMAND.as_bytes(), b"SET", &self.dataset, &name, &nothing])?;
                 }
                 Err(error)
             })?;

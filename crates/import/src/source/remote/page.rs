@@ -21,11 +21,22 @@ pub(super) enum PageError {
         "the listing is truncated, and has no NextContinuationToken: the server does not support ListObjectsV2"
     )]
     NoNext,
+    #[error("the listing has {0:?} for IsTruncated: expected true or false")]
+    Truncated(String),
 }
 
 /// True for the query of a request for a page.
 pub(super) fn is_listing(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair == "list-type=2"))
+}
+
+/// The value of the element IsTruncated. `None` for a text that is no boolean of XML.
+pub(super) fn truncated(value: &str) -> Option<bool> {
+    let is = |words: [&str; 2]| words.iter().any(|word| value.trim().eq_ignore_ascii_case(word));
+    if is(["true", "1"]) {
+        return Some(true);
+    }
+    is(["false", "0"]).then_some(false)
 }
 
 /// Checks that `body` is a page, and that the page names its successor if there is one.
@@ -58,7 +69,10 @@ pub(super) fn check(body: &[u8]) -> Result<(), PageError> {
             Event::End(e) => {
                 depth -= 1;
                 match (depth, e.local_name().as_ref()) {
-                    (1, "IsTruncated") => is_truncated = value.trim() == "true",
+                    (1, "IsTruncated") => {
+                        is_truncated =
+                            truncated(&value).ok_or_else(|| PageError::Truncated(value.clone()))?;
+                    }
                     (1, "NextContinuationToken") => has_next = !value.trim().is_empty(),
                     (0, _) if is_truncated && !has_next => return Err(PageError::NoNext),
                     (0, _) => return Ok(()),
@@ -84,6 +98,7 @@ mod tests {
             page("<IsTruncated>false</IsTruncated><Contents><Key>a</Key></Contents>"),
             page("<NextContinuationToken>t</NextContinuationToken><IsTruncated>true</IsTruncated>"),
             page("<Contents><IsTruncated>true</IsTruncated></Contents>"),
+            page("<IsTruncated>TRUE</IsTruncated><NextContinuationToken>t</NextContinuationToken>"),
             "<ListBucketResult/>".to_owned(),
         ];
         for text in accepted {
@@ -94,6 +109,10 @@ mod tests {
             [truncated.to_owned(), format!("{truncated}<NextContinuationToken></NextContinuationToken>")]
         {
             assert_eq!(check(page(&text).as_bytes()), Err(PageError::NoNext), "{text}");
+        }
+        for odd in ["yes", "t", ""] {
+            let text = page(&format!("<IsTruncated>{odd}</IsTruncated>"));
+            assert_eq!(check(text.as_bytes()), Err(PageError::Truncated(odd.to_owned())));
         }
         for (text, got) in [
             ("<html>login please</html>", "<html>"),

@@ -3,6 +3,7 @@
 //! The library cannot list versions. So [`Versions`] sends `ListObjectVersions` itself, signed by the library's signer.
 //! For each key the newest version at or before the time counts. If it is a delete marker, the key did not exist then.
 
+use super::page::truncated;
 use super::s3::{PAGE_CYCLE, other};
 use super::throttle::Throttle;
 use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
@@ -189,6 +190,10 @@ enum PageError {
     NoVersions,
     #[error("the listing of versions is truncated, and has no NextKeyMarker")]
     NoNext,
+    #[error("the listing of versions ends too early")]
+    TooShort,
+    #[error("the listing has {0:?} for IsTruncated: expected true or false")]
+    Truncated(String),
 }
 
 /// Reads a page.
@@ -196,15 +201,18 @@ fn parse(text: &str) -> Result<Page, PageError> {
     let mut xml = Reader::from_str(text);
     let (mut page, mut value) = (Page::default(), String::new());
     let (mut version, mut in_prefixes, mut is_truncated) = (None::<Version>, false, false);
-    let (mut next_key, mut next_id, mut is_listing) = (String::new(), String::new(), false);
+    let (mut next_key, mut next_id, mut is_listing, mut depth) =
+        (String::new(), String::new(), false, 0usize);
     loop {
         let event = xml.read_event();
         match event.map_err(|error| PageError::Xml { offset: xml.error_position(), error })? {
+            Event::Eof if depth > 0 => return Err(PageError::TooShort),
             Event::Eof => break,
             Event::Start(e) => {
                 value.clear();
+                depth += 1;
                 match e.local_name().as_ref() {
-                    "ListVersionsResult" => is_listing = true,
+                    "ListVersionsResult" if depth == 1 => is_listing = true,
                     "Version" => version = Some(Version::default()),
                     "DeleteMarker" => version = Some(Version { is_marker: true, ..Version::default() }),
                     "CommonPrefixes" => in_prefixes = true,
@@ -212,6 +220,7 @@ fn parse(text: &str) -> Result<Page, PageError> {
                 }
             }
             Event::End(e) => {
+                depth -= 1;
                 let name = e.local_name();
                 let text = std::mem::take(&mut value);
                 match (name.as_ref(), &mut version) {
@@ -230,7 +239,9 @@ fn parse(text: &str) -> Result<Page, PageError> {
                     }
                     ("CommonPrefixes", _) => in_prefixes = false,
                     ("Prefix", None) if in_prefixes => page.prefixes.push(text),
-                    ("IsTruncated", None) => is_truncated = text.trim() == "true",
+                    ("IsTruncated", None) => {
+                        is_truncated = truncated(&text).ok_or(PageError::Truncated(text))?;
+                    }
                     ("NextKeyMarker", None) => next_key = text,
                     ("NextVersionIdMarker", None) => next_id = text,
                     _ => {}
@@ -280,6 +291,9 @@ mod tests {
             "<ListBucketResult></ListBucketResult>",
             "<ListVersionsResult><IsTruncated>true</IsTruncated></ListVersionsResult>",
             "<ListVersionsResult><Version><Size>x</Size></Version></ListVersionsResult>",
+            "<ListVersionsResult><Name>b</Name>",
+            "<html><ListVersionsResult></ListVersionsResult></html>",
+            "<ListVersionsResult><IsTruncated>yes</IsTruncated></ListVersionsResult>",
             "<ListVersionsResult><Version><LastModified>x</LastModified></Version></ListVersionsResult>",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
