@@ -56,12 +56,12 @@ pub trait Peers {
     /// # Errors
     /// Why no connection was opened.
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected>;
-    /// Waits until no other MIGRATE moves one of the keys, but no longer than `timeout`. Until the result is dropped,
-    /// no other MIGRATE moves one of them. `None` after the timeout.
+    /// Waits until no other MIGRATE moves one of the keys, but no longer than `timeout`. Until the claim is dropped, no
+    /// other MIGRATE moves one of them. Also returns the time that it waited. `None` after the timeout.
     ///
     /// Two MIGRATEs that move one key at a time would lose the key: the second sees that the key is gone here, and
     /// deletes it on the other server.
-    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>>;
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<(Box<dyn Claim + '_>, Duration)>;
 }
 
 /// The keys that a MIGRATE moves. Dropping this value ends the claim.
@@ -203,7 +203,8 @@ fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, T
     }
     let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
     let names: Vec<&[u8]> = keys.iter().filter(|_| !options.copy).map(|key| key.bytes).collect();
-    let _claim = peers.claim(call.db, &names, timeout).ok_or(NOT_SENT)?;
+    let (_claim, waited) = peers.claim(call.db, &names, timeout).ok_or(NOT_SENT)?;
+    call.now_ms = call.now_ms.saturating_add(i64::try_from(waited.as_millis()).unwrap_or(i64::MAX));
     let mut existing = existing_keys(call, &keys);
     if existing.is_empty() {
         return Ok("NOKEY");
@@ -295,10 +296,12 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, stored: Vec<(SentKey<'a>, KeyWatch<
     let hashes: Vec<KeyHash> = stored.iter().map(|(sent, _)| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
     let mut changed = Vec::new();
-    for (SentKey { key, .. }, watch) in &stored {
-        // Finding the key removes it if it has expired, and raises the flag.
-        let exists = txn.db(call.db).get(key).is_some();
-        if exists && !watch.has_changed() {
+    for (SentKey { key, value, expire_at_ms }, watch) in &stored {
+        // Changes of consumer groups raise no flag, and a value that was replaced by an equal one raises it.
+        let now = sent_of(&mut txn, call.db, key);
+        let is_equal =
+            now.is_some_and(|now| now.expire_at_ms == *expire_at_ms && now.value.is_unchanged(value));
+        if is_equal && !watch.has_changed() {
             remove(&mut txn, call.db, key);
         } else {
             changed.push(*key);

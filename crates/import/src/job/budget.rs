@@ -169,6 +169,12 @@ impl Job<'_> {
         self.settle_moves()
     }
 
+    /// Plans a retry of an archive with `held` documents. A retry has no plan of the source, so `--max-delete` is a share
+    /// of the documents in these archives.
+    pub(super) fn plan_retry(&mut self, held: u64) {
+        self.planned.get_or_insert_with(Plan::default).held += held;
+    }
+
     /// Adds the documents that the archive at `path` has lost to the plan. Fails when the run would then remove more
     /// documents than the options allow. `old` and `new` are the recorded and the listed root of the archive.
     pub(super) fn check_archive(

@@ -333,8 +333,13 @@ impl Job<'_> {
         let is_retried = self.options.mode == ImportMode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
-        // The run before could not read the document, so it does not know whether the extraction fails.
-        let was_unread = place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some() && old.token.is_empty());
+        // The run before could not read the document, so it does not know whether the extraction fails. Or it could not
+        // open an archive, so the document may have another kind.
+        let is_opened_now =
+            place.nested.is_some_and(|nested| nested.kind.is_some() && nested.error.is_none());
+        let was_unread = place
+            .old
+            .is_some_and(|old| old.get(ERROR_NOTE).is_some() && (old.token.is_empty() || is_opened_now));
         let is_kept =
             held && !reread && !is_retried && !was_unread && (same_metadata || self.sink.can_set_fields());
         let mut error = place.nested.and_then(|nested| nested.error.clone());

@@ -272,7 +272,7 @@ impl Job<'_> {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        if self.archive.id() == Some(path) && known.recorded && self.options.mode == ImportMode::Import {
+        if self.archive.id() == Some(path) && known.recorded && self.options.mode != ImportMode::Verify {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         if level.depth == 0

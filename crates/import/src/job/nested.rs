@@ -7,6 +7,7 @@
 //! mailbox's [`Prefix`] and the digest of the record of its messages. So a mailbox that only grew is read from its
 //! former end on.
 
+use super::failed::ImportMode;
 use super::moves::Departure;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
@@ -315,6 +316,9 @@ impl Job<'_> {
             is_whole,
         };
         let outer_archive = std::mem::replace(&mut self.archive, inner);
+        if is_whole && self.options.mode == ImportMode::RetryFailed {
+            self.plan_retry(kept);
+        }
         let (processed_before, failed_before) = (self.summary.processed(), self.summary.failed);
         let noted = if recorded.is_some() && !below.reopens_archives() {
             self.note_inner(child, below)

@@ -149,7 +149,9 @@ impl Definition {
         pair("--to", &self.to);
         pair("--rate", &rate.map(|rate| rate.to_string()));
         words.extend(retry.then(|| "--retry-failed".to_owned()));
-        words.extend(self.options.iter().cloned());
+        // A retry reads only failed documents, so --recheck does not apply.
+        let applies = |option: &&String| !retry || *option != "--recheck";
+        words.extend(self.options.iter().filter(applies).cloned());
         words.extend(["--".to_owned(), self.source.clone()]);
         words
     }

@@ -257,3 +257,22 @@ fn a_source_of_empty_folders_is_empty() {
     assert!(stopped.contains("2 of 2 documents"), "{stopped}");
     assert_eq!(fake.ids().len(), 2);
 }
+
+#[test]
+fn a_retry_of_an_archive_removes_no_more_than_it_may() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.txt", "a")]));
+    let names: Vec<String> = (0..200).map(|i| format!("{i}.txt")).collect();
+    let whole = zip(&names.iter().map(|name| stored(name, name.as_bytes())).collect::<Vec<_>>());
+    tree.write("a.zip", &whole);
+    fake.import(tree.path());
+    tree.write("a.zip", &whole[..whole.len() / 2]);
+    assert_eq!(fake.import(tree.path()).failed, 1);
+    tree.write("a.zip", zip(&[stored("0.txt", b"0.txt")]));
+    let options = ImportOptions { mode: strand_import::ImportMode::RetryFailed, ..fake.options(tree.path()) };
+    let stopped = strand_import::run(&options, &mut Silent).expect_err("too many").to_string();
+    assert!(stopped.contains("199 of 200 documents"), "{stopped}");
+    assert_eq!(fake.ids().len(), 202);
+    // The retry has ended early, so a whole run follows.
+    let options = ImportOptions { max_delete: "100%".parse().expect("a share"), ..fake.options(tree.path()) };
+    assert_eq!(strand_import::run(&options, &mut Silent).expect("it is allowed").removed, 199);
+}

@@ -25,7 +25,8 @@ impl Peers for OtherServers {
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
         connect(target)
     }
-    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>> {
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<(Box<dyn Claim + '_>, Duration)> {
+        let begun = Instant::now();
         let keys: Vec<(usize, Vec<u8>)> = keys.iter().map(|key| (db, key.to_vec())).collect();
         let deadline = Deadline::in_(timeout);
         let mut moving = self.moving.lock();
@@ -33,7 +34,7 @@ impl Peers for OtherServers {
             self.moved.wait_for(&mut moving, deadline.left()?);
         }
         moving.extend(keys.iter().cloned());
-        Some(Box::new(MovingKeys { servers: self, keys }))
+        Some((Box::new(MovingKeys { servers: self, keys }), begun.elapsed()))
     }
 }
 
@@ -48,7 +49,9 @@ impl Claim for MovingKeys<'_> {}
 impl Drop for MovingKeys<'_> {
     fn drop(&mut self) {
         let mut moving = self.servers.moving.lock();
-        moving.retain(|key| !self.keys.contains(key));
+        for key in &self.keys {
+            moving.remove(key);
+        }
         drop(moving);
         self.servers.moved.notify_all();
     }

@@ -305,3 +305,34 @@ fn no_key_is_lost_that_migrates_to_its_own_server_or_back_at_the_same_time() {
         assert!(copies.contains(&Value::Int(1)), "{copies:?}");
     }
 }
+
+#[test]
+fn a_stream_whose_group_changes_meanwhile_is_sent_again() {
+    let ours = strand(&[]);
+    let (mut here, mut other) = (ours.connect().expect("answers"), ours.connect().expect("answers"));
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = target.local_addr().expect("bound").port().to_string();
+    call(&mut here, "XADD stream 1-1 field value");
+    here.send(&["MIGRATE", "127.0.0.1", &port, "stream", "0", "600000", "REPLACE"]).expect("sent");
+    let (mut connection, _) = target.accept().expect("it connects");
+    let writer = silent_writer(&connection);
+    let mut await_restore = || {
+        let mut request = Vec::new();
+        comes_true(|| {
+            let mut more = [0; 4096];
+            let n = connection.read(&mut more).expect("it sends");
+            request.extend_from_slice(&more[..n]);
+            request.ends_with(b"\r\n$7\r\nREPLACE\r\n")
+        });
+        request.len()
+    };
+    let first = await_restore();
+    assert_eq!(call(&mut other, "XGROUP CREATE stream group $"), ok());
+    let mut answering = writer;
+    answering(b"+OK\r\n+OK\r\n");
+    // The second RESTORE comes without SELECT, and with the group.
+    assert!(await_restore() > first - "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len());
+    answering(b"+OK\r\n");
+    assert_eq!(here.reply().expect("it ends"), ok());
+    assert_eq!(call(&mut other, "EXISTS stream"), Value::Int(0));
+}

@@ -117,7 +117,7 @@ fn a_snapshot_is_loaded_here_and_by_redis_server() {
     assert_eq!(call(&mut client, &["DEBUG", "RELOAD"]), "OK");
     assert_eq!(call(&mut client, &["DEBUG", "DIGEST"]), digest);
     let refused = call(&mut client, &["DEBUG", "RELOAD", "NOSAVE", "NOFLUSH"]);
-    assert_eq!(refused, "ERR Error trying to load the RDB dump, check server logs.");
+    assert_eq!(refused, "ERR Error trying to load the RDB dump");
     assert_eq!(call(&mut client, &["DEBUG", "RELOAD", "NOSAVE", "NOFLUSH", "MERGE"]), "OK");
     assert_eq!(call(&mut client, &["DEBUG", "DIGEST"]), digest);
     assert!(call(&mut client, &["DEBUG", "RELOAD", "X"]).contains("only supports"));

@@ -532,7 +532,7 @@ impl Board {
             let jitter = self.jobs[&name].definition.jitter;
             let jitter = self.jitter_ms(jitter);
             let job = self.jobs.get_mut(&name).expect("just seen");
-            let shared = limit.and_then(|limit| Some(limit.rate? / limit.running.max(1) as u64));
+            let shared = limit.and_then(|limit| Some((limit.rate? / limit.running.max(1) as u64).max(1)));
             let rate = job.definition.rate.into_iter().chain(shared).min();
             (job.queued, job.not_before_ms, job.last_start_ms) = (None, 0, Some(now_ms));
             job.due_ms = schedule::next_ms(&job.definition.trigger, Some(now_ms), now_ms, jitter);
