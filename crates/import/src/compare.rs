@@ -98,7 +98,7 @@ impl Pair<'_> {
                 continue;
             }
             if !wanted[i] {
-                blobs[i] = ContainerBuilder::new(0).finish().expect("nothing in it");
+                blobs[i] = ContainerBuilder::empty(0);
                 continue;
             }
             let source = if i == 0 { &mut self.before } else { &mut self.after };

@@ -114,8 +114,7 @@ pub(crate) fn load(
     let intent = found.pop().flatten();
     let recorded = found.pop().flatten();
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
-    let nothing = || ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
-    let mut blob = recorded.or(part).unwrap_or_else(nothing);
+    let mut blob = recorded.or(part).unwrap_or_else(|| ContainerBuilder::empty(EXTRACTOR_VERSION));
     let mut intent_producer = None;
     if let Some(intent) = intent {
         intent_producer = Container::parse(&intent).ok().map(|intent| intent.producer());

@@ -11,7 +11,7 @@ use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
 
-/// The answer to PUBLISH with the number of a hold from before a flush or a swap.
+/// The answer to PUBLISH and SET with the number of a hold from before a flush or a swap.
 const FLUSHED: &str = "ERR the database was flushed or swapped after the import began: import again";
 
 /// `IMPORT.VERSION PUBLISH dataset version [HOLD number]`: declares that all documents of the version are stored.

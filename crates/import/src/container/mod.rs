@@ -277,6 +277,10 @@ pub struct ContainerBuilder {
 }
 
 impl ContainerBuilder {
+    /// A container without entries.
+    pub fn empty(producer: u16) -> Vec<u8> {
+        ContainerBuilder::new(producer).finish().expect("nothing in it")
+    }
     /// A builder for the documents of extractor version `producer`.
     pub fn new(producer: u16) -> ContainerBuilder {
         ContainerBuilder::with_capacity(producer, 0, 0)

@@ -10,7 +10,7 @@
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
-use crate::container::{Container, EntryKind};
+use crate::container::{Container, ContainerBuilder, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
@@ -230,8 +230,7 @@ impl Job<'_> {
         below: Level,
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
-        let nothing =
-            crate::container::ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+        let nothing = ContainerBuilder::empty(EXTRACTOR_VERSION);
         // If documents are read again anyway, they are not copied, so moves are not noted.
         let notes = below.notes_moves && versions::extractor(old) == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {

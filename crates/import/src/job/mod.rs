@@ -464,7 +464,7 @@ impl Job<'_> {
         if known.recorded {
             // An empty intent makes all documents doubtful: if this run is cut short and the source has the folder
             // again, the next run sends all of its documents.
-            let nothing = ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+            let nothing = ContainerBuilder::empty(EXTRACTOR_VERSION);
             self.sink.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == EntryKind::Container) {

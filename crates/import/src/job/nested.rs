@@ -14,7 +14,7 @@ use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
-use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, bound_error, is_bound_error};
+use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, is_bound_error};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
@@ -278,27 +278,25 @@ impl Job<'_> {
         let is_too_deep = self.archive.depth >= limits.depth;
         let too_deep = || format!("archives are nested more than {} deep", limits.depth);
         // Only the opened mail tells whether the mail has attachments.
-        let opened = match !is_too_deep || format == Format::Mail {
-            true => {
-                let may_append = format == Format::Mailbox && !below.reopens_archives();
-                let state = recorded.and_then(mailbox_state).filter(|_| may_append);
-                let messages = state.map(|state| self.messages_of(child, state)).transpose()?.flatten();
-                let open = || {
-                    let window = Window::whole(object.clone())?;
-                    if let Some((prefix, messages)) = &messages {
-                        let (window, budget) = (window.clone(), budget.clone());
-                        let appended =
-                            Archive::open_appended(entry.name, window, budget, prefix, view(messages))?;
-                        if let Some(archive) = appended {
-                            return Ok(archive);
-                        }
-                    }
-                    Archive::open(entry.name, format, window, budget.clone())
-                };
-                open()
+        if is_too_deep && format != Format::Mail {
+            self.summary.bytes_read = self.meter.bytes();
+            return failed(kind, too_deep());
+        }
+        let may_append = format == Format::Mailbox && !below.reopens_archives();
+        let state = recorded.and_then(mailbox_state).filter(|_| may_append);
+        let messages = state.map(|state| self.messages_of(child, state)).transpose()?.flatten();
+        let open = || {
+            let window = Window::whole(object.clone())?;
+            if let Some((prefix, messages)) = &messages {
+                let (window, budget) = (window.clone(), budget.clone());
+                let appended = Archive::open_appended(entry.name, window, budget, prefix, view(messages))?;
+                if let Some(archive) = appended {
+                    return Ok(archive);
+                }
             }
-            false => Err(bound_error(too_deep())),
+            Archive::open(entry.name, format, window, budget.clone())
         };
+        let opened = open();
         self.summary.bytes_read = self.meter.bytes();
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),

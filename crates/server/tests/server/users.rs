@@ -155,6 +155,13 @@ fn await_script(server: &Server) {
     comes_true(&mut is_running);
 }
 
+/// Waits until a client of the user `u` has begun the command in `words`.
+fn await_command(server: &Server, words: &str) {
+    let name = words.split(' ').next().expect("a name").to_lowercase();
+    let has_begun = |line: &str| line.contains(" user=u ") && line.contains(&format!(" cmd={name} "));
+    comes_true(|| server.connect().bulk("CLIENT LIST").lines().any(has_begun));
+}
+
 #[test]
 fn a_command_that_waits_for_its_keys_has_the_rights_and_the_time_of_its_run() {
     // No script is busy, however slow the machine is.
@@ -181,7 +188,7 @@ fn a_command_that_waits_for_its_keys_has_the_rights_and_the_time_of_its_run() {
         holder.send(&command(HOLDER));
         await_script(&server);
         commands.iter().for_each(|words| client.send(&command(words)));
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        await_command(&server, commands.last().expect("one at least"));
         admin.call("ACL SETUSER u resetkeys", "+OK\r\n");
         holder.expect(b":1\r\n");
         let lines: Vec<String> = commands.iter().map(|_| client.line()).collect();
@@ -199,7 +206,7 @@ fn a_command_that_waits_for_its_keys_has_the_rights_and_the_time_of_its_run() {
     holder.send(&command(HOLDER));
     await_script(&server);
     client.send(&command("FLUSHALL"));
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    await_command(&server, "FLUSHALL");
     admin.call("ACL DELUSER u", ":1\r\n");
     holder.expect(b":1\r\n");
     client.expect_end();

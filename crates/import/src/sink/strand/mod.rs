@@ -258,7 +258,7 @@ impl Sink for Strand {
             transaction.publish().or_else(|(error, invalid)| {
                 // EXEC has recorded containers although some of their changes failed. An empty intent makes all documents
                 // of a container doubtful, so the next run does not trust the record.
-                let nothing = ContainerBuilder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+                let nothing = ContainerBuilder::empty(EXTRACTOR_VERSION);
                 for mut name in invalid.into_iter().filter(|name| !name.ends_with(b"/")) {
                     name.push(b'/');
                     self.connection.call(&[COMMAND.as_bytes(), b"SET", &self.dataset, &name, &nothing])?;

@@ -243,7 +243,7 @@ impl Spool {
 }
 
 /// The error for an archive that exceeds a bound, with this text.
-pub(crate) fn bound_error(text: String) -> io::Error {
+pub(super) fn bound_error(text: String) -> io::Error {
     io::Error::new(ErrorKind::QuotaExceeded, text)
 }
 
