@@ -49,15 +49,30 @@ pub(crate) struct OutputLimit {
 /// fixed buffer (PROTO_REPLY_CHUNK_BYTES).
 const UNCOUNTED_BYTES: u64 = 16 << 10;
 
+/// Beyond the fixed buffer, redis-server keeps output in blocks of this many bytes: 16 KiB, made larger by its allocator.
+const BLOCK_BYTES: u64 = 20_464;
+
+/// What one block counts against a limit: its bytes, a list node of 24 bytes and a header of 16 bytes. A block counts
+/// in full as soon as it has one byte.
+const BLOCK_COUNTED_BYTES: u64 = BLOCK_BYTES + 40;
+
 impl OutputLimit {
     fn of([hard, soft, soft_seconds]: [u64; 3]) -> OutputLimit {
-        let bytes = |limit: u64| if limit == 0 { 0 } else { limit.saturating_add(UNCOUNTED_BYTES) as usize };
         OutputLimit {
-            hard_bytes: bytes(hard),
-            soft_bytes: bytes(soft),
+            hard_bytes: waiting_bytes(hard),
+            soft_bytes: waiting_bytes(soft),
             soft_us: soft_seconds.saturating_mul(1_000_000),
         }
     }
+}
+
+/// Number of waiting bytes that reach a configured limit, counted in blocks as redis-server counts. 0: no limit.
+fn waiting_bytes(limit: u64) -> usize {
+    if limit == 0 {
+        return 0;
+    }
+    let full_blocks = limit.div_ceil(BLOCK_COUNTED_BYTES) - 1;
+    (UNCOUNTED_BYTES + full_blocks * BLOCK_BYTES + 1) as usize
 }
 
 impl SessionSettings {
@@ -106,5 +121,22 @@ impl SessionSettings {
     /// The longest frame: the limit on a request's bytes, less the length field.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.query_bytes_max.saturating_sub(pack4::LENGTH_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_counts_in_blocks_as_in_redis() {
+        assert_eq!(waiting_bytes(0), 0);
+        // One byte beyond the fixed buffer makes the first block, which reaches every limit up to its size.
+        assert_eq!((waiting_bytes(1), waiting_bytes(20_504)), (16_385, 16_385));
+        // The second block reaches a limit of one byte more.
+        assert_eq!(waiting_bytes(20_505), 16_384 + 20_464 + 1);
+        // 100 KiB are reached with the fifth block.
+        assert_eq!(waiting_bytes(100 << 10), 16_384 + 4 * 20_464 + 1);
+        assert!(waiting_bytes(u64::MAX) > usize::MAX / 2);
     }
 }

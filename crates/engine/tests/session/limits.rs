@@ -189,7 +189,7 @@ fn output_over_the_hard_limit_closes_the_client() {
 
 #[test]
 fn output_over_the_soft_limit_for_too_long_closes_the_client() {
-    let mut server = Server::with("client-output-buffer-limit normal 0 35kb 5");
+    let mut server = Server::with("client-output-buffer-limit normal 0 50kb 5");
     let mut peer = server.connect();
     peer.hold_output = true;
     peer.run(&server, &format!("SET k {}", "v".repeat(60_000)));
