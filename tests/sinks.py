@@ -438,7 +438,7 @@ def an_atomic_import_is_seen_whole_or_not_at_all(world):
     assert counts(moved) == [1, 2, 1, 1_899, 0] and moved["moved"] == 3, moved
     subjects = [client.hget(f"d:{name}.eml", "subject") for name in ("020/01001", "021/01051", "up")]
     assert subjects == [b"message 1051", b"message 1001", b"message 1100"] and client.dbsize() == 1_902, (subjects, client.dbsize())
-    # A key that is no hash is a dead letter here too.
+    # A key that is no hash is a failed document here too.
     world.write("docs/taken.eml", mail("taken"))
     client.set("d:taken.eml", "text")
     dead, _ = world.imports(docs, "--no-index", "--atomic")

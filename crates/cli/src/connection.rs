@@ -1,13 +1,12 @@
 //! [`Connection`]: a connection to a server by TCP, TLS or a Unix socket, and its replies.
 
 use crate::options::Target;
-use crate::tls::TlsError;
-use rustls::{ClientConnection, StreamOwned};
+use crate::tls::TlsOptions;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 use strand_chain::Chain;
+use strand_dial::{DialError, Stream, Timeouts, TlsError};
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
 /// Why a command got no usable reply. Where redis-cli has a text, the text is redis-cli's.
@@ -38,26 +37,6 @@ pub enum ConnectionError {
     #[error("Non ARRAY response from SCAN!")]
     NotAPage,
 }
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-}
-
-impl Stream {
-    /// The stream, as any type that reads and writes.
-    fn as_read_write(&mut self) -> &mut dyn ReadWrite {
-        match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
-            Stream::Tls(stream) => stream,
-        }
-    }
-}
-
-trait ReadWrite: Read + Write {}
-impl<T: Read + Write> ReadWrite for T {}
 
 /// A connection to a server.
 pub struct Connection {
@@ -91,27 +70,24 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`].
     pub fn open(target: &Target) -> Result<Connection, ConnectError> {
-        let stream = match &target.socket {
-            Some(path) => UnixStream::connect(path)
-                .map(Stream::Unix)
-                .map_err(|error| ConnectError::Unreachable { address: path.display().to_string(), error })?,
+        let timeouts = Timeouts::default();
+        let (address, dialed) = match &target.socket {
+            Some(path) => (path.display().to_string(), Stream::unix(path, timeouts)),
             None => {
-                let address = format!("{}:{}", target.host, target.port);
-                let tcp = connect(&target.host, target.port)
-                    .map_err(|error| ConnectError::Unreachable { address, error })?;
-                // Without TCP_NODELAY the connection still works, but more slowly.
-                let _ = tcp.set_nodelay(true);
-                match &target.tls {
-                    None => Stream::Tcp(tcp),
-                    Some(tls) => {
-                        let state = tls.connection(&target.host).map_err(ConnectError::Tls)?;
-                        let mut stream = StreamOwned::new(state, tcp);
-                        stream.conn.complete_io(&mut stream.sock).map_err(ConnectError::Handshake)?;
-                        Stream::Tls(Box::new(stream))
-                    }
-                }
+                let (host, port) = (target.host.as_str(), target.port);
+                let tls = target.tls.as_ref().map(TlsOptions::read).transpose().map_err(ConnectError::Tls)?;
+                let dialed = (host, port)
+                    .to_socket_addrs()
+                    .map_err(DialError::Unreachable)
+                    .and_then(|found| Stream::tcp(host, found, tls.as_ref(), timeouts));
+                (format!("{host}:{port}"), dialed)
             }
         };
+        let stream = dialed.map_err(|error| match error {
+            DialError::Unreachable(error) => ConnectError::Unreachable { address, error },
+            DialError::Tls(error) => ConnectError::Tls(error),
+            DialError::Handshake(error) => ConnectError::Handshake(error),
+        })?;
         let mut parser = ReplyParser::new();
         parser.keep_double_text();
         Ok(Connection { stream, input: Chain::new(), parser })
@@ -130,8 +106,7 @@ impl Connection {
     /// # Errors
     /// When the connection is gone.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
-        let stream = self.stream.as_read_write();
-        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(connection_error)
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(connection_error)
     }
     /// The next reply.
     ///
@@ -159,7 +134,7 @@ impl Connection {
     /// When the connection ends.
     pub fn fill(&mut self) -> Result<bool, ConnectionError> {
         let free = self.input.spare();
-        match self.stream.as_read_write().read(free) {
+        match self.stream.read(free) {
             Ok(0) => Err(ConnectionError::Closed),
             Ok(n) => {
                 self.input.filled(n);
@@ -175,20 +150,12 @@ impl Connection {
     /// # Errors
     /// Errors of the system.
     pub fn wait_at_most(&self, time: Option<Duration>) -> io::Result<()> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.set_read_timeout(time),
-            Stream::Unix(stream) => stream.set_read_timeout(time),
-            Stream::Tls(stream) => stream.sock.set_read_timeout(time),
-        }
+        self.stream.set_read_timeout(time)
     }
     /// A second handle to the connection for writing, so that one thread can write while another reads. `None` for TLS,
     /// or when the system cannot clone the socket.
     pub fn writer(&self) -> Option<Box<dyn Write + Send>> {
-        match &self.stream {
-            Stream::Tcp(stream) => Some(Box::new(stream.try_clone().ok()?)),
-            Stream::Unix(stream) => Some(Box::new(stream.try_clone().ok()?)),
-            Stream::Tls(_) => None,
-        }
+        self.stream.writer()
     }
     /// Sends a command and returns its reply.
     ///
@@ -203,17 +170,6 @@ impl Connection {
             }
         }
     }
-}
-
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = None;
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect(address) {
-            Ok(stream) => return Ok(stream),
-            Err(e) => last = Some(e),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::Error::other("Name or service not known")))
 }
 
 fn connection_error(e: io::Error) -> ConnectionError {

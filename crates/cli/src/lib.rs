@@ -26,6 +26,7 @@ use std::io::{Read, stdin};
 use std::path::Path;
 use std::process::ExitCode;
 use strand_commands::spec::CommandSpec;
+pub use tls::TlsOptions;
 
 /// Runs the client; `rows` is the command table, for its help. Returns the exit code of the process.
 pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {

@@ -26,7 +26,7 @@ const BLOCK_BYTES: usize = 64 * 1024;
 ///
 /// # Errors
 /// [`ImportError`], when the root of a source cannot be listed. A document or folder below that cannot be read is a
-/// dead letter.
+/// failed document.
 pub fn compare(
     before: &Path,
     after: &Path,

@@ -1,4 +1,4 @@
-//! The connection to the server: pipelined RESP over a blocking socket.
+//! The connection to the server: pipelined RESP over a blocking [`Stream`] (TCP, TLS or a Unix socket).
 //!
 //! [`Connection::send`] appends a command, and [`Connection::receive`] returns the next reply. The caller bounds the
 //! number of commands without a reply. Every wait and every reply has a bound, and every error names the address.
@@ -6,9 +6,11 @@
 use crate::container::CONTAINER_BYTES_MAX;
 use crate::{ImportError, Loss};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::time::Duration;
 use strand_chain::Chain;
+use strand_dial::{DialError, Stream, Timeouts, Tls};
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
 /// Maximum time to connect to one address.
@@ -28,7 +30,7 @@ const FLUSH_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Connection {
     address: String,
-    stream: TcpStream,
+    stream: Stream,
     out: Vec<u8>,
     input: Chain,
     parser: ReplyParser,
@@ -37,8 +39,10 @@ pub struct Connection {
 /// The server, and the user who connects.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
-    /// `host:port`.
+    /// `host:port`, or the path of a Unix socket, which begins with `/`.
     pub address: &'a str,
+    /// With TLS, if this is given. Not for a Unix socket.
+    pub tls: Option<&'a Tls>,
     /// The username for AUTH, sent together with the password.
     pub username: Option<&'a str>,
     /// The password for AUTH.
@@ -53,7 +57,7 @@ impl Connection {
     /// # Errors
     /// [`ImportError::Connect`], and what the server answers to AUTH and SELECT.
     pub fn open(target: &Target<'_>) -> Result<Connection, ImportError> {
-        let stream = connect(target.address)
+        let stream = dial(target)
             .map_err(|error| ImportError::Connect { address: target.address.to_owned(), error })?;
         let mut this = Connection {
             address: target.address.to_owned(),
@@ -136,7 +140,7 @@ impl Connection {
     }
 
     fn flush(&mut self) -> Result<(), ImportError> {
-        let written = self.stream.write_all(&self.out);
+        let written = self.stream.write_all(&self.out).and_then(|()| self.stream.flush());
         self.out.clear();
         // A huge document makes the output buffer grow. Free that memory, so that it is not held for the rest of the
         // import.
@@ -195,18 +199,14 @@ pub(crate) fn refused<T: AsRef<[u8]>>(args: &[T], text: &[u8]) -> ImportError {
     ImportError::Refused { command, text: String::from_utf8_lossy(text).into_owned() }
 }
 
-fn connect(address: &str) -> std::io::Result<TcpStream> {
-    let mut last = ErrorKind::NotFound.into();
-    for resolved in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&resolved, CONNECT_TIMEOUT) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-                stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
+fn dial(target: &Target<'_>) -> Result<Stream, DialError> {
+    let timeouts = Timeouts { connect: Some(CONNECT_TIMEOUT), step: Some(REPLY_TIMEOUT) };
+    if target.address.starts_with('/') {
+        return Stream::unix(Path::new(target.address), timeouts);
     }
-    Err(last)
+    let addresses = target.address.to_socket_addrs().map_err(DialError::Unreachable)?;
+    let host = target.address.rsplit_once(':').map_or(target.address, |(host, _)| host);
+    // An IPv6 address stands in brackets.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Stream::tcp(host, addresses, target.tls, timeouts)
 }

@@ -32,7 +32,7 @@ pub struct FileFacts<'a> {
 
 impl FileFacts<'_> {
     /// True when the file must be mail: its name ends in `.eml`, or it is in a Maildir. If it is not mail, it becomes a
-    /// dead letter.
+    /// failed document.
     pub fn is_declared_mail(&self) -> bool {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
         self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))
@@ -63,7 +63,7 @@ pub enum Reading<'a> {
 /// then has name and size at least.
 ///
 /// # Errors
-/// The reason why the file becomes a dead letter.
+/// The reason why the file becomes a failed document.
 pub(crate) fn extract(
     facts: &FileFacts<'_>,
     reading: Reading<'_>,

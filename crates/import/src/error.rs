@@ -9,6 +9,7 @@ use crate::job::{CONTAINERS_HELD_BYTES_MAX, DATASET_BYTES_MAX, DEPTH_MAX};
 use crate::source::ListError;
 use std::io;
 use std::path::PathBuf;
+use strand_dial::DialError;
 use strand_wire::resp::ProtocolError;
 
 /// Why a run stopped before its end. What the run has recorded stays, and the next run continues from there.
@@ -26,16 +27,16 @@ pub enum ImportError {
         /// The error of the operating system, of the repository or of the server.
         error: io::Error,
     },
-    /// The root could not be listed (a folder below it is a dead letter instead).
+    /// The root could not be listed (a folder below it is a failed document instead).
     #[error("cannot list {0}")]
     List(ListError),
-    /// Nothing accepts connections at the address.
+    /// Nothing accepts connections at the address, or the server does not complete the TLS handshake.
     #[error("cannot connect to {address}: {error}")]
     Connect {
-        /// `host:port`.
+        /// `host:port`, or the path of a Unix socket.
         address: String,
-        /// The operating system's error.
-        error: io::Error,
+        /// Why there is no connection.
+        error: DialError,
     },
     /// The connection to the server broke.
     #[error("lost the server at {address}: {reason}")]

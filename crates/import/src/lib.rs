@@ -42,9 +42,10 @@ pub use job::{Forecast, ImportMode, MaxDelete, Pace, run};
 pub use sink::{Destination, Notices};
 pub use source::archive::limits::ArchiveLimits;
 pub use source::remote::RemoteOptions;
-pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
+pub use summary::{FAILED_LISTED_MAX, FailedDocument, Summary};
 
 use std::path::PathBuf;
+use strand_dial::Tls;
 
 /// Time between two reports of a run's progress to the server.
 pub const REPORT_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
@@ -78,8 +79,11 @@ pub struct ImportOptions {
     pub extractor: Option<extract::child::ExtractorProgram>,
     /// Maximum number of bytes that are read per second. `None`: no limit.
     pub rate: Option<u64>,
-    /// The Strand server, `host:port`. Used when documents go to a Strand server.
+    /// The Strand server: `host:port`, or the path of a Unix socket, which begins with `/`. Used when documents go to a
+    /// Strand server.
     pub address: String,
+    /// Connect to the Strand server with TLS, if this is given.
+    pub tls: Option<Tls>,
     /// User name for AUTH. Used only together with a password.
     pub username: Option<String>,
     /// Password for AUTH.
@@ -128,6 +132,7 @@ impl ImportOptions {
             extractor: None,
             rate: None,
             address: "127.0.0.1:6379".to_owned(),
+            tls: None,
             username: None,
             password: None,
             db: 0,
@@ -158,7 +163,7 @@ pub enum Outcome<'a> {
     Removed,
     /// The document was left as it is.
     Unchanged,
-    /// The document is a dead letter, for this reason.
+    /// The document is a failed document, for this reason.
     Failed(&'a str),
 }
 

@@ -1,4 +1,4 @@
-//! [`Summary`]: the results of a run as numbers, as dead letters, and as one line.
+//! [`Summary`]: the results of a run as numbers, as failed documents, and as one line.
 
 use crate::Outcome;
 use crate::cache::CacheCounts;
@@ -7,12 +7,12 @@ use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
 
-/// Dead letters that are kept with their reasons. Further ones are only counted.
-pub const DEAD_LETTERS_LISTED_MAX: usize = 100;
+/// Failed documents that are kept with their reasons. Further ones are only counted.
+pub const FAILED_LISTED_MAX: usize = 100;
 
 /// A document that could not be imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
+pub struct FailedDocument {
     /// The document's path within the source.
     pub path: Vec<u8>,
     /// The reason.
@@ -38,8 +38,8 @@ pub struct Summary {
     /// Documents and folders that could not be imported. Every document of the source counts in exactly one of `added`,
     /// `updated`, `unchanged` and `failed`.
     pub failed: u64,
-    /// The first [`DEAD_LETTERS_LISTED_MAX`] of the documents and folders in `failed`.
-    pub dead_letters: Vec<DeadLetter>,
+    /// The first [`FAILED_LISTED_MAX`] of the documents and folders in `failed`.
+    pub failed_documents: Vec<FailedDocument>,
     /// Documents that were opened.
     pub opened: u64,
     /// Bytes that were read of documents and archives of the source. The bytes that an archive unpacks to do not count.
@@ -81,8 +81,8 @@ impl Summary {
     }
     pub(crate) fn fail(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;
-        if self.dead_letters.len() < DEAD_LETTERS_LISTED_MAX {
-            self.dead_letters.push(DeadLetter { path: path.to_vec(), reason: reason.to_owned() });
+        if self.failed_documents.len() < FAILED_LISTED_MAX {
+            self.failed_documents.push(FailedDocument { path: path.to_vec(), reason: reason.to_owned() });
         }
     }
 }
@@ -118,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_are_counted_beyond_the_bound() {
+    fn failed_documents_are_counted_beyond_the_bound() {
         let mut summary = Summary::default();
-        (0..DEAD_LETTERS_LISTED_MAX + 5).for_each(|i| summary.fail(i.to_string().as_bytes(), "no"));
-        assert_eq!(summary.failed as usize, DEAD_LETTERS_LISTED_MAX + 5);
-        assert_eq!(summary.dead_letters.len(), DEAD_LETTERS_LISTED_MAX);
+        (0..FAILED_LISTED_MAX + 5).for_each(|i| summary.fail(i.to_string().as_bytes(), "no"));
+        assert_eq!(summary.failed as usize, FAILED_LISTED_MAX + 5);
+        assert_eq!(summary.failed_documents.len(), FAILED_LISTED_MAX);
     }
 }

@@ -4,7 +4,7 @@ use super::pdf::VARIABLE;
 use std::io;
 use std::time::Duration;
 
-/// Why a document could not be read, or not all of it. The text becomes the reason of a dead letter.
+/// Why a document could not be read, or not all of it. The text becomes the reason of a failed document.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExtractError {
     /// The extraction was stopped after this time.

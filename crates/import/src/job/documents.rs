@@ -158,7 +158,7 @@ impl Job<'_> {
         }
     }
 
-    /// Copies the record of an unchanged document to the new container. A dead letter stays a dead letter.
+    /// Copies the record of an unchanged document to the new container. A failed document stays a failed document.
     fn keep(
         &mut self,
         place: DocumentPlace<'_>,
@@ -407,7 +407,7 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// Records a dead letter. `keep`: the server keeps its document, which may still be right. Otherwise the server's
+    /// Records a failed document. `keep`: the server keeps its document, which may still be right. Otherwise the server's
     /// document is removed.
     fn record_failure(
         &mut self,
@@ -460,7 +460,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Builds the container again. Documents that the server refused become dead letters. The next run sends them
+    /// Builds the container again. Documents that the server refused become failed documents. The next run sends them
     /// again.
     fn reject(
         &mut self,

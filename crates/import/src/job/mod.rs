@@ -50,14 +50,14 @@ use reports::Reports;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Maximum depth of nested folders. A deeper folder becomes a dead letter.
+/// Maximum depth of nested folders. A deeper folder becomes a failed document.
 pub const DEPTH_MAX: usize = 128;
 /// Maximum number of bytes of containers that a run holds at once: the containers from the root down to the current
 /// folder.
 pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
-/// The note that holds the reason of a dead letter.
+/// The note that holds the reason of a failed document.
 pub(crate) const ERROR_NOTE: &[u8] = b"~error";
 
 /// Imports `options.source` into the server. Blocks until the import is done.

@@ -302,7 +302,7 @@ impl Job<'_> {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
             Ok(_) if is_too_deep => return failed(kind, too_deep()),
             Ok(archive) => archive,
-            // The later reading of the mail makes a mail that cannot be parsed a dead letter.
+            // The later reading of the mail makes a mail that cannot be parsed a failed document.
             Err(error) if format == Format::Mail && !is_bound_error(&error) => return Ok(None),
             Err(error) => return failed(kind, error.to_string()),
         };

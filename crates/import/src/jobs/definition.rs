@@ -93,6 +93,10 @@ impl Definition {
         if source.starts_with('-') {
             return Err(DefinitionError::Source(source));
         }
+        let (server, to) = (text("server")?, text("to")?);
+        if server.is_some() && to.is_some() {
+            return Err(DefinitionError::Destinations);
+        }
         let trigger = match (time("every")?, text("cron")?) {
             (Some(_), Some(_)) => return Err(DefinitionError::Times),
             (Some(every), None) if every < EVERY_MIN => return Err(DefinitionError::TooOften),
@@ -122,8 +126,8 @@ impl Definition {
         }
         Ok(Definition {
             into: text("into")?.unwrap_or_else(|| name.clone()),
-            server: text("server")?,
-            to: text("to")?,
+            server,
+            to,
             options: options(given.get("options"))?,
             name,
             source,

@@ -55,6 +55,9 @@ pub enum DefinitionError {
     /// The source looks like an option.
     #[error("source {0:?}: begins with a hyphen")]
     Source(String),
+    /// A job has both a server and another sink.
+    #[error("server and to: expected one of them")]
+    Destinations,
     /// A job has both an interval (`every`) and a time (`cron`).
     #[error("every and cron: expected one of them")]
     Times,

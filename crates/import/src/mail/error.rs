@@ -3,7 +3,7 @@
 use super::cost::STEPS_MAX;
 use std::io;
 
-/// Why a message cannot be imported. The text becomes the reason of the dead letter.
+/// Why a message cannot be imported. The text becomes the reason of the failed document.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MailError {
     /// The file has only white space.

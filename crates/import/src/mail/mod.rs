@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
 use std::sync::LazyLock;
 
-/// Maximum number of bytes of a message. A larger message becomes a dead letter. Parsing needs about four times the
+/// Maximum number of bytes of a message. A larger message becomes a failed document. Parsing needs about four times the
 /// message's size.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum depth of nested messages whose text is imported.
@@ -73,7 +73,7 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
 /// Adds the fields of a message to `fields`.
 ///
 /// # Errors
-/// The reason why the message becomes a dead letter.
+/// The reason why the message becomes a failed document.
 pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(MailError::Empty);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_dead_letters() {
+    fn reasons_of_failed_documents() {
         let reason = |text: &str| fields_of(text).unwrap_err().to_string();
         assert_eq!(reason(""), "the file is empty");
         assert_eq!(reason(" \r\n\n"), "the file is empty");

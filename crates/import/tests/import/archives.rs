@@ -69,7 +69,7 @@ fn mails_of_the_parser() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_parsers_test_mails_are_imported_or_dead_letters() {
+fn the_parsers_test_mails_are_imported_or_failed() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
     let mails = mails_of_the_parser();
     if mails.is_empty() {
@@ -84,15 +84,15 @@ fn the_parsers_test_mails_are_imported_or_dead_letters() {
     let run = || strand_import::run(&options, &mut strand_import::Silent).expect("nothing goes wrong");
     let first = run();
     println!("{} mails: {first}", mails.len());
-    for letter in &first.dead_letters {
-        println!("{}: {}", String::from_utf8_lossy(&letter.path), letter.reason);
+    for document in &first.failed_documents {
+        println!("{}: {}", String::from_utf8_lossy(&document.path), document.reason);
     }
     let at_top = |ids: &[String]| ids.iter().filter(|id| !id.contains('/')).count();
-    let failed = first.dead_letters.iter().filter(|letter| !letter.path.contains(&b'/')).count();
+    let failed = first.failed_documents.iter().filter(|document| !document.path.contains(&b'/')).count();
     assert_eq!(
         at_top(&fake.ids()) + failed,
         mails.len(),
-        "each is a document, or a dead letter with its reason"
+        "each is a document, or a failed document with its reason"
     );
     assert!(failed * 20 <= mails.len(), "{failed} of {} failed", mails.len());
     let again = run();
@@ -100,13 +100,13 @@ fn the_parsers_test_mails_are_imported_or_dead_letters() {
 }
 
 #[test]
-fn the_samples_are_imported_and_the_broken_one_is_a_dead_letter() {
+fn the_samples_are_imported_and_the_broken_one_is_a_failed_document() {
     let fake = Fake::start();
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mail");
     let summary = fake.import(&samples);
     println!("{summary}");
     assert_eq!(counts(&summary).0, [39, 0, 0, 0, 1]);
-    assert_eq!(summary.dead_letters[0].path, b"support/0113-broken.eml");
+    assert_eq!(summary.failed_documents[0].path, b"support/0113-broken.eml");
     let field = |id: &str, name: &str| fake.field(id, name).unwrap_or_default();
     let subjects = [
         ("inbox/0005-gruesse.eml", "Grüße aus der Glashütte"),

@@ -61,7 +61,7 @@ fn memory_is_lent_before_an_archive_takes_it() {
         let tree = Tree::new(&[]);
         tree.write(name, bytes);
         let (summary, lent) = lent(tree.path());
-        assert_eq!(summary.failed, 0, "{name}: {:?}", summary.dead_letters);
+        assert_eq!(summary.failed, 0, "{name}: {:?}", summary.failed_documents);
         lent
     };
     // Small archives need no loan.
@@ -110,7 +110,8 @@ fn limits_on_archives_are_chosen_by_name() {
     let import = |limits: &str| {
         let options = ImportOptions { archives: limits.parse().unwrap(), ..fake.options(tree.path()) };
         let summary = strand_import::run(&options, &mut Silent).expect("the import goes through");
-        let reasons: Vec<_> = summary.dead_letters.iter().map(|letter| letter.reason.clone()).collect();
+        let reasons: Vec<_> =
+            summary.failed_documents.iter().map(|document| document.reason.clone()).collect();
         (summary.failed, reasons.join("; "))
     };
     let bytes = inner.len();

@@ -73,7 +73,7 @@ fn a_documents_own_fields_are_removed_when_it_has_others() {
     tree.write("a.json", "{ broken");
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [0, 0, 0, 1, 1]);
-    assert!(summary.dead_letters[0].reason.contains("not valid JSON"), "{:?}", summary.dead_letters);
+    assert!(summary.failed_documents[0].reason.contains("not valid JSON"), "{:?}", summary.failed_documents);
     let broken = hash(&fake, "a.json");
     assert!(
         broken.keys().all(|name| !name.starts_with("json.")) && broken["body"] == "{ broken",
@@ -94,7 +94,7 @@ fn a_foreign_key_is_kept_and_a_stale_hash_is_replaced() {
     let tree = Tree::new(&[("a.json", r#"{"a":1}"#), ("b.json", r#"{"b":2}"#)]);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.dead_letters[0].reason.contains("is not a hash"));
+    assert!(summary.failed_documents[0].reason.contains("is not a hash"));
     assert_eq!(fake.state().keys[&b"d:a.json"[..]], Stored::Text);
     let b = hash(&fake, "b.json");
     assert!(b["json.b"] == "2" && !b.contains_key("json.old"), "{b:?}");
@@ -132,7 +132,7 @@ fn office_files_are_read_and_broken_ones_keep_their_names() {
     tree.write("bomb.docx", zip(&[deflated("word/document.xml", &[&b"<w:t>"[..], &zeros].concat())]));
     tree.write("cut.docx", &zip(&[deflated("word/document.xml", word)])[..100]);
     let summary = fake.import(tree.path());
-    assert_eq!(counts(&summary).0, [4, 0, 0, 0, 2], "{:?}", summary.dead_letters);
+    assert_eq!(counts(&summary).0, [4, 0, 0, 0, 2], "{:?}", summary.failed_documents);
     for (id, body) in [
         ("a.docx", "Hello & goodbye\nsecond\tline"),
         ("b.pptx", "slide two\nslide ten"),
@@ -145,7 +145,7 @@ fn office_files_are_read_and_broken_ones_keep_their_names() {
     for id in ["bomb.docx", "cut.docx"] {
         assert_eq!(fake.field(id, "name").as_deref(), Some(id));
     }
-    assert!(summary.dead_letters[0].reason.contains("100 times"), "{:?}", summary.dead_letters);
+    assert!(summary.failed_documents[0].reason.contains("100 times"), "{:?}", summary.failed_documents);
 }
 
 #[test]

@@ -1,19 +1,19 @@
-//! Dead letters, files that change during the import, errors of the server, and missing sources.
+//! Failed documents, files that change during the import, errors of the server, and missing sources.
 
 use crate::fake::{Fake, Stored, counts};
 use crate::files::{Tree, mail};
 use strand_import::{ImportError, ImportOptions, Outcome, Progress, Silent};
 
 #[test]
-fn dead_letters_are_reported_again_without_being_opened_until_they_are_repaired() {
+fn failed_documents_are_reported_again_without_being_opened_until_they_are_repaired() {
     let (fake, tree) =
         (Fake::start(), Tree::new(&[("a.eml", &mail("fine", "x")), ("broken.eml", "no header here\n")]));
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary), ([1, 0, 0, 0, 1], 2));
-    assert_eq!(summary.dead_letters[0].path, b"broken.eml");
-    assert_eq!(summary.dead_letters[0].reason, "there is no header field");
+    assert_eq!(summary.failed_documents[0].path, b"broken.eml");
+    assert_eq!(summary.failed_documents[0].reason, "there is no header field");
     let again = fake.import(tree.path());
-    assert_eq!((counts(&again), again.dead_letters), (([0, 0, 0, 1, 1], 0), summary.dead_letters));
+    assert_eq!((counts(&again), again.failed_documents), (([0, 0, 0, 1, 1], 0), summary.failed_documents));
     tree.write("broken.eml", mail("repaired", "y"));
     assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 0, 1, 0]);
     // A document that becomes invalid is removed from the server.
@@ -44,7 +44,7 @@ fn a_vanished_file_is_reported_and_removed_by_the_next_run() {
     });
     let summary = strand_import::run(&fake.options(tree.path()), &mut progress).unwrap();
     assert_eq!(counts(&summary).0, [0, 0, 0, 1, 2]);
-    assert!(summary.dead_letters.iter().all(|d| d.reason.contains("vanished")));
+    assert!(summary.failed_documents.iter().all(|d| d.reason.contains("vanished")));
     assert_eq!(fake.field("b.eml", "body").as_deref(), Some("2"), "what is not known to be gone stays");
     assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 1, 1, 0]);
     assert_eq!(fake.ids(), ["a.eml"]);
@@ -61,17 +61,17 @@ fn a_file_written_after_the_listing_is_sent_and_read_again_by_the_next_run() {
 }
 
 #[test]
-fn folders_nested_too_deep_are_dead_letters() {
+fn folders_nested_too_deep_are_failed_documents() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
     let deep = "d/".repeat(strand_import::job::DEPTH_MAX + 1);
     tree.write(&format!("{deep}x.eml"), mail("deep", "x"));
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.dead_letters[0].reason.contains("deep"));
+    assert!(summary.failed_documents[0].reason.contains("deep"));
 }
 
 #[test]
-fn a_folder_that_cannot_be_read_is_a_dead_letter_and_keeps_its_documents() {
+fn a_folder_that_cannot_be_read_is_a_failed_document_and_keeps_its_documents() {
     use std::os::unix::fs::PermissionsExt;
     let (fake, tree) =
         (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("shut/b.eml", &mail("b", "2"))]));
@@ -84,7 +84,7 @@ fn a_folder_that_cannot_be_read_is_a_dead_letter_and_keeps_its_documents() {
     } else {
         let summary = fake.import(tree.path());
         assert_eq!(counts(&summary).0, [0, 0, 0, 1, 1]);
-        assert!(summary.dead_letters[0].reason.contains("shut"));
+        assert!(summary.failed_documents[0].reason.contains("shut"));
         assert_eq!(fake.ids(), ["a.eml", "shut/b.eml"]);
     }
     allow(0o755);
@@ -92,12 +92,12 @@ fn a_folder_that_cannot_be_read_is_a_dead_letter_and_keeps_its_documents() {
 }
 
 #[test]
-fn a_key_of_another_type_is_a_dead_letter_that_is_tried_again() {
+fn a_key_of_another_type_is_a_failed_document_that_is_tried_again() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
     fake.state().keys.insert(b"d:a.eml".to_vec(), Stored::Text);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.dead_letters[0].reason.contains("not a hash"), "{:?}", summary.dead_letters);
+    assert!(summary.failed_documents[0].reason.contains("not a hash"), "{:?}", summary.failed_documents);
     assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Stored::Text);
     fake.state().keys.remove(&b"d:a.eml"[..]);
     assert_eq!(counts(&fake.import(tree.path())), ([1, 0, 0, 1, 0], 1));

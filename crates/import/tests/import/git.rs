@@ -102,7 +102,7 @@ fn follow(repository: &Path, revisions: &[String]) -> usize {
         let (summary, mut outcomes) = run(&fake, &source(repository, &pair[1]));
         failed.extend(outcomes.iter().filter(|(_, sign)| **sign == '!').map(|(path, _)| path.clone()));
         let mut expected = diff_tree(repository, &pair[0], &pair[1]);
-        // Files that are named as mail but are none are dead letters, so git reports them differently.
+        // Files that are named as mail but are none are failed documents, so git reports them differently.
         expected.retain(|path, _| !failed.contains(path));
         outcomes.retain(|path, _| !failed.contains(path));
         assert_eq!(outcomes, expected, "{pair:?}");

@@ -133,7 +133,7 @@ fn keys_out_of_order_are_sorted() {
         let store = Store::start(&OUT_OF_ORDER);
         let fake = Fake::start();
         let added = store.import(&fake, cutoff).expect("nothing goes wrong");
-        assert_eq!(counts(&added).0, [6, 0, 0, 0, 0], "{cutoff:?}: {:?}", added.dead_letters);
+        assert_eq!(counts(&added).0, [6, 0, 0, 0, 0], "{cutoff:?}: {:?}", added.failed_documents);
         assert_eq!(fake.ids(), ["a.eml", "b.eml", "m.eml", "sub/x.eml", "sub/y.eml", "z.eml"], "{cutoff:?}");
         for id in fake.ids() {
             assert_eq!(fake.field(&id, "subject").as_deref(), Some(&id[..]), "{cutoff:?}");

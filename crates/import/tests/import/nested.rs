@@ -125,7 +125,7 @@ fn every_kind_of_archive_holds_documents() {
     tree.write("single", mailbox(&["alone"]));
     let fake = Fake::start();
     let summary = fake.import(tree.path());
-    assert_eq!(counts(&summary).0, [9 + 4 + 4 * 2 + 1 + 3, 0, 0, 0, 0], "{:?}", summary.dead_letters);
+    assert_eq!(counts(&summary).0, [9 + 4 + 4 * 2 + 1 + 3, 0, 0, 0, 0], "{:?}", summary.failed_documents);
     let field = |id: &str, name: &str| fake.field(id, name).unwrap_or_default();
     assert_eq!(field("a.zip", "kind"), "archive");
     assert_eq!(field("a.zip/in/one.eml", "subject"), "one");
@@ -364,7 +364,7 @@ fn hostile_archives_are_refused_by_name() {
     let fake = Fake::start();
     let summary = fake.import(tree.path());
     let reason = |path: &str| {
-        let found = summary.dead_letters.iter().find(|d| d.path.starts_with(path.as_bytes()));
+        let found = summary.failed_documents.iter().find(|d| d.path.starts_with(path.as_bytes()));
         found.map_or(String::new(), |d| d.reason.clone())
     };
     for (path, said) in [
@@ -413,8 +413,8 @@ fn links_pipes_and_paths_out_of_a_tar_are_skipped() {
     let summary = fake.import(tree.path());
     assert_eq!(fake.ids(), ["t.tar", "t.tar/abs.eml", "t.tar/real.eml"]);
     assert_eq!((summary.skipped.links, summary.skipped.special, summary.failed), (2, 1, 1));
-    assert_eq!(summary.dead_letters[0].path, b"t.tar/../../up.eml");
-    assert!(summary.dead_letters[0].reason.contains("leads out of the archive"));
+    assert_eq!(summary.failed_documents[0].path, b"t.tar/../../up.eml");
+    assert!(summary.failed_documents[0].reason.contains("leads out of the archive"));
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn sparse_files_in_a_tar_are_skipped_and_later_members_are_read() {
         packed.write("x.tar", &done.stdout);
         let fake = Fake::start();
         let summary = fake.import(packed.path());
-        assert_eq!(counts(&summary).0, [2, 0, 0, 0, 0], "{format}: {:?}", summary.dead_letters);
+        assert_eq!(counts(&summary).0, [2, 0, 0, 0, 0], "{format}: {:?}", summary.failed_documents);
         assert_eq!(fake.ids(), ["x.tar", "x.tar/b-after.eml"], "{format}");
     }
 }

@@ -202,7 +202,7 @@ fn names_are_bytes() {
 }
 
 #[test]
-fn invalid_repositories_are_refused_and_damaged_packs_are_dead_letters() {
+fn invalid_repositories_are_refused_and_damaged_packs_are_failed_documents() {
     let Some(restic) = Restic::with_cheap_password("2") else { return };
     restic.work.write("a.eml", mail("s", "1"));
     restic.backup();
@@ -227,7 +227,7 @@ fn invalid_repositories_are_refused_and_damaged_packs_are_dead_letters() {
         let text = error(&source, password);
         assert!(text.contains(said), "{source}: {text}");
     }
-    // The documents in a damaged pack are dead letters. No document is imported in part.
+    // The documents in a damaged pack are failed documents. No document is imported in part.
     for folder in std::fs::read_dir(restic.path().join("data")).expect("it is there") {
         for pack in std::fs::read_dir(folder.expect("readable").path()).expect("a folder") {
             let pack = pack.expect("readable").path();
@@ -242,7 +242,7 @@ fn invalid_repositories_are_refused_and_damaged_packs_are_dead_letters() {
     match strand_import::run(&options, &mut Silent) {
         Ok(summary) => {
             assert!(summary.failed > 0);
-            assert!(summary.dead_letters.iter().all(|letter| letter.reason.contains("is damaged")));
+            assert!(summary.failed_documents.iter().all(|document| document.reason.contains("is damaged")));
         }
         Err(error) => assert!(error.to_string().contains("is damaged"), "{error}"),
     }

@@ -18,7 +18,7 @@ fn retry(fake: &Fake, source: &Path) -> Summary {
 
 fn errors(fake: &Fake) -> (Vec<String>, Dataset) {
     let address = fake.address.to_string();
-    let target = Target { address: &address, username: None, password: None, db: 0 };
+    let target = Target { address: &address, tls: None, username: None, password: None, db: 0 };
     let mut failures = Vec::new();
     let dataset = datasets::errors(&target, "d", &mut |path, reason| {
         failures.push(format!("{}: {reason}", String::from_utf8_lossy(path)));

@@ -2,7 +2,7 @@
 
 use super::display::{Display, print_line, safe};
 use super::filters::FilterArgs;
-use super::import::{exit_code, report_cache, report_dead_letters, report_skipped};
+use super::import::{exit_code, report_cache, report_failed, report_skipped};
 use super::json::{self, JsonLines};
 use super::remote::RemoteArgs;
 use clap::Args;
@@ -72,7 +72,7 @@ pub fn run(args: DiffArgs) -> ExitCode {
     } else {
         report_skipped(&summary);
         report_cache(&summary);
-        report_dead_letters(&summary);
+        report_failed(&summary);
         let trees = match summary.containers_skipped {
             0 => String::new(),
             n => format!(", {n} trees alike"),

@@ -1,5 +1,6 @@
 //! [`CliError`]: why `strand bundle` and `strand profile` fail.
 
+use super::access::AccessError;
 use crate::bundle::archive::BundleError;
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +10,9 @@ use strand_import::ImportError;
 /// Why `strand bundle` or `strand profile` fails.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// The options for reaching the server are wrong.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// The server cannot be reached, or refuses a command.
     #[error(transparent)]
     Server(#[from] ImportError),

@@ -1,9 +1,10 @@
 //! `strand import`: the command line of the importer, its progress display and its exit codes.
 //!
 //! `strand_import::run` does the work. The last line on the standard output is the summary. All other output
-//! (progress, skipped files, dead letters, errors) goes to the standard error, except the changes that a dry run
+//! (progress, skipped files, failed documents, errors) goes to the standard error, except the changes that a dry run
 //! lists.
 
+use super::access::ServerArgs;
 use super::display::{Display, print_line, printable, safe};
 use super::extract;
 use super::filters::FilterArgs;
@@ -14,6 +15,7 @@ use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use strand_cli::TlsOptions;
 use strand_import::filter::{ByteSize, SizeError};
 use strand_import::memory::Memory;
 use strand_import::{
@@ -31,7 +33,7 @@ the archive's path comes before their own, and their field parent names it. The 
 document has path, name, kind and size. Mail (RFC 5322, with or without an mbox 'From ' line) has message_id, date (Unix \
 seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags. HTML, text, JSON, \
 CSV, office files and PDF have body and a few more fields. A file that claims to be mail (.eml, in a Maildir, or by its first \
-line) but is not readable as mail is a dead letter: it is listed at the end and counted as failed. The import continues.
+line) but is not readable as mail is a failed document: it is listed at the end and counted as failed. The import continues.
 
 Filters choose among the files of the source. They do not look into archives. If an earlier run imported a file that they \
 now leave out, it is removed.
@@ -54,9 +56,9 @@ pub struct ImportArgs {
     /// The dataset: documents become hashes at NAME:path, and the text index is named NAME
     #[arg(long, value_name = "NAME")]
     pub into: String,
-    /// The server to send to
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
-    pub server: String,
+    /// The server to send to, and the user.
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Send elsewhere: file:out.ndjson or file:out.xml; ndjson:PATH or xml:PATH ('-' is the standard output, '--to -'
     /// is NDJSON there); or solr+http://host:8983,other:8983/solr/collection, with ?commitWithin=MILLISECONDS,
     /// names=dynamic, fields=subject:title_t,body:body_t, commit=true, patience=SECONDS
@@ -66,12 +68,6 @@ pub struct ImportArgs {
     /// there is no default, and without records every run writes all documents
     #[arg(long, value_name = "FOLDER", requires = "to")]
     pub state: Option<PathBuf>,
-    /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
-    #[arg(long, value_name = "PASSWORD")]
-    pub password: Option<String>,
-    /// The user to authenticate as, with a password
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
     /// The database to import into; other than 0 only with --no-index
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub db: u32,
@@ -136,7 +132,7 @@ pub struct ImportArgs {
     /// Print one JSON object a line: containers, changes (with --verbose unchanged documents too), and a summary
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,
-    /// Print no progress, only the summary, dead letters and errors
+    /// Print no progress, only the summary, failed documents and errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Print each change, and what the run read
@@ -147,6 +143,9 @@ pub struct ImportArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// The options of TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// Parses a rate: bytes per second, at least 1.
@@ -168,11 +167,18 @@ enum RateError {
 
 /// Runs the import. Returns the exit code of the process.
 pub fn run(args: ImportArgs) -> ExitCode {
-    let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
-    if args.user.is_some() && password.is_none() {
-        say!("strand import: --user needs a password: --password, or the variable STRAND_PASSWORD");
+    let idle = args.server.given().or_else(|| args.tls.is_on().then_some("--tls"));
+    if let (Some(option), Some(_)) = (idle, &args.to) {
+        say!("strand import: {option} has no effect with --to");
         return ExitCode::from(2);
     }
+    let access = match args.server.access(&args.tls) {
+        Ok(access) => access,
+        Err(error) => {
+            say!("strand import: {}", safe(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
     let mode = match (args.retry_failed, args.verify) {
         (true, _) => ImportMode::RetryFailed,
         (_, true) => ImportMode::Verify,
@@ -199,9 +205,10 @@ pub fn run(args: ImportArgs) -> ExitCode {
         extractor: Some(extract::program()),
         report_every: strand_import::REPORT_EVERY,
         rate: args.rate.map(|rate| rate.0),
-        address: args.server,
-        username: args.user,
-        password,
+        address: access.address,
+        tls: access.tls,
+        username: access.user,
+        password: access.password,
         db: args.db,
         dry_run: args.dry_run,
         atomic: args.atomic,
@@ -296,7 +303,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
             summary.took.as_secs_f64()
         );
     }
-    report_dead_letters(summary);
+    report_failed(summary);
     print_line(&summary.to_string());
 }
 
@@ -354,15 +361,15 @@ pub fn report_skipped(summary: &Summary) {
 }
 
 /// Prints the failed documents and the reasons.
-pub fn report_dead_letters(summary: &Summary) {
+pub fn report_failed(summary: &Summary) {
     if summary.failed == 0 {
         return;
     }
     say!("failed:");
-    for letter in &summary.dead_letters {
-        say!("  {}: {}", printable(&letter.path), safe(&letter.reason));
+    for document in &summary.failed_documents {
+        say!("  {}: {}", printable(&document.path), safe(&document.reason));
     }
-    let unlisted = summary.failed - summary.dead_letters.len() as u64;
+    let unlisted = summary.failed - summary.failed_documents.len() as u64;
     if unlisted > 0 {
         say!("  and {unlisted} more");
     }

@@ -1,5 +1,6 @@
 //! `strand jobs`: the datasets of a server and their failed documents, and the service for scheduled imports.
 
+use super::access::ServerArgs;
 use super::display::{print_line, printable, safe, seconds};
 use super::import::exit_code;
 use super::json;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use strand_import::connection::Target;
+use strand_cli::TlsOptions;
 use strand_import::datasets;
 use strand_import::filter::ByteSize;
 use strand_import::jobs::{DefinitionError, is_name};
@@ -36,24 +37,21 @@ pub struct JobsArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: JobsCommand,
-    /// The server to ask, or to import into
-    #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
-    pub server: String,
+    /// The server to ask, or to import into; and the user.
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// The service to ask [default where a server cannot be asked: 127.0.0.1:8390]
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     pub service: Option<String>,
-    /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
-    #[arg(long, global = true, value_name = "PASSWORD")]
-    pub password: Option<String>,
-    /// The user to authenticate as, with a password
-    #[arg(long, global = true, value_name = "NAME")]
-    pub user: Option<String>,
     /// The database of the datasets
-    #[arg(long, global = true, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub db: u32,
     /// Print one JSON object a line
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub json: bool,
+    /// The options of TLS, for list and errors.
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// The subcommands.
@@ -177,7 +175,7 @@ pub struct AddArgs {
 pub fn run(args: JobsArgs) -> ExitCode {
     let is_service = args.service.is_some();
     match &args.command {
-        JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(&args),
+        JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(args),
         _ => match ask_service(&args) {
             Ok(code) => code,
             Err(error) => {
@@ -207,7 +205,7 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let (address, token) =
         (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());
     let definition = match &args.command {
-        JobsCommand::Add(add) => definition_of(add, &args.server),
+        JobsCommand::Add(add) => definition_of(add, args.server.server.as_deref()),
         _ => Value::Null,
     };
     if let Some(name) = args.command.job()
@@ -232,8 +230,8 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
         }
         JobsCommand::Errors { dataset } => {
             let reply = ask("GET", &format!("/v1/jobs/{dataset}/errors"), None)?;
-            for letter in reply["failed"].as_array().into_iter().flatten() {
-                let part = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
+            for document in reply["failed"].as_array().into_iter().flatten() {
+                let part = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
                 match args.json {
                     true => json::print_failed(part("path").as_bytes(), &part("reason")),
                     false => print_line(&format!("{}: {}", safe(&part("path")), safe(&part("reason")))),
@@ -260,7 +258,7 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn definition_of(add: &AddArgs, server: &str) -> Value {
+fn definition_of(add: &AddArgs, server: Option<&str>) -> Value {
     // The service has another working folder.
     let is_path = !add.source.contains("://") && !add.source.starts_with("restic:");
     let absolute = std::path::absolute(&add.source).ok().filter(|_| is_path);
@@ -280,7 +278,7 @@ fn definition_of(add: &AddArgs, server: &str) -> Value {
             definition[key] = value.as_str().into();
         }
     }
-    if add.to.is_none() {
+    if let Some(server) = server {
         definition["server"] = server.into();
     }
     if let Some(priority) = add.priority {
@@ -378,14 +376,19 @@ fn forecast_text(forecast: &Value, last: &Value) -> String {
     line
 }
 
-fn ask_server(args: &JobsArgs) -> ExitCode {
-    let password = args.password.clone().or_else(|| std::env::var("STRAND_PASSWORD").ok());
-    let target = Target {
-        address: &args.server,
-        username: args.user.as_deref(),
-        password: password.as_deref(),
-        db: args.db,
+fn ask_server(args: JobsArgs) -> ExitCode {
+    let access = match args.server.access(&args.tls) {
+        Ok(access) => access,
+        Err(error) => {
+            let text = safe(&error.to_string());
+            if args.json {
+                json::print_error(&text, 2);
+            }
+            say!("strand jobs: {text}");
+            return ExitCode::from(2);
+        }
     };
+    let target = access.target(args.db);
     let done = match &args.command {
         JobsCommand::Errors { dataset } => {
             let dataset = datasets::errors(&target, dataset, &mut |path, reason| match args.json {

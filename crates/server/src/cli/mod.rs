@@ -4,6 +4,7 @@
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine, so
 //! clap passes them through unread. Each subcommand has a module.
 
+mod access;
 pub mod bundle;
 pub mod check;
 mod check_aof;
@@ -69,9 +70,13 @@ pub enum Command {
     Man(pages::ManArgs),
 }
 
-/// The whole grammar, with the table of options in the help of `serve`.
+/// The whole grammar, with what the derived structs do not say.
 fn grammar() -> clap::Command {
-    Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
+    // The options of `jobs` may stand before or after its subcommand.
+    let global = |jobs: clap::Command| jobs.mut_args(|arg| arg.global(true));
+    Cli::command()
+        .mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
+        .mut_subcommand("jobs", global)
 }
 
 /// Parses the command line. Exits after printing help, the version, or an error in the command line.

@@ -1,8 +1,9 @@
 //! `strand profile`: where a running server allocates memory or spends processor time, as a file for `go tool
 //! pprof`.
 
+use super::access::ServerArgs;
 use super::display::{print_line, safe};
-use super::doctor::{ServerArgs, text};
+use super::doctor::text;
 use super::error::CliError;
 use clap::{Args, ValueEnum};
 use std::fs::OpenOptions;
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use strand_cli::TlsOptions;
 
 /// Text of `strand profile --help` below the options.
 const AFTER_HELP: &str = "Look at it with: go tool pprof -top FILE
@@ -35,6 +37,9 @@ pub struct ProfileArgs {
     /// Print the stacks as text instead of writing a file: one line per stack, the largest first
     #[arg(long, conflicts_with = "output")]
     pub folded: bool,
+    /// The options of TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// The profiles.
@@ -50,7 +55,7 @@ pub enum ProfileKind {
 
 /// Takes a profile and writes it. Returns the exit code of the process.
 pub fn run(args: ProfileArgs) -> ExitCode {
-    match take(&args) {
+    match take(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             say!("strand profile: {}", safe(&why.to_string()));
@@ -59,8 +64,8 @@ pub fn run(args: ProfileArgs) -> ExitCode {
     }
 }
 
-fn take(args: &ProfileArgs) -> Result<(), CliError> {
-    let mut connection = args.server.connect()?;
+fn take(args: ProfileArgs) -> Result<(), CliError> {
+    let mut connection = args.server.access(&args.tls)?.connect()?;
     let mut ask = |words: &[&str]| text(&mut connection, words);
     let started;
     let mut words = match args.kind {

@@ -1,7 +1,7 @@
 //! The doors with TLS in a real server: who is admitted, the reasons for refusals, and certificates replaced at
 //! run time. Each run makes new certificates.
 
-use crate::harness::{Client, Folder, Server, comes_true, command, numbered};
+use crate::harness::{Client, Folder, Server, comes_true, command, numbered, strand};
 use crate::pack4::frame;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -463,4 +463,44 @@ fn any_size_of_the_session_cache_is_accepted() {
     assert_eq!(plain.line_of("CONFIG GET tls-session-cache-size", 4), "2147483647");
     call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
     assert!(fixture.server.memory("VmRSS") < 200 << 20);
+}
+
+#[test]
+fn the_importer_and_other_tools_speak_tls() {
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let door = fixture.doors[0].to_string();
+    let docs = fixture.folder.0.join("docs");
+    std::fs::create_dir(&docs).expect("the folder is ours");
+    std::fs::write(docs.join("large.txt"), "word ".repeat(600_000)).expect("the folder is ours");
+    std::fs::write(docs.join("small.txt"), "another").expect("the folder is ours");
+    let trust = ["--tls", "--cacert", &fixture.ca_file];
+    let all = [&trust[..], &["--cert", &fixture.client.cert, "--key", &fixture.client.key]].concat();
+    let run = |words: &[&str], tls: &[&str]| {
+        let output = strand(&[words, &["--server", &door], tls].concat());
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let import = ["import", docs.to_str().expect("UTF-8"), "--into", "d"];
+    let (code, text) = run(&import, &all);
+    assert!(code == Some(0) && text.contains("2 added"), "{code:?} {text}");
+    let mut plain = fixture.server.connect();
+    plain.call("HSTRLEN d:large.txt body", ":2999999\r\n");
+    assert_eq!(run(&[&import[..], &["--atomic", "--recheck"]].concat(), &all).0, Some(0));
+    let (code, text) = run(&["jobs", "list"], &all);
+    assert!(code == Some(0) && text.contains("2 documents"), "{code:?} {text}");
+    assert_eq!(run(&["doctor"], &all).0, Some(0));
+    // Refused: a server of another authority, a client without a certificate, TLS at a plain port, and options that
+    // have no effect.
+    let theirs = fixture.folder.write("theirs.crt", &Authority::new("theirs").pem);
+    let wrong = ["--tls", "--cacert", &theirs, "--cert", &fixture.client.cert, "--key", &fixture.client.key];
+    for (tls, code, said) in [
+        (&wrong[..], 1, "UnknownIssuer"),
+        (&trust[..], 1, "lost the server"),
+        (&all[1..], 2, "--cacert has no effect without --tls"),
+        (&["--tls", "--cacert", "/no/such/file"][..], 2, "/no/such/file"),
+        (&[][..], 1, &door),
+    ] {
+        let (got, text) = run(&import, tls);
+        assert!(got == Some(code) && text.contains(said), "{tls:?}: {got:?} {text}");
+    }
 }

@@ -322,6 +322,7 @@ impl Strand {
     pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
         let target = Target {
             address: &options.address,
+            tls: options.tls.as_ref(),
             username: options.username.as_deref(),
             password: options.password.as_deref(),
             db: options.db,

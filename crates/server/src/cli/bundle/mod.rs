@@ -3,8 +3,8 @@
 
 mod console;
 
+use super::access::ServerArgs;
 use super::display::{print_line, safe};
-use super::doctor::ServerArgs;
 use super::error::CliError;
 use crate::bundle::archive::Bundle;
 use crate::bundle::contents::{QUERIES, assemble};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use strand_cli::TlsOptions;
 
 /// Options of `strand bundle`.
 #[derive(Debug, Args)]
@@ -30,6 +31,9 @@ pub struct BundleArgs {
     /// Include the arguments of slow commands, which are data of clients
     #[arg(long)]
     pub with_arguments: bool,
+    /// The options of TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// The subcommands.
@@ -58,7 +62,7 @@ pub fn run(args: BundleArgs) -> ExitCode {
         Some(BundleCommand::Show { file, entry, digest, console }) => {
             show(file, entry.as_deref(), digest.as_deref(), *console)
         }
-        None => make(&args),
+        None => make(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,11 +73,11 @@ pub fn run(args: BundleArgs) -> ExitCode {
     }
 }
 
-fn make(args: &BundleArgs) -> Result<(), CliError> {
-    let mut connection = args.server.connect()?;
+fn make(args: BundleArgs) -> Result<(), CliError> {
+    let access = args.server.access(&args.tls)?;
+    let mut connection = access.connect()?;
     let replies: Result<Vec<_>, _> = QUERIES.iter().map(|asked| connection.call(asked.args)).collect();
-    let given = args.server.password.clone().or_else(|| std::env::var("STRAND_PASSWORD").ok());
-    let secrets = given.map(String::into_bytes).into_iter().collect();
+    let secrets = access.password.map(String::into_bytes).into_iter().collect();
     let bundle = assemble(replies?, secrets, args.with_arguments);
     let written = bundle.write(&args.output);
     let bytes = written.map_err(|error| CliError::Write { path: args.output.clone(), error })?;

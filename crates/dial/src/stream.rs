@@ -1,0 +1,144 @@
+//! [`Stream`]: an open connection.
+
+use crate::tls::{Tls, TlsError};
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a connection waits. `None`: as long as the system does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timeouts {
+    /// Maximum time to connect to one address.
+    pub connect: Option<Duration>,
+    /// Maximum time of one read from the socket, and of one write to it.
+    pub step: Option<Duration>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub enum Stream {
+    /// By TCP.
+    Tcp(TcpStream),
+    /// By a Unix socket.
+    Unix(UnixStream),
+    /// By TLS over TCP.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// No server accepts a connection.
+    #[error("{0}")]
+    Unreachable(io::Error),
+    /// The host cannot be a server's name in TLS. No `source`, because the text includes the cause.
+    #[error("{0}")]
+    Tls(TlsError),
+    /// The server does not complete the TLS handshake.
+    #[error("{0}")]
+    Handshake(io::Error),
+}
+
+impl Stream {
+    /// Connects to the first of `addresses` that accepts a connection. With `tls`, completes a TLS handshake with the
+    /// server named `host`.
+    ///
+    /// # Errors
+    /// [`DialError`]. Without an address the error is [`DialError::Unreachable`].
+    pub fn tcp(
+        host: &str,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        tls: Option<&Tls>,
+        timeouts: Timeouts,
+    ) -> Result<Stream, DialError> {
+        let tcp = connect(addresses, timeouts).map_err(DialError::Unreachable)?;
+        let Some(tls) = tls else { return Ok(Stream::Tcp(tcp)) };
+        let mut stream = StreamOwned::new(tls.connection(host).map_err(DialError::Tls)?, tcp);
+        stream.conn.complete_io(&mut stream.sock).map_err(DialError::Handshake)?;
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+    /// Connects to a Unix socket.
+    ///
+    /// # Errors
+    /// [`DialError::Unreachable`].
+    pub fn unix(path: &Path, timeouts: Timeouts) -> Result<Stream, DialError> {
+        let open = || {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(timeouts.step)?;
+            stream.set_write_timeout(timeouts.step)?;
+            Ok(stream)
+        };
+        open().map(Stream::Unix).map_err(DialError::Unreachable)
+    }
+    /// Limits the time of a read.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(time),
+            Stream::Unix(stream) => stream.set_read_timeout(time),
+            Stream::Tls(stream) => stream.sock.set_read_timeout(time),
+        }
+    }
+    /// A second handle for writing, so that one thread can write while another reads. `None` for TLS, or when the
+    /// system cannot clone the socket.
+    pub fn writer(&self) -> Option<Box<dyn Write + Send>> {
+        match self {
+            Stream::Tcp(stream) => Some(Box::new(stream.try_clone().ok()?)),
+            Stream::Unix(stream) => Some(Box::new(stream.try_clone().ok()?)),
+            Stream::Tls(_) => None,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(into),
+            Stream::Unix(stream) => stream.read(into),
+            Stream::Tls(stream) => stream.read(into),
+        }
+    }
+}
+
+/// Over TLS, bytes may wait in memory until a flush.
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.flush(),
+            Stream::Unix(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+fn connect(addresses: impl IntoIterator<Item = SocketAddr>, timeouts: Timeouts) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in addresses {
+        let connected = match timeouts.connect {
+            Some(time) => TcpStream::connect_timeout(&address, time),
+            None => TcpStream::connect(address),
+        };
+        match connected {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(timeouts.step)?;
+                stream.set_write_timeout(timeouts.step)?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("Name or service not known")))
+}
