@@ -53,8 +53,8 @@ impl Call<'_, '_> {
 const TRIES: usize = 16;
 /// Longest wait for a busy shard in one attempt.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Number of attempts after a long lock was announced. After the last one the call waits for one shard after the
-/// other, and keeps those that it has locked.
+/// Number of attempts after a long lock was announced. After the last attempt, the call waits for one shard
+/// after the other, and keeps the shards that it has locked.
 const HOLD_TRIES: usize = 10_000;
 
 /// Announces long locks. A session that needs an announced shard is parked, so its worker does not wait.

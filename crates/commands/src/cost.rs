@@ -17,7 +17,7 @@ pub const LONG_ELEMENTS: usize = 4096;
 /// A call that copies more bytes than this is long, too. Copying a mebibyte takes about as long as
 /// [`LONG_ELEMENTS`] elements.
 pub const LONG_BYTES: usize = 1 << 20;
-/// A call whose cost is its number of arguments counts as a call of fixed cost if it has at most this many.
+/// A call that writes, with [`Cost::Arguments`] and at most this number of arguments, counts as a call of fixed cost.
 pub const QUICK_ARGUMENTS: usize = 16;
 /// Number of bytes that are copied in the time of one element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;

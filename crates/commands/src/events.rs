@@ -113,8 +113,8 @@ fn of(spec: &CommandSpec) -> KeyEvent {
     found.map_or(KeyEvent::NONE, |(name, _)| KeyEvent::of(class, name))
 }
 
-/// True when a look-up of a missing key by this command is an event. That is so for commands that only read, except
-/// those with which administrators inspect a key.
+/// True when this command's look-up of a missing key is an event (`keymiss`). True for commands that only read, except
+/// the commands that inspect a key (OBJECT ENCODING, MEMORY USAGE and similar commands).
 fn reports_misses(spec: &CommandSpec) -> bool {
     const LOOKS: [&str; 5] = ["encoding", "freq", "idletime", "refcount", "usage"];
     spec.flags.has(Flags::READONLY) && !LOOKS.contains(&spec.name)

@@ -163,8 +163,8 @@ struct SentKey<'a> {
     expire_at_ms: Option<i64>,
 }
 
-/// Tells whether a key has changed since it was cloned, as WATCH does. The value alone does not tell: the other server
-/// may be this server, or move an equal value to this server, and then the key must stay.
+/// Tells whether a key has changed since it was cloned, as WATCH does. Comparing values is not enough: if the other
+/// server is this server, or moves an equal value to this server, the key must stay.
 struct KeyWatch<'a> {
     keyspace: &'a Keyspace,
     db: usize,

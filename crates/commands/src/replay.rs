@@ -224,9 +224,9 @@ fn import_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Vec<&'a [u8]>> {
     if spec.name == "echo" { system::decode_import_echo(args.get(1)?) } else { None }
 }
 
-/// The position of `LIMIT count` after an exact length or ID. When a client sent XADD or XTRIM with `~`,
-/// redis-server writes it to the file in this form, and ignores the limit when it loads the file. To a client this
-/// form is an error.
+/// The position of `LIMIT count` after an exact length or ID. For a client's XADD or XTRIM with `~`,
+/// redis-server writes this form to the file, and ignores the limit when it loads the file. A client that sends this
+/// form gets an error.
 fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     if !matches!(spec.name, "xadd" | "xtrim") {
         return None;

@@ -1,8 +1,8 @@
 //! Runs commands on a transaction that holds their shards.
 //!
 //! [`execute`] runs all handlers, except handlers that run on a copy ([`crate::copy_write`]). [`to_end`] also finds the
-//! keys and runs a command to its end, in EXEC and in scripts. [`with_keys`] does so for clients that wait. A command
-//! outside of these may be long. The session (`engine`) decides that before, and [`crate::long`] runs a long one.
+//! keys and runs a command to its end, in EXEC and in scripts. [`with_keys`] does so for clients that wait. Before
+//! any other command, the session (`engine`) decides whether the command is long. [`crate::long`] runs long commands.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;

@@ -79,8 +79,8 @@ pub fn milliseconds(bytes: &[u8]) -> Result<u64, &'static str> {
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
-/// The call that serves a client at one of its keys, given by the index `at` of its argument: the command `args` without
-/// the other keys for which it waits. `None`: the command itself is that call.
+/// The call that serves a waiting client at one of its keys: the command `args` with only the key that is its argument
+/// `at`. `None`: the command has only one key, so the call is the command itself.
 pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Option<Argv> {
     let keys = dispatch::keys_to_lock(spec, args);
     if keys.len() <= 1 {

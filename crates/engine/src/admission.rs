@@ -28,8 +28,8 @@ const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
 /// Before a command with arguments of at least this size, the allocator is asked for the memory in use. The arguments
 /// are already received, and their bytes alone may exceed the limit.
 const HUGE_BYTES_MIN: usize = 1 << 20;
-/// Writers wait for eviction when memory exceeds the limit by more than one part in this many, or by more than
-/// [`OVER_BYTES_MIN`] if that is larger.
+/// Writers wait for eviction when memory exceeds the limit by more than the limit divided by this number, or by more
+/// than [`OVER_BYTES_MIN`] if that is larger.
 const OVER_PART: u64 = 32;
 /// Writers wait only when memory exceeds the limit by more than this many bytes. See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
@@ -37,8 +37,8 @@ const OVER_BYTES_MIN: u64 = 16 << 20;
 const CLIENTS_BYTES_MIN: u64 = 128 << 10;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
-/// Eviction continues until memory is below the limit by one part in this many, so that not every write reaches the
-/// limit.
+/// Eviction continues until memory is below the limit by the limit divided by this number. So the next writes do not
+/// reach the limit at once.
 const SLACK_PART: u64 = 512;
 /// Eviction continues to at most this many bytes below the limit.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
@@ -295,8 +295,9 @@ fn slack(limit_bytes: u64) -> u64 {
     (limit_bytes / SLACK_PART).min(SLACK_BYTES_MAX)
 }
 
-/// `maxmemory-eviction-tenacity`. In Redis it is a time: linear to 500 us at 10, from there 15 % more per step. Here
-/// it is the number of records that fit in about that time, up to a number that other clients do not notice.
+/// `maxmemory-eviction-tenacity`. In Redis this option sets a time: 500 us at 10, less in proportion below 10,
+/// and 15 % more per step above 10. Here it sets the number of records that are evicted in about that time. The number
+/// has a maximum, so that other clients do not notice the eviction.
 fn records_per_command(tenacity: i64) -> usize {
     let records = match tenacity {
         0..=10 => RECORDS_PER_COMMAND as f64 * tenacity as f64 / 10.0,

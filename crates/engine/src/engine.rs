@@ -170,8 +170,8 @@ impl Engine {
         let default = self.acl.default_user();
         !default.needs_no_password() || !default.is_on()
     }
-    /// False when `user` may not call `command` with any keys. A door asks this so that it does not read much before
-    /// the session refuses the command. True when the result is not known, as for an unknown user.
+    /// False when `user` may not call `command`, whatever its keys are. A door asks this before it reads a long request
+    /// that the session would refuse. True when the result is not known, as for an unknown user.
     pub fn may_call(&self, user: &[u8], command: &[&[u8]]) -> bool {
         let argv = Argv::from_slices(command);
         let (Some(user), Ok(found)) = (self.acl.get(user), TABLE.resolve(argv.args())) else {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
 /// The need of an import at its start: some documents in flight, and their replies.
 pub(crate) const IMPORT_BYTES: u64 = 32 << 20;
-/// Work never gets the last part of all memory (one part in this many): replies, sockets and the kernel need it.
+/// All memory divided by this number is never given to work, because replies, sockets and the kernel need memory.
 const KEPT_PART: u64 = 32;
 /// How long work waits for other work before it is refused.
 const WORK_WAIT_US: u64 = 30_000_000;

@@ -341,7 +341,8 @@ impl SessionClient {
         db: u64,
     ) -> Result<(), Problem> {
         self.skip_unread_replies().await?;
-        // Never take what an earlier request left for a reply to this one, which may come from another user.
+        // Close the pipe if replies to an earlier request are left. They may belong to another user, and must not be
+        // taken for replies to this request.
         if self.http_end.has_replies() {
             self.http_end.close();
             return Err(Gone.into());

@@ -190,10 +190,10 @@ pub enum OptionError {
 #[non_exhaustive]
 pub enum Loss {
     /// The peer closed the connection.
-    #[error("it closed the connection")]
+    #[error("the server closed the connection")]
     Closed,
     /// The peer sent this error and closed the connection.
-    #[error("it closed the connection after this error: {0}")]
+    #[error("the server closed the connection after this error: {0}")]
     Refused(String),
     /// The peer did not answer in time.
     #[error("no answer for {} s", REPLY_TIMEOUT.as_secs())]

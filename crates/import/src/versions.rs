@@ -43,8 +43,8 @@ pub(crate) fn root_producer(attachments: bool) -> u16 {
     if attachments { EXTRACTOR_VERSION | ATTACHMENTS } else { EXTRACTOR_VERSION }
 }
 
-/// This bit of the producer of the root's intent says that some mails have attachments at the server and others do not,
-/// because the run changed that.
+/// This bit of the producer of the root's intent says that the run adds or removes attachments. So at the server some
+/// mails may have their attachments, and others may not.
 const MIXED: u16 = 1 << 14;
 
 /// The intent of the root: `listing`, and what the run does with attachments.
@@ -98,8 +98,9 @@ pub struct KnownContainer {
     pub intent_producer: Option<u16>,
 }
 
-/// Reads the record of the container `path`, and asks the server which of its documents exist. `part`: what the record
-/// of a container that is now divided into parts says about this part. No command may wait for a reply.
+/// Reads the record of the container `path`, and asks the server which of its documents exist. `part`: if `path` is a
+/// part of a container that was recorded in one piece, the entries of that record that belong to this part. No command
+/// may wait for a reply.
 ///
 /// # Errors
 /// [`ImportError`]. A damaged container is [`ImportError::Damaged`].

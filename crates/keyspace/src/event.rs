@@ -1,8 +1,8 @@
 //! [`KeyEvent`]: what happened to a key, by redis-server's names. [`Listener`]: the receiver of these events.
 //!
 //! The code that changes a record reports the event to the listener while it holds the key's shard. So the events
-//! of a key come in the order of the changes. Without a listener and without a journal, a change costs one branch
-//! for this ([`crate::Settings::listens`]).
+//! of a key come in the order of the changes. Without a listener and without a journal, the report of a
+//! change costs one branch ([`crate::Settings::listens`]).
 //!
 //! A command names its changes in advance ([`crate::Txn::set_event_source`]). The keyspace itself names only these
 //! events: a new key (`new`), a deleted key (`del`), an expired or evicted key, a look-up of a missing key

@@ -114,8 +114,8 @@ pub struct Expired {
     pub has_more: bool,
 }
 
-/// Operations on a whole database. They use the locks of the shards that the transaction holds. Every other
-/// shard they lock themselves, one at a time, for one segment.
+/// Operations on a whole database. For shards that the transaction holds, they use its locks. They lock each other
+/// shard themselves, one shard at a time, for one segment.
 impl Txn<'_> {
     /// Number of keys in `db`, including expired keys that were not removed yet, as in DBSIZE.
     pub fn len(&mut self, db: usize) -> usize {

@@ -72,8 +72,8 @@ impl<'s, 'b> Matcher<'s, 'b> {
         self.step()?;
         self.run(at, 0)
     }
-    /// Number of steps since the last call of the budget. The caller counts them when it is done with this matcher: a
-    /// script may make a new one for each short match.
+    /// Number of steps that the budget has not counted yet. When the caller is done with this matcher, it adds them to
+    /// the budget, because a script may make a new matcher for each short match.
     pub fn uncounted_steps(&self) -> usize {
         self.steps as usize
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const BYTES_MAX: usize = 64 << 20;
 /// The limit is at least this, in bytes, because each commit costs time and makes a segment.
 const BYTES_MIN: usize = 4 << 20;
-/// With `maxmemory`, the limit is this part of it.
+/// With `maxmemory`, the limit is `maxmemory` divided by this number.
 const MEMORY_PART: usize = 8;
-/// What a document takes besides its text until it is committed, in bytes: 2 KB while it waits for the writer, then less.
+/// Bytes counted for a document until it is committed, besides its text. A document takes 2 KB while it waits for the
+/// writer, and less afterwards.
 pub(crate) const DOCUMENT_BYTES: usize = 1024;
 
 /// The bytes of changes that are not committed, over all text indexes. They are not data that eviction could free, and

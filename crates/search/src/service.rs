@@ -149,7 +149,8 @@ impl Search {
     pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<TextIndexEntry>> {
         self.indexes.read().get(name).cloned()
     }
-    /// [`Search::entry`], but an index whose library failed is first replaced by an empty one that scans again.
+    /// The index called `name`. If the library has failed in this index, an empty index first replaces it, and scans
+    /// the keyspace again.
     pub(crate) fn healthy_entry(&self, name: &[u8]) -> Result<Option<Arc<TextIndexEntry>>, SearchError> {
         let Some(entry) = self.entry(name) else { return Ok(None) };
         if !entry.index.has_failed() {

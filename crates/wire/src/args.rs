@@ -297,8 +297,8 @@ impl<'a> Args<'a> {
         let span = self.argv.span(self.from + i);
         (span.len == BLOB_MARK).then(|| &self.argv.overflow().blobs[span.start as usize])
     }
-    /// The arguments as they were received in RESP: each with its header, without the header of the command. `None`
-    /// when they do not lie in one buffer in this form.
+    /// The received RESP bytes of all arguments: each argument with its header, without the header of the command.
+    /// `None` when one buffer does not hold all these bytes.
     ///
     /// The decoder has checked the header of each argument. It has not checked the line ends after bodies and the
     /// `\n` of a header, which a client may have replaced by other bytes.

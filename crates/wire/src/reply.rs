@@ -75,7 +75,7 @@ impl<'a> Reply<'a> {
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
         Reply::bounded(out, protocol, usize::MAX)
     }
-    /// [`Reply::new`] with a limit, for a client that is closed when more than `out_bytes_max` wait for it. Above
+    /// Like [`Reply::new`], for a client that is closed when more than `out_bytes_max` bytes wait for it. Above
     /// the limit further values are dropped, so one command cannot fill the memory. The reply is then incomplete
     /// and must not be sent, see [`Reply::exceeds_limit`].
     #[inline]

@@ -1,9 +1,9 @@
 //! The part of a slow probe that the machine caused.
 //!
-//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits are
-//! subtracted from a probe's time, because other programs caused them: the wait of the serving thread for its core
-//! while no other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault), and
-//! the wait of the probe's thread for its core. If a core stood still ([`super::pauses`]) for longer than both waits
+//! For every thread the kernel counts how long the thread was ready to run but did not run (`schedstat`). Two waits
+//! are the fault of other programs, and are subtracted from a probe's time: the probe's thread waits for its core, and
+//! the serving thread waits for its core while no other thread of the server runs. (When a lane thread takes the
+//! worker's core, that is the server's fault.) If a core stood still ([`super::pauses`]) for longer than both waits
 //! together, the time of the pauses is subtracted instead. Waits and pauses are never added, because they may
 //! overlap.
 

@@ -1,8 +1,8 @@
 //! LMPOP, BLPOP, ZMPOP, BZPOPMIN and similar commands: they remove elements from the first of their keys that
 //! exists.
 //!
-//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
-//! ([`crate::wait`]).
+//! A blocking command makes the same attempt. If the attempt finds nothing, the handler stores what the
+//! client would wait for ([`crate::wait`]).
 
 use crate::call::{Call, LaneCall};
 use crate::copy_write::{self, ChangeReport, KeyEffect};

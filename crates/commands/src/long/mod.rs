@@ -269,9 +269,9 @@ fn header(reply: &mut Chain) -> i64 {
 /// The commands of the group `generic` that only read the records at their keys.
 const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", "ttl", "type"];
 
-/// True when the command only reads the records at its keys, so that its reply on copies is the same. That is not
-/// so for commands that read a key's usage (OBJECT, MEMORY) or other keys. It is also not so for the group
-/// `import`, whose data is in the system companion, which is not copied.
+/// True when the command only reads the records at its keys, so that it replies the same when it reads copies. False
+/// for commands that read a key's usage (OBJECT, MEMORY) or other keys. Also false for the group `import`, because its
+/// data is in the system companion, which is not copied.
 pub fn reads_copies(spec: &CommandSpec) -> bool {
     let reads_values = spec.flags.has(Flags::READONLY)
         && (!matches!(spec.group, "generic" | "server" | "import") || READ_RECORDS.contains(&spec.name));
@@ -299,9 +299,9 @@ const USE_RECORDS: [&str; 13] = [
     "unlink",
 ];
 
-/// True when the call only reads and writes the records at its keys, so that it may run on copies that then replace
-/// the records. That is not so for commands that read a key's usage (OBJECT, MEMORY), set it (RESTORE), or use
-/// another database.
+/// True when the call only reads and writes the records at its keys. Then the call may run on copies, and the copies
+/// replace the records afterwards. False for commands that read a key's usage (OBJECT, MEMORY), set a key's usage
+/// (RESTORE), or use another database.
 pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
     let is_of_records = match spec.group {
         "generic" => READ_RECORDS.contains(&spec.name) || USE_RECORDS.contains(&spec.name),

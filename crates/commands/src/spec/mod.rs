@@ -101,8 +101,8 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// How the command runs.
     pub exec: Exec,
-    /// The handler with which an [`Exec::Walk`] command runs in a transaction that holds all shards (in EXEC).
-    /// `None`: the command cannot run there.
+    /// For an [`Exec::Walk`] command: the handler that runs it inside EXEC and scripts, while the transaction holds
+    /// all shards. `None`: the command cannot run inside EXEC and scripts.
     pub in_exec: Option<fn(&mut Call<'_, '_>)>,
 }
 

@@ -103,9 +103,9 @@ fn sign(on: bool) -> char {
     if on { '+' } else { '-' }
 }
 
-/// The category that is the best next rule: the one with the fewest commands that the rule would set wrongly; among
-/// equals, the one with the most commands that it would set rightly. `None` when no category sets more commands
-/// rightly than wrongly. `all`: the rules begin with `+@all` and remove commands.
+/// The best category for the next rule: its rule sets the fewest commands wrongly. Among several such categories, the
+/// rule that sets the most commands rightly is best. `None` when no category sets more commands rightly than wrongly.
+/// `all`: the rules begin with `+@all` and remove commands.
 fn best_category(left: &CommandSet, applied: &[bool], all: bool) -> Option<usize> {
     let mut best: Option<(usize, usize, usize)> = None;
     for category in (0..CATEGORIES.len()).filter(|c| !applied[*c]) {

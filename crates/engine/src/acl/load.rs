@@ -192,7 +192,7 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<RuleProblem>), 
     for rule in &rules {
         let rule = trim(rule, b"\t\r\n");
         let Err(error) = user.apply(rule, all_channels) else { continue };
-        // Of the other errors only the first is told, because it may cause the later ones.
+        // Of all other errors, report only the first, because it may be the cause of the later errors.
         let is_other = error != RuleError::Unknown;
         if !(is_other && has_other) {
             errors.push((rule.to_vec(), error));

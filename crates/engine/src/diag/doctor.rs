@@ -73,7 +73,7 @@ struct State {
 
 /// Maximum number of actions that are kept.
 const ACTIONS_MAX: usize = 64;
-/// "Now" in a finding means the last seconds of the history, this many.
+/// "Now" in a finding means this number of seconds at the end of the history.
 const NOW_S: u64 = 10;
 /// Share of time in which a thread waits for memory. The first constant is the share for a finding, the second the
 /// share for an action.
@@ -307,7 +307,7 @@ impl Engine {
             add(
                 "memory-pressure",
                 if share >= PRESSURE_FOR_ACTION { Level::Alert } else { Level::Warning },
-                format!("for {:.0} % of the time something on this machine waits for memory", share * 100.0),
+                format!("threads on this machine wait for memory for {:.0} % of the time", share * 100.0),
                 "Find what grows (memory.* in the history, DIAG MEMORY); move other programs away",
             );
         }
@@ -319,7 +319,7 @@ impl Engine {
                 format!(
                     "memory is almost used up: the {slowed} clients that made it grow fastest are slowed"
                 ),
-                "See the actions for who they are; raise the limit, set maxmemory below it, or remove data",
+                "The actions below name these clients; raise the limit, set maxmemory below it, or remove data",
             );
         }
         let clients = self.clients.len() as u64;
@@ -329,7 +329,7 @@ impl Engine {
                 "client-buffers",
                 Level::Warning,
                 format!("{held} bytes wait in the buffers of {clients} clients"),
-                "See tot-mem in CLIENT LIST: who does not read its replies? client-output-buffer-limit and maxmemory-clients bound it",
+                "Find clients that do not read their replies: tot-mem in CLIENT LIST; set client-output-buffer-limit or maxmemory-clients",
             );
         }
     }
@@ -352,7 +352,7 @@ impl Engine {
                 rule: "persistence",
                 level: Level::Alert,
                 problem: "a snapshot or the append-only file could not be written: writes are refused".into(),
-                advice: "See INFO persistence and the log for the reason; after it is gone, BGSAVE or BGREWRITEAOF".into(),
+                advice: "INFO persistence and the log have the reason; remove the cause, then send BGSAVE or BGREWRITEAOF".into(),
             });
         }
         if let (_, Some(trouble)) = self.diag.disk_state() {
@@ -394,7 +394,7 @@ impl Engine {
             "faults.major",
             10.0,
             "memory of the server is read back from the disk",
-            "It has been swapped out: free memory, or swapoff",
+            "The kernel has swapped memory out: free some memory, or switch off swap",
         );
     }
     fn examine_clients(&self, found: &mut Vec<Finding>) {
@@ -404,7 +404,7 @@ impl Engine {
                 rule: "clients",
                 level: if clients >= max { Level::Alert } else { Level::Warning },
                 problem: format!("{clients} clients are connected and maxclients is {max}"),
-                advice: "Raise maxclients (and the limit of open files), or find who connects without end: CLIENT LIST".into(),
+                advice: "Raise maxclients (and the limit of open files), or find the client that keeps connecting: CLIENT LIST".into(),
             });
         }
         if self.diag.recent("clients.rejected").is_some_and(|n| n > 0.0) {
@@ -433,7 +433,7 @@ impl Engine {
             found.push(Finding {
                 rule: "stuck-worker",
                 level: Level::Warning,
-                problem: format!("a worker did nothing else for {ms} ms: {name}"),
+                problem: format!("a worker was busy with one command for {ms} ms: {name}"),
                 advice: "See the log for the time, and report it: no command should hold a worker this long"
                     .into(),
             });

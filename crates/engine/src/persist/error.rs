@@ -11,7 +11,7 @@ use strand_commands::serial::file::RdbProblem;
 #[non_exhaustive]
 pub enum DataError {
     /// A script has run for long and has some of the data.
-    #[error("a script runs for long")]
+    #[error("a script is busy and holds some of the data")]
     Busy,
     /// The host of this engine has no files.
     #[error("the host keeps no files")]

@@ -207,8 +207,7 @@ impl Engine {
         for code in &loaded.functions {
             if let Err(text) = load_library(self, code) {
                 let text = text.escape_ascii();
-                self.host
-                    .warn(&format!("a function library of {name} cannot be loaded, and is kept: {text}"));
+                self.host.warn(&format!("cannot load a function library of {name}, which is kept: {text}"));
             }
         }
         for command in &commands {
@@ -229,8 +228,10 @@ impl Engine {
     pub(crate) fn define(&self, words: &[&[u8]], now: Now) {
         let failed = |why: &str| {
             let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
-            self.host
-                .warn(&format!("{} ... of the data's files cannot be run again: {why}", shown.join(" ")));
+            self.host.warn(&format!(
+                "cannot run \"{} ...\", a command in the data's files: {why}",
+                shown.join(" ")
+            ));
         };
         let argv = Argv::from_slices(words);
         let spec = match TABLE.resolve(argv.args()) {

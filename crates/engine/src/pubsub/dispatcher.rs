@@ -21,7 +21,7 @@ const STEPS_PER_DELIVERY: usize = 64;
 const BATCH_MAX: usize = 32;
 /// Maximum number of bytes of messages that are delivered together, unless one message is longer.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// A queue that was full counts as full until it is down to one part in this many of its limits.
+/// A queue that was full counts as full until its content is at most its limits divided by this number.
 const RELIEF_PART: usize = 2;
 
 /// The dispatcher of one worker: it delivers messages to the worker's subscribers.

@@ -1,12 +1,14 @@
 //! [`Patience`]: a dispatcher waits for a subscriber that reads fast and still has much to read.
 //!
 //! A worker moves messages into an inbox faster than any socket takes them. Without the wait, a burst would exceed
-//! `client-output-buffer-limit pubsub` of a subscriber that reads all the time. 5,000 bytes a message at 400 MB a second
-//! did so within 0.4 s; in redis-server the publisher has to wait while the server writes to the subscriber. While the
-//! dispatcher waits, its queue fills and publishers wait ([`super::congestion`]).
+//! `client-output-buffer-limit pubsub` of a subscriber that reads all the time. Messages of 5,000 bytes at 400 MB a
+//! second exceeded the limit within 0.4 s. In redis-server the publisher waits while the server writes to the
+//! subscriber. In Strand the dispatcher's queue fills while the dispatcher waits, and then
+//! publishers wait ([`super::congestion`]).
 //!
-//! A subscriber that reads too little during a window of the wait is slow, and is left to its limit. Such windows are
-//! wasted for all other subscribers, so a dispatcher wastes few of them however many slow subscribers it has.
+//! A subscriber that reads too little during a window of the wait is slow. The dispatcher no longer waits for it, and
+//! the output limit applies. A window that a slow subscriber wastes delays all other subscribers, so a dispatcher
+//! wastes only few windows, whatever the number of its slow subscribers.
 
 use crate::clients::Client;
 use std::sync::Arc;

@@ -4,8 +4,9 @@
 //! A first attempt ([`ScriptAccess::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]).
 //! If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the
 //! lane. There it holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of
-//! one moment. At the first write it restarts with the declared shards held ([`ScriptAccess::Lane`]), or with every shard held
-//! ([`ScriptAccess::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
+//! one moment. At its first write the script restarts with the declared shards held ([`ScriptAccess::Lane`]), or with
+//! every shard held ([`ScriptAccess::Final`]). A run with every shard held does not restart, and only SCRIPT KILL
+//! stops it. So no run waits for a shard while it holds another, no worker
 //! blocks, and a script is still atomic.
 
 use super::{RunCounts, Running, Undo};
@@ -155,7 +156,7 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) counts: RunCounts,
 }
 
-/// An action that a run that may restart does only when it is done.
+/// An action that waits until the run is done, because a run that restarts must not repeat the action.
 pub(crate) struct DeferredAction {
     /// The number of the run's events that come before the action.
     events_before: usize,

@@ -194,8 +194,9 @@ impl Session {
         }
     }
 
-    /// The shards that the current command locks on the worker, or that it locks on a helper thread without a check of
-    /// its own. `Some(None)`: any shards. `None`: no shard, or shards that are known only later.
+    /// The shards for which the gate looks for long locks: shards that the current command locks on the worker, or on a
+    /// helper thread that does not look for long locks itself. `Some(None)`: all shards. `None`: no shard, or shards
+    /// that are known only later.
     fn shards_of(&self, spec: &'static CommandSpec) -> Option<Option<SmallVec<[usize; 8]>>> {
         let (keyspace, args) = (&self.engine.keyspace, self.argv.args());
         if cost::locks_all(spec) || SessionCommand::of_row(spec).is_some_and(|own| (own.locks_shards)(args)) {

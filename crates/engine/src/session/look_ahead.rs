@@ -29,8 +29,8 @@ const LONE_REQUEST_BYTES_MAX: usize = 512;
 const SCRIPT_COMMANDS: [&[u8]; 6] = [b"evalsha", b"fcall", b"eval", b"evalsha_ro", b"fcall_ro", b"eval_ro"];
 
 impl Session {
-    /// Prefetches the memory for a lone request. True when it did: let other sessions run before [`Session::run`], so
-    /// that the memory has arrived.
+    /// Prefetches the memory for a lone request. Returns true after a prefetch. The caller then lets other sessions run
+    /// before it calls [`Session::run`], so that the memory arrives meanwhile.
     pub fn prefetch(&mut self) -> bool {
         let front = self.input.front();
         let fits = (LOOK_AHEAD_BYTES_MIN / 2..=LONE_REQUEST_BYTES_MAX).contains(&front.len());

@@ -38,8 +38,8 @@ pub(super) struct Transaction {
 
 /// The shards that EXEC of `queue` needs, ascending. Includes the shards of watched keys.
 pub(super) fn shards_of_queue(keyspace: &Keyspace, queue: &Queue, watch: &Watch) -> Vec<usize> {
-    // A command like INFO runs after EXEC has unlocked its shards, and then locks each shard. Holding all of them first
-    // means that no busy script holds one.
+    // A command like INFO runs after EXEC has unlocked its shards, and then locks each shard. EXEC holds all shards
+    // first, so no busy script holds a shard then.
     let locks_shards =
         |c: &Queued| SessionCommand::of_row(c.spec).is_some_and(|own| (own.locks_shards)(c.argv.args()));
     let needs_all =

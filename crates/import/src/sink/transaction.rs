@@ -100,8 +100,8 @@ impl Transaction {
         self.forgotten.contains(name)
     }
 
-    /// Publishes all changes. If a command was refused, returns the error, and the names of the recorded containers:
-    /// they do not say what the server holds.
+    /// Publishes all changes. If EXEC ran but one of its commands failed, returns the error and the names of the
+    /// containers that EXEC recorded. These records are wrong: they do not say what the server has.
     pub(super) fn publish(mut self) -> Result<(), (ImportError, BTreeSet<Vec<u8>>)> {
         let records_are_valid = |error| (error, BTreeSet::new());
         self.settle().map_err(records_are_valid)?;

@@ -233,8 +233,9 @@ fn has_scheme(name: &Path, scheme: &str) -> bool {
     name.as_os_str().as_encoded_bytes().starts_with(scheme.as_bytes())
 }
 
-/// Divides `location` at an `@` into a repository's folder and a revision. Both may have an `@` in them: the first `@`
-/// with an existing folder before it divides. If nothing exists, the last `@` divides, so that errors name the folder.
+/// Divides `location` at an `@` into a repository's folder and a revision. The folder and the revision may contain an
+/// `@`, too, so the first `@` after the name of an existing folder divides. If there is no such folder, the last `@`
+/// divides, so that errors name the folder.
 fn divide<'a>(location: &'a str, default_revision: &'a str) -> (&'a Path, &'a str) {
     let divided =
         location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));

@@ -1,5 +1,5 @@
-//! [`Table`]: the part of one database in a shard, with the counts of its records. [`Counted`] is what they know of one
-//! record. [`Sums`] adds such counts.
+//! [`Table`]: the part of one database in a shard, with the counts of its records. [`Counted`] is one
+//! record's share in these counts. [`Sums`] adds the counts of tables.
 
 use super::KeyPositions;
 use crate::extendible::{Content, ExtendibleTable, ItemMetadata, Location};

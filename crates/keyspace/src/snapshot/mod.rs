@@ -151,7 +151,7 @@ pub(crate) struct ShardSnapshot {
     /// The marked records as they were at the moment of the snapshot, if they existed then.
     kept: Vec<SnapshotRecords>,
     /// Tables that a flush or a swap took away since the moment of the snapshot, by slot. The walk reads these
-    /// tables instead of those that replaced them.
+    /// tables, and not the new tables in their slots.
     frozen: Vec<(usize, FrozenTable)>,
     /// The hasher of marks, independent of the hash that places keys.
     hasher: ahash::RandomState,

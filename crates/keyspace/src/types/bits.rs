@@ -254,9 +254,9 @@ impl FieldType {
         }
     }
     /// The number that SET stores for the argument `value`, before [`FieldType::fit`]. An unsigned type reads a
-    /// negative argument as a large number, as redis-server does. So does a signed type if the argument is so small
-    /// that its distance to the type's largest number needs more than 64 bits: that argument saturates at the
-    /// largest number.
+    /// negative argument as a large number, as redis-server does. A signed type does so, too, if the distance from
+    /// the argument to the type's largest number needs more than 64 bits. Such an argument saturates at the largest
+    /// number.
     pub fn set_argument(self, value: i64) -> i128 {
         let most = i64::MAX >> (64 - self.bits.max(1));
         match self.signed {

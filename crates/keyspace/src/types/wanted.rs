@@ -4,9 +4,9 @@
 use super::hash::HashValue;
 use super::stream::Id;
 
-/// What a waiter wants at a key. One queue orders the waiters of a key by this, so the waiters that a value serves are
-/// neighbours. The order of the variants matters: the range of each type ends where the next variant begins, and `Group`
-/// is the last.
+/// What a waiter wants at a key. The waiters of a key are in one queue, in the order of `Wanted`. So the waiters that
+/// a value serves are neighbours. The order of the variants matters: the range of each type ends where the next variant
+/// begins, and `Group` is the last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
     /// A published version of a dataset, with this number or a higher one ([`PUBLISHED_FIELD`]).

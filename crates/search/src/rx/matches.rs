@@ -36,7 +36,7 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// overlap.
 ///
 /// # Errors
-/// As [`matching`]. Also when there are more than [`MATCHES_MAX`] matches, or more than
+/// The errors of [`matching`], and an error when there are more than [`MATCHES_MAX`] matches, or more than
 /// [`REPLY_BYTES_MAX`](crate::regex::budget::REPLY_BYTES_MAX) bytes of matches.
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (caches, text) = begin(search, call)?;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Text of `strand diff --help` below the options.
 const AFTER_HELP: &str = "\
-A source is a SOURCE of strand import: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. Each \
+BEFORE and AFTER are sources of strand import: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. Each \
 line is a document: '+' only AFTER has it, '-' only BEFORE has it, '~' its bytes differ. An archive is compared as one \
 document.
 

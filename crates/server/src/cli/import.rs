@@ -123,7 +123,8 @@ pub struct ImportArgs {
     /// Read at most SIZE bytes of SOURCE a second
     #[arg(long, value_name = "SIZE", value_parser = byte_rate)]
     pub rate: Option<ByteSize>,
-    /// Add a line of JSON to FILE for each HTTP request: method, host, status, bytes, time. --json has their sums
+    /// Add a line of JSON to FILE for each HTTP request: method, host, status, bytes, time. With --json, the summary
+    /// has the sums
     #[arg(long, value_name = "FILE")]
     pub log_requests: Option<PathBuf>,
     /// Talk to strand jobs serve

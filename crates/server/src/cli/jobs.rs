@@ -40,7 +40,7 @@ pub struct JobsArgs {
     /// The server to ask, or to import into; and the user.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The service to ask [default where a server cannot be asked: 127.0.0.1:8390]
+    /// The service to ask [default for subcommands that ask only a service: 127.0.0.1:8390]
     #[arg(long, value_name = "HOST:PORT")]
     pub service: Option<String>,
     /// The database of the datasets

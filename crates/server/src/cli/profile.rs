@@ -14,9 +14,9 @@ use std::time::Duration;
 use strand_cli::TlsOptions;
 
 /// Text of `strand profile --help` below the options.
-const AFTER_HELP: &str = "Look at it with: go tool pprof -top FILE
-What changed between two files: go tool pprof -top -diff_base OLD NEW
-By what the memory is for: go tool pprof -tags FILE";
+const AFTER_HELP: &str = "Show a profile: go tool pprof -top FILE
+Compare two profiles: go tool pprof -top -diff_base OLD NEW
+Show memory by purpose: go tool pprof -tags FILE";
 
 /// Options of `strand profile`.
 #[derive(Debug, Args)]

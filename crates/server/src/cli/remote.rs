@@ -36,8 +36,9 @@ pub struct RemoteArgs {
     /// that is in the folder is not read again
     #[arg(long, value_name = "FOLDER", help_heading = "Cache")]
     pub cache: Option<PathBuf>,
-    /// How much of the disk the cache may fill, and optionally its folder, in the syntax of /etc/cachefilesd.conf. By
-    /// default 10% of blocks and files stay free: below 7% old parts are removed, below 3% nothing is stored
+    /// A file like /etc/cachefilesd.conf: how much of the disk the cache may fill, and optionally its folder. By
+    /// default, when less than 7% of blocks or files is free, old parts are removed until 10% is free; below 3% nothing
+    /// is stored
     #[arg(long, value_name = "FILE", help_heading = "Cache", value_parser = read_config)]
     pub cache_config: Option<CacheConfig>,
 }

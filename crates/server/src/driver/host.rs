@@ -180,7 +180,7 @@ impl ServerHost {
         let new = DirLock::acquire(&folder, name).map_err(|e| {
             let text = match e.kind() {
                 io::ErrorKind::WouldBlock => format!(
-                    "{e} saves to {name} in this folder: give this one another dir or \
+                    "{e} saves to {name} in this folder: give this server another dir or \
                      dbfilename"
                 ),
                 _ => format!(

@@ -1,4 +1,4 @@
-//! One HTTP connection: a socket served by `strand_http`, and in the same task the session that it talks to.
+//! One HTTP connection. One task runs its socket, which `strand_http` serves, and its session.
 //!
 //! [`serve`] opens a session as for any client and connects it to the HTTP side by a pipe in memory.
 //! [`connection::drive`] drives the session as any other. hyper reads and writes through a [`Socket`]. The socket

@@ -12,7 +12,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum length of a line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The other servers of this server, and the keys that move to them now.
+/// Connects MIGRATE to other servers, and holds the keys that MIGRATE moves at this moment.
 #[derive(Debug, Default)]
 pub(super) struct OtherServers {
     /// The database and the name of each key.

@@ -1,11 +1,11 @@
 //! [`Stream`]: a connection's socket, driven by one of two event loops.
 //!
 //! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and this module reads or writes at once.
-//! *Ring*: an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is
-//! its task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
-//! way. With `io-driver auto` connections begin polled while their worker has few. When there are more, those of RESP and
-//! pack4 join the ring before their next wait ([`Stream::join_ring`]), and stay there. A connection of HTTP stays as it
-//! began.
+//! *Ring*: an io_uring receives and sends for many sockets with one system call; [`drive`] is its task. Encrypted
+//! connections are polled even beside a ring, because their bytes must pass through rustls either way. With `io-driver
+//! auto`, a connection begins polled while its worker has few connections. When the worker has more, connections of
+//! RESP and pack4 join the ring before their next wait ([`Stream::join_ring`]), and stay there. A connection of HTTP
+//! stays as it began.
 //!
 //! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server
 //! and client on a core each, 32 connections, 256-byte values, 1 M keys). The table has operations per server

@@ -2,11 +2,11 @@
 //!
 //! The first name makes the library read all tables: 50 to 100 ms of processor time without a pause, and 100 MB of
 //! memory or more. So this work has a thread of its own, at the lowest priority. The thread holds no lock that a
-//! worker needs, so a worker on the same core goes first. At the priority of workers, a worker waited for the end of
-//! a time slice. Net p99.9 of a GET beside `strand bundle` (`make cliffs ARGS='--only "9 strand bundle" --scale
-//! 0.25'`, the server on one core): 4.2 ms before, 0.4 to 0.5 ms now; nice 10 gained a quarter of that. The price:
-//! while a load takes all of the one core, a bundle takes 2.0 s in place of 0.5 s (quick profile). Where the lowest
-//! priority starves ([`priority::is_lowest_starved`]), a second thread works at the usual priority.
+//! worker needs, so a worker on the same core goes first. When this thread had the priority of workers, a worker waited
+//! for the end of its time slice. Net p99.9 of a GET beside `strand bundle` (`make cliffs ARGS='--only "9 strand
+//! bundle" --scale 0.25'`, the server on one core): 4.2 ms before, 0.4 to 0.5 ms now; nice 10 gained a quarter of that.
+//! The price: while a load takes all of the one core, a bundle takes 2.0 s in place of 0.5 s (quick profile). Where the
+//! lowest priority starves ([`priority::is_lowest_starved`]), a second thread works at the usual priority.
 //!
 //! A bundle looks names up four times, so the tables are kept for [`TABLES_KEPT`] after the last look-up.
 

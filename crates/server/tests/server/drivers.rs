@@ -134,16 +134,17 @@ fn a_large_value_survives_set_and_get() {
 
 #[test]
 fn a_long_read_is_aborted_when_its_client_half_closes() {
-    // Create 8 documents of 32,000 words. A phrase of 4,000 words can start at each word, so a search needs 1 G
-    // steps.
+    // Create 32 documents of 32,000 words. A phrase of 4,000 words can start at 28,000 words of each, so a search needs
+    // 3.6 G steps: several times the 2 s after which the server aborts the search.
+    const DOCS: usize = 32;
     let (text, phrase) = ("b ".repeat(32_000), format!("\"{}\"", "b ".repeat(4_000)));
     each(|server| {
         let mut watch = server.connect();
         watch.send(&words(&["FT.CREATE", "i", "PREFIX", "1", "d:", "SCHEMA", "t", "TEXT"]));
         watch.expect(b"+OK\r\n");
-        (0..8).for_each(|i| watch.send(&words(&["HSET", &format!("d:{i}"), "t", &text])));
-        watch.expect(&b":1\r\n".repeat(8)[..]);
-        watch.call("FT.SEARCH i b LIMIT 0 0", "*1\r\n:8\r\n");
+        (0..DOCS).for_each(|i| watch.send(&words(&["HSET", &format!("d:{i}"), "t", &text])));
+        watch.expect(&b":1\r\n".repeat(DOCS)[..]);
+        watch.call("FT.SEARCH i b LIMIT 0 0", &format!("*1\r\n:{DOCS}\r\n"));
         let mut client = server.connect();
         client.send(&words(&["FT.SEARCH", "i", &phrase, "NOCONTENT"]));
         client.stream.shutdown(Shutdown::Write).expect("connected");

@@ -1,7 +1,7 @@
 //! LPOP, RPOP, LMPOP, LMOVE and RPOPLPUSH, which remove elements from the ends of lists. Also their blocking forms.
 //!
-//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
-//! ([`crate::wait`]).
+//! A blocking command makes the same attempt. If the attempt finds nothing, the handler stores what the
+//! client would wait for ([`crate::wait`]).
 
 use super::{end, send_range};
 use crate::call::{Call, LaneCall};

@@ -1,7 +1,7 @@
 //! ZPOPMIN, ZPOPMAX and ZMPOP, which remove members from the ends of sorted sets. Also their blocking forms.
 //!
-//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
-//! ([`crate::wait`]).
+//! A blocking command makes the same attempt. If the attempt finds nothing, the handler stores what the
+//! client would wait for ([`crate::wait`]).
 
 use super::super::collection::{read, send};
 use crate::call::{Call, LaneCall};

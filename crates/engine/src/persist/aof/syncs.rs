@@ -95,7 +95,7 @@ impl Syncs {
     /// Syncs on the caller's thread. A failed sync calls `on_failure` before another sync can begin.
     pub(super) fn sync_now(&self, order: Order, on_failure: impl FnOnce(&io::Error)) -> io::Result<()> {
         let mut state = self.state.lock();
-        // This sync also does what an order asks for that no thread has taken yet.
+        // If an order waits for a thread, this sync carries out the order, too.
         state.order = None;
         while state.is_busy {
             let seen = self.ended.changes();

@@ -1,10 +1,10 @@
 //! Blocking commands: BLPOP and related commands, XREAD and XREADGROUP with BLOCK, WAIT.
 //!
 //! [`Session::blocking`] makes one attempt. An attempt without a result leaves a [`Ticket`] at the keys while their
-//! shards are locked, and the session is parked. The *pusher* is the thread that puts something at one of the keys. It
-//! serves the ticket before it unlocks the shard ([`Waiter`]): it makes the attempt for the session and wakes it, and
-//! the session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first one
-//! decides.
+//! shards are locked, and the session is parked. The *pusher* is the thread that puts something at one of the keys.
+//! Before the pusher unlocks the shard, it serves the ticket ([`Waiter`]): it makes the attempt in the session's place,
+//! and wakes the session, which finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock.
+//! The first one decides.
 //!
 //! Some attempts are too much for the pusher: a shard under a long lock, thousands of elements, changed rights. The
 //! pusher then notifies the session, which makes the attempt itself. The session keeps its place in the queue

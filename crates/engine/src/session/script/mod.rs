@@ -62,7 +62,8 @@ pub(super) fn effective_flags(engine: &Engine, spec: &'static CommandSpec, args:
     if is_limited { declared_flags(engine, spec, args) } else { spec.flags }
 }
 
-/// The flags of a command. If the command runs a script that declares its flags, they replace those of the command.
+/// The flags of a command. If the command runs a script that declares flags, the script decides about WRITE and
+/// DENYOOM.
 pub(super) fn declared_flags(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> Flags {
     let CommandKind::Script(command) = kind_of(spec) else { return spec.flags };
     let declared = call::declared_flags(engine, command, args.at(1));

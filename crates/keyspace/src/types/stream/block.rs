@@ -78,7 +78,7 @@ impl<'a> StreamEntry<'a> {
 }
 
 impl Block {
-    /// A block without entries. Its master entry has these fields, which are those of the entry to be pushed first.
+    /// A block without entries. Its master entry has `fields`, the fields of the entry that is pushed first.
     pub(super) fn new<'f>(fields: impl ExactSizeIterator<Item = &'f [u8]>) -> Block {
         let mut list = listpack::new();
         {

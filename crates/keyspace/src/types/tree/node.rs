@@ -375,7 +375,7 @@ impl Inner {
         Separator { inline, outside, score: self.scores[i] }
     }
     /// Lets `change` write to a child, and updates the sums. The sums of the child stay in registers meanwhile.
-    /// When they were written one by one and read back as a pair, that took a fifth of a push (perf, LPUSH at
+    /// Writing the sums to memory one by one and reading them back as a pair took a fifth of a push (perf, LPUSH at
     /// pipeline 30).
     #[inline]
     fn with_child<R>(&mut self, at: usize, change: impl FnOnce(&mut Child) -> R) -> R {
