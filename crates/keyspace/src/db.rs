@@ -270,7 +270,7 @@ impl Db<'_, '_> {
         }
         if emptied {
             if self.txn.listens() {
-                self.report(key, self.txn.caller.event, false);
+                self.report(key, self.txn.caller.event, Changed::No);
             }
             self.delete(key);
         } else if changed == Changed::Yes {
@@ -281,7 +281,7 @@ impl Db<'_, '_> {
             self.changed(key).changes += 1;
             if self.txn.listens() {
                 self.txn.note_change(self.slot);
-                self.report(key, self.txn.caller.event, false);
+                self.report(key, self.txn.caller.event, Changed::Beside);
             }
         }
         Ok(result)
@@ -342,7 +342,7 @@ impl Db<'_, '_> {
         self.txn.garbage(value);
         if self.txn.listens() {
             self.txn.note_change(self.slot);
-            self.report(key, KeyEvent::DEL, true);
+            self.report(key, KeyEvent::DEL, Changed::Yes);
         }
         true
     }
@@ -393,7 +393,7 @@ impl Db<'_, '_> {
     /// whose name differs from that of the command's changes.
     pub fn report_event(&mut self, key: &Key<'_>, event: KeyEvent) {
         if self.txn.listens() {
-            self.report(key, event, false);
+            self.report(key, event, Changed::No);
         }
     }
     /// Reports to the listener, if there is one, that the command has changed `key`.
@@ -401,17 +401,17 @@ impl Db<'_, '_> {
     fn report_change(&mut self, key: &Key<'_>) {
         if self.txn.listens() {
             self.txn.note_change(self.slot);
-            self.report(key, self.txn.caller.event, true);
+            self.report(key, self.txn.caller.event, Changed::Yes);
         }
     }
     #[inline]
     fn report_miss(&mut self, key: &Key<'_>) {
         if self.txn.listens() && self.txn.caller.reads {
-            self.report(key, KeyEvent::MISS, false);
+            self.report(key, KeyEvent::MISS, Changed::No);
         }
     }
     #[cold]
-    fn report(&mut self, key: &Key<'_>, event: KeyEvent, changed: bool) {
+    fn report(&mut self, key: &Key<'_>, event: KeyEvent, changed: Changed) {
         self.txn.report(self.slot, key.bytes, event, changed);
     }
 
@@ -422,7 +422,7 @@ impl Db<'_, '_> {
     }
     /// Lets `change` write to the value of the record at `at`. Returns `None` when the value is a short string
     /// inside the table. The caller reports whether the key has changed.
-    fn change_value<R>(
+    pub(crate) fn change_value<R>(
         &mut self,
         key: &Key<'_>,
         at: Location,
@@ -459,7 +459,7 @@ impl Db<'_, '_> {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
                     // Report only the event `new` here. `report_change` below reports the change of the key.
-                    self.report(key, KeyEvent::NEW, false);
+                    self.report(key, KeyEvent::NEW, Changed::No);
                 }
             }
         }
@@ -480,7 +480,7 @@ impl Db<'_, '_> {
     }
     /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
-    fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
+    pub(crate) fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
         let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
         let position = position_of(key.hash.0);
         // Each look for the shard among the locked ones takes 25 instructions (callgrind), so look once.

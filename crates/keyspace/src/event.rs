@@ -8,7 +8,7 @@
 //! events: a new key (`new`), a deleted key (`del`), an expired or evicted key, a look-up of a missing key
 //! (`keymiss`), and expired fields of a hash (`hexpired`).
 
-use crate::Keyspace;
+use crate::{Changed, Keyspace};
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
@@ -91,7 +91,7 @@ struct QueuedEvent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptEvent {
     pub(crate) event: KeyEvent,
-    pub(crate) changed: bool,
+    pub(crate) changed: Changed,
     pub(crate) client: u64,
 }
 
@@ -128,7 +128,7 @@ impl KeptEvents {
         self.reported += n;
         for kept in self.events.drain(..n) {
             let KeptEvent { event, changed, client } = kept.event;
-            keyspace.report(kept.slot, &kept.key, event, changed, client);
+            keyspace.report(kept.slot, &kept.key, event, changed == Changed::Yes, client);
         }
     }
 }

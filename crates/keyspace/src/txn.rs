@@ -3,6 +3,7 @@
 //! Data is read and changed only through a `Txn` ([`Txn::db`]). The values that a command has replaced or removed
 //! are freed after the shards are released. [`crate::db`] has the look-ups and the changes of records.
 
+use crate::Changed;
 use crate::event::{EventSource, KeptEvent, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark, SentArgs};
 use crate::journal::{Journal, PlacedEffects};
@@ -421,13 +422,13 @@ impl<'k> Txn<'k> {
         self.kept = None;
     }
     /// Reports an event to the listener, or keeps it while events are kept.
-    pub(crate) fn report(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
+    pub(crate) fn report(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: Changed) {
         let client = self.caller.client;
         match &mut self.kept {
             Some(kept) if self.keyspace.has_listener() => {
                 kept.push(slot, key, KeptEvent { event, changed, client })
             }
-            _ => self.keyspace.report(slot, key, event, changed, client),
+            _ => self.keyspace.report(slot, key, event, changed == Changed::Yes, client),
         }
     }
     /// Counts of the calls of [`Db::get`] so far.

@@ -9,6 +9,7 @@ mod diag;
 mod disk;
 mod durable;
 mod fixture;
+mod groups;
 mod history;
 mod journal;
 mod lane;

@@ -259,7 +259,7 @@ fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
 }
 
 /// Queues the lines, and sends EXEC, whose job is returned.
-fn queued(server: &Server, peer: &mut Peer, lines: impl Iterator<Item = String>) -> Box<LaneJob> {
+pub fn queued(server: &Server, peer: &mut Peer, lines: impl Iterator<Item = String>) -> Box<LaneJob> {
     peer.run(server, "MULTI");
     for line in lines {
         assert_eq!(peer.run(server, &line), "+QUEUED|", "{line:.20}");
@@ -272,7 +272,7 @@ fn queued(server: &Server, peer: &mut Peer, lines: impl Iterator<Item = String>)
 }
 
 /// Runs a job, and calls `pause` in each of its pauses. Returns the replies.
-fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>, pause: &dyn Fn()) -> String {
+pub fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>, pause: &dyn Fn()) -> String {
     peer.session.lane_done(job.run(server.now, pause));
     while peer.drive(server) == Stop::Flush {}
     peer.replies()

@@ -12,7 +12,7 @@
 
 use crate::event::{KeptEvent, KeptEvents};
 use crate::promise::{PromisedChange, Promises};
-use crate::{Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Viewed};
+use crate::{Changed, Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Value, Viewed};
 use hashbrown::HashTable;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,6 +24,8 @@ const PAUSE_KEYS: usize = 128;
 pub(crate) struct DraftedKey {
     /// The record after the transaction. `None`: the key does not exist any more.
     record: Option<Viewed>,
+    /// What the transaction changed: never [`Changed::No`].
+    changed: Changed,
     /// Events of the key, in the order of the transaction.
     events: Vec<KeptEvent>,
 }
@@ -32,8 +34,15 @@ pub(crate) struct DraftedKey {
 struct KeyWithEvents {
     key: Box<[u8]>,
     hash: KeyHash,
-    changed: bool,
+    changed: Changed,
     events: Vec<KeptEvent>,
+}
+
+impl DraftedKey {
+    /// True when clients that watch the key must hear of the change.
+    pub(crate) fn outdates_watches(&self) -> bool {
+        self.changed == Changed::Yes
+    }
 }
 
 impl Keyspace {
@@ -69,11 +78,11 @@ impl Txn<'_> {
             let is_it = |at: &usize| touched[*at].key == key;
             let at = places.find(hash.0, is_it).copied().unwrap_or_else(|| {
                 let at = touched.len();
-                touched.push(KeyWithEvents { key, hash, changed: false, events: Vec::new() });
+                touched.push(KeyWithEvents { key, hash, changed: Changed::No, events: Vec::new() });
                 places.insert_unique(hash.0, at, |at| touched[*at].hash.0);
                 at
             });
-            touched[at].changed |= event.changed;
+            touched[at].changed = touched[at].changed.max(event.changed);
             touched[at].events.push(event);
         }
         let (mut promises, mut others) = (Promises::default(), KeptEvents::default());
@@ -81,11 +90,11 @@ impl Txn<'_> {
             if nth.is_multiple_of(PAUSE_KEYS) {
                 pause();
             }
-            if changed {
+            if changed != Changed::No {
                 let of_draft = self.keyspace.key(&key);
                 let taken = self.db(db).remove(&of_draft);
                 let record = taken.map(|taken| (taken.value, taken.expire_at_ms));
-                let made = Box::new(DraftedKey { record, events });
+                let made = Box::new(DraftedKey { record, changed, events });
                 promises.push(of, &Key { bytes: &key, hash }, PromisedChange::Drafted(made));
             } else {
                 events.into_iter().for_each(|event| others.push(of.slot(db), &key, event));
@@ -114,15 +123,24 @@ impl Db<'_, '_> {
         // Suppress the events of the `insert` or `delete` below. The events of the transaction replace them.
         self.txn.keep_events();
         match made.record {
+            Some((value, _)) if made.changed == Changed::Beside => self.replace_beside(key, value),
             Some((value, expire_at_ms)) => _ = self.insert(key, value, expire_at_ms),
             None => _ = self.delete(key),
         }
         self.txn.forget_events();
-        let changes = made.events.iter().filter(|event| event.changed).count();
+        let changes = made.events.iter().filter(|event| event.changed != Changed::No).count();
         self.changed(key).changes = changes_before + changes as u64;
         for KeptEvent { event, changed, client } in made.events {
-            self.txn.keyspace.report(slot, key.bytes, event, changed, client);
+            self.txn.keyspace.report(slot, key.bytes, event, changed == Changed::Yes, client);
         }
+    }
+    /// Replaces the value at `key` by one that differs only beside its elements. So no watch and no copy of a client is
+    /// outdated. Clients that wait for the key try again, because their group may be gone.
+    fn replace_beside(&mut self, key: &Key<'_>, value: Value) {
+        let Some(at) = self.locate(key) else { return };
+        let former = self.change_value(key, at, |held| std::mem::replace(held, value));
+        self.txn.garbage(former);
+        self.signal_waiters(key);
     }
 }
 

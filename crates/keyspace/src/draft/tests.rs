@@ -56,7 +56,7 @@ fn command(txn: &mut Txn<'_>, db: usize, name: &str, rng: &mut fastrand::Rng) {
     txn.begin_command(|| (SET, rng.bool()), true, 7);
     let text = "x".repeat(if rng.usize(..10) == 0 { 600 } else { 3 });
     let mut at = txn.db(db);
-    match rng.usize(..7) {
+    match rng.usize(..8) {
         0 => _ = at.set_str(&key, StrRef::of(text.as_bytes()), [None, Some(LATER_MS)][rng.usize(..2)]),
         1 => _ = at.delete(&key),
         2 => _ = at.set_expiry(&key, [None, Some(LATER_MS)][rng.usize(..2)]),
@@ -67,6 +67,11 @@ fn command(txn: &mut Txn<'_>, db: usize, name: &str, rng: &mut fastrand::Rng) {
             });
         }
         5 => _ = at.get(&key),
+        6 => {
+            let _ = at.change_or_create(&key, |hash: &mut HashValue| {
+                (hash.set(b"beside", text.as_bytes(), limits), Changed::Beside)
+            });
+        }
         _ => {
             if let Some(taken) = at.remove(&key) {
                 at.put_back(&key, taken);

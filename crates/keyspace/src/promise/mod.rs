@@ -190,8 +190,11 @@ impl Txn<'_> {
             // so its look-ups would not carry out the promise.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
-                let changes =
-                    |promise: &Promise| !matches!(promise.change, PromisedChange::Deleted) || is_there();
+                let changes = |promise: &Promise| match &promise.change {
+                    PromisedChange::Deleted => is_there(),
+                    PromisedChange::Set(..) => true,
+                    PromisedChange::Drafted(made) => made.outdates_watches(),
+                };
                 of == slot && keys.get(key).is_some_and(changes)
             });
             let waited_for = shard.watchers.waiters.keys_of(slot);

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub type Piece = Box<dyn Send>;
 
 /// Whether a write changed a value. A write that changed nothing is not reported, so no index reads the key again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub enum Changed {
     /// The value is unchanged.
