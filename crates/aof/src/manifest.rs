@@ -136,6 +136,21 @@ impl Manifest {
     pub fn increment_seq(&self) -> u64 {
         self.increments.last().map_or(0, |file| file.seq)
     }
+    /// A new file whose number follows `seq`, and whose name no file of this manifest has. Files in the history keep their
+    /// names until they are removed, so `names` of a number may be in use there.
+    pub fn next_file(&self, seq: u64, names: impl Fn(u64) -> String) -> File {
+        let is_used = |name: &String| self.to_load().chain(&self.history).any(|file| file.name == *name);
+        let mut seq = seq + 1;
+        while is_used(&names(seq)) {
+            seq += 1;
+        }
+        File { name: names(seq), seq }
+    }
+    /// The files of the history that may be removed: a damaged manifest may also name one of them as a file to load.
+    pub fn removable(&self) -> Vec<File> {
+        let is_loaded = |file: &File| self.to_load().any(|loaded| loaded.name == file.name);
+        self.history.iter().filter(|file| !is_loaded(file)).cloned().collect()
+    }
     /// The base and the increments, in the order of loading.
     pub fn to_load(&self) -> impl DoubleEndedIterator<Item = &File> {
         self.base.iter().chain(&self.increments)
@@ -209,6 +224,18 @@ mod tests {
         let order: Vec<&str> = manifest.to_load().map(|file| file.name.as_str()).collect();
         assert_eq!(order, ["a.1.base.rdb", "a.3.incr.aof", "a.4.incr.aof"]);
         assert_eq!(Manifest::parse(b"# nothing\n"), Ok(Manifest::default()));
+    }
+
+    #[test]
+    fn a_new_file_has_a_name_of_its_own_and_a_loaded_file_stays() {
+        let text =
+            "file b.2 seq 2 type b\nfile i.1 seq 1 type h\nfile i.2 seq 2 type h\nfile b.2 seq 2 type h\n";
+        let manifest = Manifest::parse(text.as_bytes()).expect("a manifest");
+        let new = |kind: &'static str, seq| manifest.next_file(seq, |seq| format!("{kind}.{seq}"));
+        assert_eq!(new("i", manifest.increment_seq()), File { name: "i.3".into(), seq: 3 });
+        assert_eq!(new("b", manifest.base_seq()), File { name: "b.3".into(), seq: 3 });
+        let names: Vec<String> = manifest.removable().into_iter().map(|file| file.name).collect();
+        assert_eq!(names, ["i.1", "i.2"]);
     }
 
     #[test]

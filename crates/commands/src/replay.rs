@@ -44,7 +44,18 @@ pub enum ReplayError {
     },
     /// The command changes no data, or needs a client.
     #[error("{0} cannot be run from a file")]
-    Refused(&'static str),
+    Refused(String),
+}
+
+impl ReplayError {
+    /// The error for a command that must not be in a file.
+    pub fn refused(spec: &CommandSpec, args: Args<'_>) -> ReplayError {
+        let container = String::from_utf8_lossy(args.at(0)).to_ascii_lowercase();
+        ReplayError::Refused(match container == spec.name {
+            true => container,
+            false => format!("{container} {}", spec.name),
+        })
+    }
 }
 
 /// Runs a command that is not about keys (or a script) on the selected database. Returns `Ok(Some(text))` if the
@@ -170,7 +181,7 @@ impl Replay {
         let found = self.table.resolve(argv.args()).map_err(|text| ReplayError::Unknown(shown(&text)))?;
         let spec = found.spec;
         if spec.group != "import" || !spec.flags.has(Flags::WRITE) {
-            return Err(ReplayError::Refused(spec.name));
+            return Err(ReplayError::refused(spec, argv.args()));
         }
         Ok(self.with_keys(keyspace, spec, argv.args(), now_ms))
     }
@@ -259,8 +270,8 @@ pub(crate) mod tests {
     }
 
     /// Refuses every other command: a journal of commands on keys has none.
-    fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, ReplayError> {
-        Err(ReplayError::Refused(spec.name))
+    fn none(spec: &'static CommandSpec, args: Args<'_>, _db: usize) -> Result<Option<String>, ReplayError> {
+        Err(ReplayError::refused(spec, args))
     }
 
     /// Runs the bytes of a journal.

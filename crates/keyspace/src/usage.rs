@@ -8,6 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
+/// A use may be later than the clock that it is compared with, because the clock was set back. Up to this number of
+/// seconds, the record counts as used now. Without this, the difference would wrap to 194 days.
+const SECONDS_AHEAD_MAX: u32 = 3600;
 
 /// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter.
 /// When the policy changes between LFU and others, a record's bits are misread until its next use.
@@ -16,21 +19,26 @@ pub(crate) struct Usage(pub(crate) u32);
 
 impl Usage {
     /// The usage of a record that was last used `idle_s` seconds ago. At most 194 days, the range of the 24-bit
-    /// clock.
+    /// clock, less [`SECONDS_AHEAD_MAX`].
     pub(crate) fn idle_for(idle_s: u64, now_ms: i64) -> Usage {
-        Usage(seconds(now_ms).wrapping_sub(idle_s.min(SECONDS_MASK.into()) as u32) & SECONDS_MASK)
+        let idle_s = idle_s.min(u64::from(SECONDS_MASK - SECONDS_AHEAD_MAX)) as u32;
+        Usage(seconds(now_ms).wrapping_sub(idle_s) & SECONDS_MASK)
     }
     /// The usage of a record that was used now, with this access counter.
     pub(crate) fn used_often(frequency: u8, now_ms: i64) -> Usage {
         Usage(minutes(now_ms) << 8 | u32::from(frequency))
     }
     pub(crate) fn idle_s(self, now_ms: i64) -> u32 {
-        seconds(now_ms).wrapping_sub(self.0) & SECONDS_MASK
+        let idle_s = seconds(now_ms).wrapping_sub(self.0) & SECONDS_MASK;
+        if idle_s > SECONDS_MASK - SECONDS_AHEAD_MAX { 0 } else { idle_s }
     }
     pub(crate) fn frequency(self, now_ms: i64, settings: &Settings) -> u8 {
         let decay_minutes = settings.lfu_decay_time.load(Relaxed);
         let counter = self.0 as u8;
-        match u64::from(minutes(now_ms).wrapping_sub(self.0 >> 8) & MINUTES_MASK).checked_div(decay_minutes) {
+        let idle_minutes = minutes(now_ms).wrapping_sub(self.0 >> 8) & MINUTES_MASK;
+        let idle_minutes =
+            if idle_minutes > MINUTES_MASK - SECONDS_AHEAD_MAX / 60 { 0 } else { idle_minutes };
+        match u64::from(idle_minutes).checked_div(decay_minutes) {
             Some(periods) => counter.saturating_sub(periods.min(255) as u8),
             None => counter, // A decay time of 0 means no decay.
         }
@@ -100,10 +108,14 @@ mod tests {
     #[test]
     fn set_usage_is_read_back() {
         let now_ms = 1_700_000_000_999;
-        for idle_s in [0, 1, 100_000, 0xff_ffff] {
+        let longest = SECONDS_MASK - SECONDS_AHEAD_MAX;
+        for idle_s in [0, 1, 100_000, longest.into()] {
             assert_eq!(u64::from(Usage::idle_for(idle_s, now_ms).idle_s(now_ms)), idle_s);
         }
-        assert_eq!(Usage::idle_for(u64::MAX, now_ms).idle_s(now_ms), 0xff_ffff);
+        assert_eq!(Usage::idle_for(u64::MAX, now_ms).idle_s(now_ms), longest);
+        // The clock was set back after the use.
+        assert_eq!(Usage::idle_for(0, now_ms).idle_s(now_ms - 60_000), 0);
+        assert_eq!(Usage::used_often(200, now_ms).frequency(now_ms - 60_000, &Settings::default()), 200);
         assert_eq!(Usage::used_often(200, now_ms).frequency(now_ms, &Settings::default()), 200);
     }
     #[test]

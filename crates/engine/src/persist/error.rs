@@ -108,9 +108,9 @@ pub enum DataError {
     /// An append-only file is damaged.
     #[error(
         "Bad file format reading the append only file {name}: at offset {offset}: {damage}. Nothing is changed. Make a \
-         copy of {}; `strand check aof {checked}` tells what is good, `strand check aof --fix {checked}` cuts off the \
-         rest",
-        if checked == name { "the file" } else { "the folder" }
+         copy of {}; {}",
+        if checked == name { "the file" } else { "the folder" },
+        damage.remedy(checked, *offset)
     )]
     Damaged {
         /// The file's name.
@@ -205,4 +205,19 @@ pub enum Damage {
     /// A command may not be in an append-only file.
     #[error(transparent)]
     Command(#[from] ReplayError),
+}
+
+impl Damage {
+    /// What to do after making a copy. `checked`: the argument for `strand check aof`.
+    fn remedy(&self, checked: &str, offset: u64) -> String {
+        match self {
+            Damage::Bytes(_) => format!(
+                "`strand check aof {checked}` tells what is good, `strand check aof --fix {checked}` cuts off the rest"
+            ),
+            Damage::Command(_) => format!(
+                "then remove this command from the file, or cut the file off there with `truncate --size={offset}` \
+                 (`strand check aof {checked}` does not see this fault: it checks only the format)"
+            ),
+        }
+    }
 }

@@ -318,7 +318,6 @@ impl Engine {
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
-            let now_ms = running.began.unix_ms();
             let moment = {
                 let _long_lock = match lock {
                     SnapshotLock::Announced => Some(self.announce_until_cancelled(&running.cancel)?),
@@ -340,7 +339,8 @@ impl Engine {
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
-                now_ms,
+                expiry_ms: running.began.unix_ms(),
+                clock_ms: &|| self.host.now().unix_ms(),
                 pause: &|| self.host.yield_now(),
                 progress: &self.save_progress(running),
             };

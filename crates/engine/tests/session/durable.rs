@@ -296,6 +296,71 @@ fn a_rewrite_ends_the_refusal_of_writes() {
     assert_eq!(again.connect().run(&again, "MGET a b"), "*2|$1|1|$1|2|");
 }
 
+/// An increment never gets the name of an obsolete file, which is removed later.
+#[test]
+fn a_new_increment_survives_the_removal_of_obsolete_files() {
+    for (keeps_old, restarts) in [(false, false), (false, true), (true, true)] {
+        let disk = Disk::default();
+        let mut server = open(&disk, "aof-disable-auto-gc yes");
+        let mut peer = server.connect();
+        peer.script(&server, &[("INCR n", ":1|"), ("INCR n", ":2|"), ("CONFIG SET appendonly no", "+OK|")]);
+        assert!(peer.run(&server, "BGREWRITEAOF").starts_with("+Background"));
+        let gc = if keeps_old { "aof-disable-auto-gc yes" } else { "aof-disable-auto-gc no" };
+        if restarts {
+            server = open(&disk, gc);
+            peer = server.connect();
+        } else {
+            peer.script(
+                &server,
+                &[(&format!("CONFIG SET {gc}"), "+OK|"), ("CONFIG SET appendonly yes", "+OK|")],
+            );
+        }
+        assert_eq!(peer.run(&server, "INCR n"), ":3|", "{:?}", disk.names());
+        server.engine.write_aof(true);
+        for crashed in [disk.after_a_kill(), disk.after_power_failure()] {
+            let mut again = open(&crashed, "");
+            assert_eq!(again.connect().run(&again, "GET n"), "$1|3|", "{:?}", crashed.names());
+        }
+        assert_eq!(disk.names().len() > 3, keeps_old, "{:?}", disk.names());
+    }
+}
+
+/// A server whose disk is full starts again, and answers reads.
+#[test]
+fn a_full_disk_keeps_no_server_from_starting() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "aof-disable-auto-gc yes");
+    let mut peer = server.connect();
+    peer.script(&server, &[("SET a 1", "+OK|"), ("SET b 2", "+OK|")]);
+    assert!(peer.run(&server, "BGREWRITEAOF").starts_with("+Background"));
+    server.engine.write_aof(true);
+    disk.set_room(Some(0));
+    let mut again = open(&disk, "appendfsync everysec");
+    let mut peer = again.connect();
+    assert_eq!(peer.run(&again, "SET a 3"), "+OK|");
+    again.engine.write_aof(false);
+    assert!(peer.run(&again, "SET a 4").starts_with("-MISCONF "));
+    assert_eq!(peer.run(&again, "GET b"), "$1|2|");
+}
+
+/// A base has the idle times and access counters of keys.
+#[test]
+fn a_base_keeps_the_usage_of_keys() {
+    for (policy, used, kept) in
+        [("allkeys-lru", "OBJECT IDLETIME a", ":0|"), ("allkeys-lfu", "OBJECT FREQ a", ":5|")]
+    {
+        let disk = Disk::default();
+        let options = format!("maxmemory-policy {policy}");
+        let mut server = open(&disk, &options);
+        let mut peer = server.connect();
+        peer.script(&server, &[("SET a 1", "+OK|"), (used, kept)]);
+        assert!(peer.run(&server, "BGREWRITEAOF").starts_with("+Background"));
+        server.engine.write_aof(true);
+        let mut again = open(&disk, &options);
+        assert_eq!(again.connect().run(&again, used), kept, "{policy}");
+    }
+}
+
 /// Effects keep the expiry of fields.
 #[test]
 fn a_field_that_is_incremented_keeps_its_expiry_in_the_file() {

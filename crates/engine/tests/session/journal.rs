@@ -289,7 +289,7 @@ fn a_journal_of_several_workers_makes_the_data_again() {
     }
     for mut argv in all {
         let line = shown(&argv);
-        let none: RunOther<'_> = &mut |_, _, _| Err(ReplayError::Refused("it"));
+        let none: RunOther<'_> = &mut |_, _, _| Err(ReplayError::Refused("it".to_owned()));
         let run = replay.command(&twin, &mut argv, now_ms, none);
         let error = run.err().map(|why| why.to_string()).or(replay.first_error.take());
         assert!(error.is_none(), "seed {seed}: {error:?}: {line}");

@@ -52,7 +52,8 @@ fn snapshot_of(server: &Server, commands: &[Vec<u8>]) -> Vec<u8> {
         compress: true,
         checksum: true,
         lru: false,
-        now_ms: server.now.unix_ms(),
+        expiry_ms: server.now.unix_ms(),
+        clock_ms: &|| server.now.unix_ms(),
         pause: &|| {},
         progress: &|_| Ok(()),
     };

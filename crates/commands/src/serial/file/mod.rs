@@ -32,8 +32,12 @@ pub struct Saving<'a> {
     /// True: the file says when each key was last used (`maxmemory-policy` is an LRU policy). False: the file says
     /// how often each key was used, if the policy is an LFU policy.
     pub lru: bool,
-    /// Time of the save, in unix milliseconds. Keys that have expired by then are left out.
-    pub now_ms: i64,
+    /// Time of the save, in unix milliseconds. Keys that have expired by then are left out. `i64::MIN`: all keys are
+    /// saved.
+    pub expiry_ms: i64,
+    /// The clock, in unix milliseconds. The file has the idle time of each key when the key is written. That may be long
+    /// after the save began, and clients use keys meanwhile.
+    pub clock_ms: &'a dyn Fn() -> i64,
     /// Called after about every 64 KiB.
     pub pause: &'a dyn Fn(),
     /// Called after each slice with the number of keys saved so far. If it returns an error, the save ends.
@@ -96,12 +100,12 @@ fn write_records(
     progress: &mut FileProgress,
     writer: &mut Writer<'_>,
 ) -> u64 {
-    let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
+    let (keyspace, now_ms) = (snapshot.keyspace(), (saving.clock_ms)());
     let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
     let mut keys = 0;
     for record in part.records() {
         let expires_at_ms = record.expire_at_ms();
-        if expires_at_ms.is_some_and(|at| at <= now_ms) {
+        if expires_at_ms.is_some_and(|at| at <= saving.expiry_ms) {
             continue;
         }
         if part.is_system() {

@@ -16,7 +16,8 @@ const SAVING: Saving<'static> = Saving {
     compress: true,
     checksum: true,
     lru: false,
-    now_ms: START_MS,
+    expiry_ms: START_MS,
+    clock_ms: &|| START_MS,
     pause: &|| {},
     progress: &|_| Ok(()),
 };

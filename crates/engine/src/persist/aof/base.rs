@@ -35,7 +35,8 @@ impl Engine {
             checksum: flag(Opt::RdbChecksum),
             lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
             // Expired records are included, because the increments refer to them.
-            now_ms: i64::MIN,
+            expiry_ms: i64::MIN,
+            clock_ms: &|| self.host.now().unix_ms(),
             pause: &|| self.host.yield_now(),
             progress: report_progress,
         };

@@ -25,7 +25,7 @@ pub(in crate::persist) fn info(engine: &Engine, now: Now, line: &mut dyn FnMut(&
     if is_on {
         line("aof_current_size", &status.bytes);
         line("aof_base_size", &status.rewritten_bytes);
-        line("aof_pending_rewrite", &0);
+        line("aof_pending_rewrite", &u8::from(status.scheduled));
         let tail = engine.keyspace.journal().tail();
         line("aof_buffer_length", &tail.saturating_sub(status.written));
         line("aof_pending_bio_fsync", &u8::from(aof.syncs.is_pending()));

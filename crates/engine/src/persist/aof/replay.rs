@@ -23,7 +23,7 @@ pub(super) fn run_other(
     db: usize,
     now: Now,
 ) -> Result<Option<String>, ReplayError> {
-    let refused = || Err(ReplayError::Refused(spec.name));
+    let refused = || Err(ReplayError::refused(spec, args));
     match spec.exec {
         Exec::Session(held) => {
             let own = SessionCommand::of(held);

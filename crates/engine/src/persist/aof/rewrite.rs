@@ -6,9 +6,10 @@
 //! then the manifest lists the old files and the new increment, so a crash at any time loses nothing.
 
 use super::load::{FoundAof, write_manifest};
-use super::writer::Writer;
+use super::writer::{Writer, new_increment};
 use super::{AofMode, Names};
 use crate::config::Opt;
+use crate::folder::Folder;
 use crate::long_locks::LongLock;
 use crate::persist::DataError;
 use crate::persist::moment::Moment;
@@ -89,18 +90,21 @@ impl Engine {
     fn continue_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
         let FoundAof { folder, mut manifest, db, .. } = found;
-        if manifest.increments.is_empty() {
-            manifest.increments.push(File { name: names.increment(1), seq: 1 });
-        }
-        let name = &manifest.increments.last().expect("there is one").name;
-        let file = folder.append_to(name)?;
-        self.host.log(&format!("Opening AOF incr file {name} on server start"));
-        let history = match self.config.number(Opt::AofDisableAutoGc) {
-            0 => std::mem::take(&mut manifest.history),
-            _ => Vec::new(),
+        let file = match manifest.increments.last() {
+            Some(last) => folder.append_to(&last.name)?,
+            None => {
+                let new = manifest.next_file(0, |seq| names.increment(seq));
+                let file = new_increment(&*folder, &new)?;
+                manifest.increments.push(new);
+                write_manifest(&*folder, &manifest, &names)?;
+                file
+            }
         };
-        write_manifest(&*folder, &manifest, &names)?;
-        self.remove(&*folder, &history);
+        let name = &manifest.increments.last().expect("there is one").name;
+        self.host.log(&format!("Opening AOF incr file {name} on server start"));
+        if !manifest.history.is_empty() && self.config.number(Opt::AofDisableAutoGc) == 0 {
+            self.drop_history(&*folder, &mut manifest, &names);
+        }
         let before_bytes = total_bytes.saturating_sub(file.bytes());
         let offset = self.keyspace.journal().select_database_0();
         let mut writer = Writer::new(folder, names, manifest, file, before_bytes, offset);
@@ -110,17 +114,31 @@ impl Engine {
         }
         Ok(writer)
     }
+    /// Removes the obsolete files. A failure leaves them to the next rewrite: a full disk must not keep the server from
+    /// starting.
+    fn drop_history(&self, folder: &dyn Folder, manifest: &mut Manifest, names: &Names) {
+        let kept = Manifest { history: Vec::new(), ..manifest.clone() };
+        match write_manifest(folder, &kept, names) {
+            Ok(()) => {
+                self.remove(folder, &manifest.removable());
+                *manifest = kept;
+            }
+            Err(why) => {
+                self.host
+                    .warn(&format!("cannot remove old files of the append-only file: {}", system_text(&why)));
+            }
+        }
+    }
     /// A writer for data that no file has. Its increment enters the manifest together with the first base.
     fn begin_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let FoundAof { folder, mut manifest, .. } = found;
         // The existing files belong to other data. They are removed when the new base is complete.
-        let (base_seq, seq) = (manifest.base_seq(), manifest.increment_seq() + 1);
+        let base_seq = manifest.base_seq();
+        let new = manifest.next_file(manifest.increment_seq(), |seq| names.increment(seq));
         let old = manifest.base.take().into_iter().chain(manifest.increments.drain(..));
         let old: Vec<File> = old.chain(manifest.history.drain(..)).collect();
-        let name = names.increment(seq);
-        folder.remove(&name)?;
-        let file = folder.append_to(&name)?;
-        let manifest = Manifest { base: None, increments: vec![File { name, seq }], history: old };
+        let file = new_increment(&*folder, &new)?;
+        let manifest = Manifest { base: None, increments: vec![new], history: old };
         let mut writer =
             Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().select_database_0());
         writer.set_base_seq(base_seq);
@@ -210,17 +228,17 @@ impl Engine {
                 self.take_moment(&mut self.keyspace.lock_all(0))
             };
             let FoundAof { folder, manifest: old, .. } = found;
-            let seq = old.base_seq() + 1;
-            let name = self.write_base(&*folder, &names, seq, moment, now)?;
+            let is_rdb = self.is_base_rdb();
+            let base = old.next_file(old.base_seq(), |seq| names.base(seq, is_rdb));
+            self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
             let history = old.base.into_iter().chain(old.increments).chain(old.history).collect();
-            let base = Some(File { name, seq });
-            let mut manifest = Manifest { base, increments: Vec::new(), history };
+            let mut manifest = Manifest { base: Some(base), increments: Vec::new(), history };
             write_manifest(&*folder, &manifest, &names)?;
             if self.config.number(Opt::AofDisableAutoGc) != 0 {
                 return Ok(());
             }
-            let history = std::mem::take(&mut manifest.history);
-            self.remove(&*folder, &history);
+            self.remove(&*folder, &manifest.removable());
+            manifest.history.clear();
             write_manifest(&*folder, &manifest, &names)
         }));
         self.finish_rewrite(
@@ -286,11 +304,11 @@ impl Engine {
     }
     /// Writes a base and updates the manifest. May block.
     fn rewrite(&self, prior: PriorChanges, now: Now) -> io::Result<()> {
-        let aof = &self.persist.aof;
+        let (aof, is_rdb) = (&self.persist.aof, self.is_base_rdb());
         if prior == PriorChanges::Files {
             self.sync_ahead()?;
         }
-        let (moment, folder, names, seq) = {
+        let (moment, folder, base) = {
             let (mut guard, long_lock) = self.lock_writer_and_shards(until_cancelled(&aof.cancel))?;
             let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let moment = {
@@ -309,16 +327,18 @@ impl Engine {
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
             drop(status);
-            (moment, writer.folder.clone(), writer.names.clone(), writer.next_base_seq())
+            (moment, writer.folder.clone(), writer.next_base(is_rdb))
         };
-        let name = self.write_base(&*folder, &names, seq, moment, now)?;
-        let base_bytes = folder.open(&name)?.map_or(0, |(_, bytes)| bytes);
+        self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
+        let base_bytes = folder.open(&base.name)?.map_or(0, |(_, bytes)| bytes);
         let mut guard = aof.writer.lock();
         let Some(writer) = guard.as_mut() else {
             // The append-only file was switched off meanwhile.
-            return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
+            return folder
+                .remove(&base.name)
+                .and(Err(io::Error::other("the append-only file was switched off")));
         };
-        let history = writer.adopt_base(self, File { name, seq }, base_bytes)?;
+        let history = writer.adopt_base(self, base, base_bytes)?;
         if prior == PriorChanges::NoFile {
             // The files are complete. CONFIG SET appendonly takes the writer under the same lock.
             aof.set_mode(AofMode::On);
@@ -348,22 +368,24 @@ impl Engine {
         };
         aof.syncs.sync_now(order, |e| self.sync_failed(e))
     }
-    /// Writes the base file and returns its name.
+    /// True when a new base is an RDB file. False: the base has commands.
+    fn is_base_rdb(&self) -> bool {
+        self.config.number(Opt::AofUseRdbPreamble) != 0
+    }
+    /// Writes the base file `name`: an RDB file if `is_rdb` is true, otherwise commands.
     fn write_base(
         &self,
-        folder: &dyn crate::folder::Folder,
-        names: &Names,
-        seq: u64,
+        folder: &dyn Folder,
+        name: &str,
+        is_rdb: bool,
         moment: Moment<'_>,
         now: Now,
-    ) -> io::Result<String> {
+    ) -> io::Result<()> {
         let Moment { snapshot, definitions, .. } = moment;
-        let is_rdb = self.config.number(Opt::AofUseRdbPreamble) != 0;
-        let name = names.base(seq, is_rdb);
         let in_parts = self.config.number(Opt::AofRewriteIncrementalFsync) != 0;
         let load = snapshot.load().clone();
         let mut snapshot = Some(snapshot);
-        folder.replace(&name, in_parts, &mut |out| {
+        folder.replace(name, in_parts, &mut |out| {
             let snapshot =
                 snapshot.take().ok_or_else(|| io::Error::other("the snapshot is already written"))?;
             let report_progress = self.delay_or_cancel(&self.persist.aof.cancel);
@@ -371,9 +393,9 @@ impl Engine {
         })?;
         folder.sync()?;
         self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();
-        Ok(name)
+        Ok(())
     }
-    fn remove(&self, folder: &dyn crate::folder::Folder, files: &[File]) {
+    fn remove(&self, folder: &dyn Folder, files: &[File]) {
         for file in files {
             if let Err(e) = folder.remove(&file.name) {
                 self.host.warn(&format!("cannot remove the old file {}: {e}", file.name));

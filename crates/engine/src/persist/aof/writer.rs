@@ -106,9 +106,9 @@ impl Writer {
     pub(super) fn set_base_seq(&mut self, seq: u64) {
         self.base_seq = seq;
     }
-    /// The sequence number of the next base.
-    pub(super) fn next_base_seq(&self) -> u64 {
-        self.base_seq + 1
+    /// The file of the next base.
+    pub(super) fn next_base(&self, is_rdb: bool) -> File {
+        self.manifest.next_file(self.base_seq, |seq| self.names.base(seq, is_rdb))
     }
     /// Ends the append-only file and empties the journal.
     pub(super) fn end(mut self, engine: &Engine) {
@@ -244,7 +244,7 @@ impl Writer {
         }
         (self.base_seq, self.before_bytes) = (seq, base_bytes);
         self.sync_folder(engine)?;
-        Ok(self.manifest.history.clone())
+        Ok(self.manifest.removable())
     }
     /// Clears the history in the manifest, after its files are removed.
     ///
@@ -269,18 +269,24 @@ impl Writer {
         self.folder.sync().inspect_err(|why| engine.sync_failed(why))
     }
     fn next_file(&mut self, engine: &Engine) -> io::Result<()> {
-        let seq = self.manifest.increment_seq() + 1;
-        let name = self.names.increment(seq);
-        // Remove a file with this name: it is left from a killed rewrite and belongs to no manifest.
-        self.folder.remove(&name)?;
-        let file = self.folder.append_to(&name)?;
+        let new = self.manifest.next_file(self.manifest.increment_seq(), |seq| self.names.increment(seq));
+        let file = new_increment(&*self.folder, &new)?;
         let mut manifest = self.manifest.clone();
-        manifest.increments.push(File { name, seq });
+        manifest.increments.push(new);
         self.replace_manifest(manifest)?;
         self.before_bytes += self.good_bytes;
         (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
         self.sync_folder(engine)
     }
+}
+
+/// Creates the file of a new increment. A file with this name is left from a killed rewrite and belongs to no manifest.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn new_increment(folder: &dyn Folder, new: &File) -> io::Result<Box<dyn AppendFile>> {
+    folder.remove(&new.name)?;
+    folder.append_to(&new.name)
 }
 
 impl Engine {
