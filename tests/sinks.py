@@ -380,6 +380,36 @@ def kills_beside_a_server_lose_and_double_nothing(world):
 
 
 @check
+def kills_beside_a_pipe_lose_nothing(world):
+    """What a reader of the standard output has read from killed runs is changed and deleted by later runs."""
+    outs = []
+
+    def start(docs):
+        outs.append(f"{world.folder}/out{len(outs)}")
+        with open(outs[-1], "wb") as out:
+            words = arguments(world, docs, "-", "--max-delete", "100%")
+            return subprocess.Popen([world.binary, *words], stdout=out, stderr=subprocess.DEVNULL)
+
+    def is_due(dice):
+        until = dice.randrange(1, 150_000)
+        return lambda: os.path.getsize(outs[-1]) >= until
+
+    def held():
+        there = {}
+        for out in outs:
+            with open(out) as lines:
+                # The last line of a killed run may be a part of a line.
+                for line in (json.loads(line) for line in lines if line.endswith("\n")):
+                    if line["op"] == "put":
+                        there[line["id"]] = line["fields"]["subject"]
+                    else:
+                        there.pop(line["id"], None)
+        return there
+
+    kills(world, start, is_due, held)
+
+
+@check
 def an_atomic_import_is_seen_whole_or_not_at_all(world):
     client, docs = world.client, fill(world, 2_000)
     server = ["--into", "d", "--server", f"127.0.0.1:{world.strand.port}", "--no-index", "--atomic", "--wait"]

@@ -33,23 +33,23 @@ pub const INNER_NOTE: &[u8] = b"~inner";
 /// The note of a doubtful entry: the server may or may not hold its document.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 
-/// This bit of the producer of the root's record says that the run imported attachments.
+/// This bit of a record's producer says that the run imported attachments.
 const ATTACHMENTS: u16 = 1 << 15;
 
 const _: () = assert!(EXTRACTOR_VERSION < MIXED);
 
-/// The producer of the root's record.
-pub(crate) fn root_producer(attachments: bool) -> u16 {
+/// The producer of a record.
+pub(crate) fn producer(attachments: bool) -> u16 {
     if attachments { EXTRACTOR_VERSION | ATTACHMENTS } else { EXTRACTOR_VERSION }
 }
 
-/// This bit of the producer of the root's intent says that the run adds or removes attachments. So at the server some
+/// This bit of an intent's producer says that the run adds or removes attachments. So at the server some
 /// mails may have their attachments, and others may not.
 const MIXED: u16 = 1 << 14;
 
-/// The intent of the root: `listing`, and what the run does with attachments.
-pub(crate) fn root_intent(listing: Container<'_>, attachments: bool, is_mixed: bool) -> Vec<u8> {
-    let mut builder = ContainerBuilder::new(root_producer(attachments) | if is_mixed { MIXED } else { 0 });
+/// The intent of a container: `listing`, and what the run does with attachments.
+pub(crate) fn intent(listing: Container<'_>, attachments: bool, is_mixed: bool) -> Vec<u8> {
+    let mut builder = ContainerBuilder::new(producer(attachments) | if is_mixed { MIXED } else { 0 });
     listing
         .iter()
         .try_for_each(|entry| push_unchanged(&mut builder, &entry))
@@ -57,8 +57,8 @@ pub(crate) fn root_intent(listing: Container<'_>, attachments: bool, is_mixed: b
     builder.finish().expect("the listing is a container")
 }
 
-/// True when the run with this producer of the root's intent was cut short, and a run with `attachments` must open every
-/// mail again.
+/// True when the run with this producer of the intent was cut short, and a run with `attachments` must open every mail of
+/// the container again.
 pub(crate) fn is_mixed(intent_producer: u16, attachments: bool) -> bool {
     intent_producer & MIXED != 0 || (intent_producer & ATTACHMENTS != 0) != attachments
 }
@@ -68,7 +68,7 @@ pub(crate) fn extractor(container: Container<'_>) -> u16 {
     container.producer() & !(ATTACHMENTS | MIXED)
 }
 
-/// True when the run that recorded the root `container` imported attachments.
+/// True when the run that recorded the container imported attachments.
 pub(crate) fn has_attachments(container: Container<'_>) -> bool {
     container.producer() & ATTACHMENTS != 0
 }
@@ -94,7 +94,7 @@ pub struct KnownContainer {
     pub recorded: bool,
     /// True when a run was cut short in this container. Then `blob` is the merge of record and intent.
     pub interrupted: bool,
-    /// The producer of the intent, if a run was cut short in this container. See [`root_intent`].
+    /// The producer of the intent, if a run was cut short in this container. See [`intent`].
     pub intent_producer: Option<u16>,
 }
 

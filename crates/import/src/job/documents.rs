@@ -72,11 +72,12 @@ impl Job<'_> {
         nested: &Nested,
         reread: bool,
     ) -> Result<Vec<u8>, ImportError> {
-        let is_root = path.is_empty() && self.archive.id().is_none();
-        let producer = if is_root { versions::root_producer(self.attachments) } else { EXTRACTOR_VERSION };
+        let retry = self.options.mode == ImportMode::RetryFailed;
+        // A retry opens only failed documents, so it changes no attachments of others.
+        let attachments = if retry { versions::has_attachments(old) } else { self.attachments };
+        let producer = versions::producer(attachments);
         let mut builder = ContainerBuilder::with_capacity(producer, new.len(), new.blob().len() * 2);
         let reread = reread || versions::extractor(old) != EXTRACTOR_VERSION;
-        let retry = self.options.mode == ImportMode::RetryFailed;
         let moved = self.find_moves(old, new, path)?;
         let mut children = children.iter();
         // The source gets to know the next documents that will be read, in the order of reading, so it can fetch them.

@@ -246,10 +246,14 @@ impl Job<'_> {
             level.reread |= verify || versions::extractor(old) != EXTRACTOR_VERSION;
             // A retry reads only the failed documents, and records what was imported before.
             self.attachments = if retry { versions::has_attachments(old) } else { self.options.attachments };
+            level.open_all |= self.options.recheck;
+        }
+        if level.depth == 0 || !retry {
+            // Below the root, this is so in a container that could not be read when the setting changed.
             let differs = known.recorded && versions::has_attachments(old) != self.attachments;
             let was_cut = known.intent_producer.is_some_and(|cut| versions::is_mixed(cut, self.attachments));
-            level.reopen = differs || was_cut;
-            level.open_all |= level.reopen || self.options.recheck;
+            level.reopen |= differs || was_cut;
+            level.open_all |= level.reopen;
         }
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
@@ -284,36 +288,63 @@ impl Job<'_> {
         }
         let is_content = self.source.tokens() == Tokens::Content;
         // If a run that opens the archives again is cut short, the next run must do so, too.
-        let is_reopened_root = level.depth == 0 && level.reopen;
         let needs_intent = is_divided
-            || is_reopened_root
+            || level.reopen
             || diff(old, new).any(|change| {
                 let is_container = change.entry().kind == EntryKind::Container;
                 !matches!(change, Change::Unchanged { .. })
                     && (!is_container || is_content || !matches!(change, Change::Updated { .. }))
             });
+        let merged;
+        let noted;
+        let mut intent = &listing.blob;
         if needs_intent {
-            let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
-            let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
-            let mut intent = merged.as_ref().unwrap_or(&listing.blob);
-            let root;
-            if level.depth == 0 {
-                root = versions::root_intent(view(intent), self.attachments, level.reopen);
-                intent = &root;
+            merged = known
+                .interrupted
+                .then(|| versions::merge(&known.blob, &listing.blob))
+                .transpose()
+                .map_err(|error| versions::damaged(&self.options.into, path, error))?;
+            intent = merged.as_ref().unwrap_or(intent);
+            if self.attachments || level.reopen {
+                noted = versions::intent(view(intent), self.attachments, level.reopen);
+                intent = &noted;
             }
             self.sink.store(&intent_name(path), intent)?;
+            // The server may refuse the intent, for example without memory. Then no document may be sent.
+            self.drain()?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
+        let changed = self.change(path, &known, new, below, level.reread, needs_intent);
+        if changed.is_err() && needs_intent && self.sink.is_flushed() {
+            // The intent is gone with the database's former data, and documents were sent after the flush. The run has
+            // failed already, so an error here changes nothing.
+            let _ = self.sink.store(&intent_name(path), intent).and_then(|()| self.sink.drain());
+        }
+        changed.map(Some)
+    }
+
+    /// Changes the documents of the container at `path`, and of the containers below it, to what `new` lists. Then
+    /// records the container. Returns the new blob.
+    fn change(
+        &mut self,
+        path: &[u8],
+        known: &KnownContainer,
+        new: Container<'_>,
+        below: Level,
+        reread: bool,
+        has_intent: bool,
+    ) -> Result<Vec<u8>, ImportError> {
+        let old = view(&known.blob);
         self.remove_nested(path, old, new, below, RemovalPass::BeforeAdditions)?;
         self.remove_children(path, old, new, below, RemovalPass::BeforeAdditions)?;
-        let children = self.children(path, &known, new, below)?;
+        let children = self.children(path, known, new, below)?;
         let nested = self.nested(path, old, new, below)?;
-        let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
+        let blob = self.documents(path, old, new, &children, &nested, reread)?;
         self.remove_nested(path, old, new, below, RemovalPass::AfterAdditions)?;
         self.remove_children(path, old, new, below, RemovalPass::AfterAdditions)?;
-        self.commit(path, &known, &blob, needs_intent)?;
-        Ok(Some(blob))
+        self.commit(path, known, &blob, has_intent)?;
+        Ok(blob)
     }
 
     /// Reads what the server has of the container at `path`.
@@ -466,6 +497,7 @@ impl Job<'_> {
             // again, the next run sends all of its documents.
             let nothing = ContainerBuilder::empty(EXTRACTOR_VERSION);
             self.sink.store(&intent_name(path), &nothing)?;
+            self.drain()?;
         }
         for child in old.iter().filter(|e| e.kind == EntryKind::Container) {
             self.remove(&join(path, child.name), below)?;
@@ -497,6 +529,8 @@ impl Job<'_> {
             self.summary.recorded += u64::from(!self.options.dry_run);
         }
         if has_intent || known.interrupted {
+            // The server may refuse the record, for example without memory, and would still drop the intent.
+            self.sink.drain()?;
             self.sink.forget(&[&intent_name(path)])?;
         }
         self.sink.drain().map(|_| ())

@@ -208,6 +208,30 @@ fn a_cut_run_that_switches_attachments_leaves_no_mail_half_done() {
 }
 
 #[test]
+fn a_switch_of_attachments_reaches_what_could_not_be_read_then() {
+    let mails =
+        [("a.eml", "p.txt"), ("b.eml", "q.txt")].map(|(name, part)| (name, with_attachment("s", part, "x")));
+    let whole = zip(&mails.each_ref().map(|(name, text)| stored(name, text.as_bytes())));
+    let tree = Tree::new(&[("x/z.eml", &with_attachment("t", "r.txt", "y"))]);
+    for with in [true, false] {
+        let run = |fake: &Fake, attachments: bool| {
+            let options = ImportOptions { attachments, ..fake.options(tree.path()) };
+            strand_import::run(&options, &mut Silent).expect("nothing goes wrong")
+        };
+        let [fake, fresh] = [Fake::start(), Fake::start()];
+        tree.write("x/a.zip", &whole);
+        run(&fake, !with);
+        run(&fresh, with);
+        tree.write("x/a.zip", &whole[..whole.len() / 2]);
+        assert_eq!(run(&fake, with).failed, 1);
+        tree.write("x/a.zip", &whole);
+        assert_eq!(run(&fake, with).failed, 0);
+        assert_eq!(fake.state().keys, fresh.state().keys, "with attachments: {with}");
+        assert_eq!(counts(&run(&fake, with)).1, 0, "nothing is left to do");
+    }
+}
+
+#[test]
 fn a_retry_imports_a_repaired_archive_whole_and_keeps_attachments() {
     let retry = |fake: &Fake, tree: &Tree| {
         let options =

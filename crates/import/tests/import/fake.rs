@@ -38,6 +38,14 @@ pub struct State {
     /// refuses only commands in which an argument begins with the word.
     pub refuse: Option<(&'static str, &'static str)>,
     pub password: Option<&'static str>,
+    /// The server refuses the container with this number among those that it gets.
+    pub refused_container: Option<usize>,
+    /// Number of containers that the server has got.
+    pub containers: usize,
+    /// At the command with this number, the data is replaced by that of another state: a flush or a swap.
+    pub replaced_at: Option<(usize, Box<State>)>,
+    /// Number of flushes and swaps.
+    pub flushes: i64,
 }
 
 /// The states that interrupted runs leave on a server with the state `before`: each run loses the connection before
@@ -238,11 +246,15 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
         state.reports.push(report);
     }
     if words.last().is_some_and(|word| ["HOLD", "REPORT", "KEEP"].contains(&word.as_str())) {
-        return reply.int(1);
+        return reply.int(1 + state.flushes);
     }
     if words.last().is_some_and(|word| word == "PUBLISH") {
         state.published.push(String::from_utf8_lossy(args.at(3)).into_owned());
         return reply.bulk(&[args.at(2), b"@1"].concat());
+    }
+    if let Some((_, other)) = state.replaced_at.take_if(|(at, _)| *at == state.executed.len()) {
+        (state.keys, state.versions) = (other.keys, other.versions);
+        state.flushes += 1;
     }
     state.executed.push(words.join(" "));
     let is_refused = |(refused, _): &(&str, &str)| match refused.split_once(' ') {
@@ -334,6 +346,11 @@ fn version(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>) {
             None => reply.null(),
         },
         b"SET" => {
+            state.containers += 1;
+            let is_old = args.len() > 6 && args.at(6) != (1 + state.flushes).to_string().as_bytes();
+            if is_old || state.refused_container == Some(state.containers) {
+                return reply.error("ERR this container is refused");
+            }
             dataset.insert(args.at(3).to_vec(), args.at(4).to_vec());
             reply.ok();
         }

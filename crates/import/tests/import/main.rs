@@ -20,5 +20,6 @@ mod moves;
 mod nested;
 mod parts;
 mod proof;
+mod refused;
 mod restic;
 mod retry;

@@ -65,6 +65,8 @@ pub(crate) struct Strand {
     transaction: Option<Transaction>,
     /// The number that HOLD replied. `None` in a dry run, which sends no change.
     hold: Option<String>,
+    /// True when the hold was renewed, because the database was flushed or swapped.
+    is_flushed: bool,
     /// Number of versions that the text indexes keep, as digits. `None` when no index can follow the documents, because
     /// they are not in database 0.
     keep: Option<String>,
@@ -109,6 +111,13 @@ impl Records for Strand {
 impl Sink for Strand {
     fn can_set_fields(&self) -> bool {
         true
+    }
+
+    fn is_flushed(&mut self) -> bool {
+        if !self.is_flushed && self.transaction.is_none() {
+            self.is_flushed = self.renew_hold().unwrap_or(false);
+        }
+        self.is_flushed
     }
 
     fn ensure_index(&mut self) -> Result<bool, ImportError> {
@@ -349,6 +358,7 @@ impl Strand {
             rejected,
             transaction,
             hold,
+            is_flushed: false,
             keep: (options.db == 0).then(|| options.keep_versions.to_string()),
         })
     }
@@ -390,6 +400,22 @@ impl Strand {
         let mut args: Vec<&[u8]> = vec![b"HREPLACE", key, b"FIELDS"];
         args.extend(fields.present().flat_map(|(name, value)| [name.as_bytes(), value]));
         self.send(&args, Awaited::Changed { index, held })
+    }
+
+    /// Takes a new hold. Returns true when the number differs from that of the former hold.
+    fn renew_hold(&mut self) -> Result<bool, ImportError> {
+        let Some(former) = self.hold.take() else { return Ok(false) };
+        for _ in self.awaited.drain(..) {
+            self.connection.receive()?;
+        }
+        self.bytes_under_way = 0;
+        let Value::Int(number) = self.connection.call(&[COMMAND, "HOLD", &self.into])? else {
+            return Ok(false);
+        };
+        let number = number.to_string();
+        let is_new = number != former;
+        self.hold = Some(number);
+        Ok(is_new)
     }
 
     /// True when the key does not exist or is a hash.

@@ -1,0 +1,80 @@
+//! Servers that refuse a container, or lose their data, during a run. The next run makes the dataset what the source
+//! holds.
+
+use crate::fake::{Fake, State};
+use crate::files::Tree;
+use crate::nested::{stored, zip};
+use strand_import::{ImportError, ImportOptions, Silent, Summary};
+
+/// Three folders and an archive. `round` is in each text.
+fn tree(round: &str) -> Tree {
+    let text = format!("the text of {round}");
+    let tree =
+        Tree::new(&[("a/1.txt", &text), ("a/2.txt", "equal"), ("b/c/3.txt", &text), ("b/4.txt", &text)]);
+    tree.write("d.zip", zip(&[stored("5.txt", text.as_bytes()), stored(round, b"only here")]));
+    tree
+}
+
+fn import(fake: &Fake, tree: &Tree, attachments: bool) -> Result<Summary, ImportError> {
+    strand_import::run(&ImportOptions { attachments, ..fake.options(tree.path()) }, &mut Silent)
+}
+
+/// Runs an import of `second` with the faults that `spoil` adds to the state, one run for each number, until a run has
+/// no fault. After each, a good run of `third` must give what a first run gives.
+fn spoiled(before: &State, second: &Tree, third: &Tree, spoil: impl Fn(&mut State, usize)) {
+    let fresh = Fake::start();
+    import(&fresh, third, false).expect("nothing goes wrong");
+    let mut failed = 0;
+    for nth in 0.. {
+        let mut state = State { executed: Vec::new(), containers: 0, ..before.clone() };
+        spoil(&mut state, nth);
+        let fake = Fake::with(state);
+        let outcome = import(&fake, second, false);
+        let is_over = nth > fake.state().executed.len();
+        failed += usize::from(outcome.is_err());
+        fake.state().refused_container = None;
+        fake.state().replaced_at = None;
+        import(&fake, third, false).expect("nothing goes wrong");
+        assert_eq!(fake.state().keys, fresh.state().keys, "{nth}: {outcome:?}");
+        if is_over {
+            break;
+        }
+    }
+    assert!(failed > 4, "{failed}");
+}
+
+#[test]
+fn a_refused_container_leaves_no_document_that_no_run_knows() {
+    let [first, second, third] = [tree("one"), tree("two"), tree("three")];
+    std::fs::remove_dir_all(third.at("a")).expect("ours");
+    std::fs::remove_file(third.at("b/4.txt")).expect("ours");
+    let fake = Fake::start();
+    let empty = fake.state().clone();
+    import(&fake, &first, false).expect("nothing goes wrong");
+    let full = fake.state().clone();
+    for before in [&empty, &full] {
+        for third in [&third, &first] {
+            spoiled(before, &second, third, |state, nth| {
+                state.refused_container = Some(nth + 1);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_flush_or_swap_during_a_run_leaves_no_document_that_no_run_knows() {
+    let [first, second, third] = [tree("one"), tree("two"), tree("three")];
+    std::fs::remove_dir_all(third.at("a")).expect("ours");
+    std::fs::remove_file(third.at("b/4.txt")).expect("ours");
+    let fake = Fake::start();
+    let empty = fake.state().clone();
+    import(&fake, &first, false).expect("nothing goes wrong");
+    let full = fake.state().clone();
+    for (before, other) in [(&empty, &empty), (&full, &empty), (&empty, &full), (&full, &full)] {
+        for third in [&third, &first] {
+            spoiled(before, &second, third, |state, nth| {
+                state.replaced_at = Some((nth, Box::new(other.clone())));
+            });
+        }
+    }
+}
