@@ -11,7 +11,7 @@ use crate::mail::{self, MailError};
 
 /// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise the version when an
 /// extractor makes other fields of a file than before. Then the next import reads every document again.
-pub const EXTRACTOR_VERSION: u16 = 4;
+pub const EXTRACTOR_VERSION: u16 = 5;
 
 /// The facts about a file before its bytes are read.
 #[derive(Clone, Copy, Debug)]

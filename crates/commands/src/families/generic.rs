@@ -63,7 +63,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
     if db.peek(from).is_none() {
         return Err(errors::NO_SUCH_KEY);
     }
-    if from.bytes == to.bytes || (!replace && db.peek(to).is_some()) {
+    if from.bytes == to.bytes || (!replace && db.get_to_write(to).is_some()) {
         return Ok(false);
     }
     // If `newkey` exists, the event `new` is reported before the other events, as in redis-server.
@@ -111,7 +111,7 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Ok(false);
     };
     let mut db = call.txn.db(to_db);
-    if db.peek(to).is_some() {
+    if db.get_to_write(to).is_some() {
         if !replace {
             return Ok(false);
         }

@@ -191,3 +191,19 @@ fn memory_is_shown_by_purpose() {
         info.split('|').find_map(|l| l.strip_prefix("used_memory_jobs:")).and_then(|n| n.parse::<u64>().ok());
     assert!(jobs.is_some_and(|bytes| bytes >= 50_000), "{info}");
 }
+
+#[test]
+fn a_refused_write_marks_the_key_as_used() {
+    let mut server = Server::with("maxmemory-policy allkeys-lru");
+    let mut peer = server.connect();
+    peer.script(&server, &[("SET lock v", "+OK|"), ("SET other v", "+OK|")]);
+    let dump = "RESTORE lock 0 x";
+    for line in
+        ["SETNX lock w", "MSETNX lock w", "SET lock w NX", "RENAMENX other lock", "COPY other lock", dump]
+    {
+        server.advance_ms(5_000);
+        assert_eq!(peer.run(&server, "OBJECT IDLETIME lock"), ":5|");
+        peer.run(&server, line);
+        peer.script(&server, &[("OBJECT IDLETIME lock", ":0|"), ("GET lock", "$1|v|")]);
+    }
+}

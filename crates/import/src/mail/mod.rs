@@ -43,7 +43,7 @@ const MAIL_HEADERS: [&[u8]; 9] = [
 
 /// Parses only the header fields that become fields of a document, and MIME's fields. All other fields are skipped: the
 /// `Received` fields alone took 11 % of the time of an import (`cargo bench -p strand-server --bench import`, by perf).
-pub(crate) static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
+static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
     let parser = MessageParser::new().with_mime_headers().default_header_ignore();
     let parser = parser.header_id(HeaderName::MessageId).header_date(HeaderName::Date);
     let parser = parser.header_text(HeaderName::Subject).header_address(HeaderName::From);
@@ -102,19 +102,35 @@ pub(crate) fn with_stack<T: Send>(bytes: usize, parse: impl FnOnce() -> T + Send
     })
 }
 
+/// Parses a message, and calls `each` with it. `None`: the message cannot be parsed.
+///
+/// The library counts the only part of a multipart message as text only when a boundary follows. So a message that was
+/// cut off in its first part has no text. Such a message is parsed again with the boundary that is missing at its end.
+pub(crate) fn with_parsed<T>(message: &[u8], each: impl FnOnce(&Message<'_>) -> T) -> Option<T> {
+    let parsed = PARSER.parse(message)?;
+    let has_text = !parsed.text_body.is_empty() || !parsed.html_body.is_empty();
+    let may_be_cut = !has_text && parsed.parts.len() <= 2;
+    let kind =
+        parsed.content_type().filter(|kind| may_be_cut && kind.ctype().eq_ignore_ascii_case("multipart"));
+    let boundary = kind.and_then(|kind| kind.attribute("boundary"));
+    let Some(boundary) = boundary else { return Some(each(&parsed)) };
+    let completed = [message, b"\n--", boundary.as_bytes(), b"--\n"].concat();
+    PARSER.parse(&completed[..]).map(|parsed| each(&parsed))
+}
+
 fn parse(message: &[u8], fields: &mut Fields) -> Result<(), MailError> {
-    let Some(parsed) = PARSER.parse(message) else {
-        return Err(MailError::Unreadable);
-    };
-    set_headers(&parsed, fields);
+    with_parsed(message, |parsed| set_fields(parsed, fields)).ok_or(MailError::Unreadable)
+}
+
+fn set_fields(parsed: &Message<'_>, fields: &mut Fields) {
+    set_headers(parsed, fields);
     let mut body = String::new();
-    append_text(&parsed, &mut body, 0);
+    append_text(parsed, &mut body, 0);
     body.truncate(body.trim_end().len());
     fields.set_text("body", &body);
     let mut names = Vec::new();
-    append_attachments(&parsed, &mut names);
+    append_attachments(parsed, &mut names);
     fields.set_text("attachments", &names.join("\n"));
-    Ok(())
 }
 
 /// True when the file has a second message: a `From ` line with a time in it, after a blank line.
@@ -293,6 +309,20 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(both.get("body"), Some(&b"plain"[..]));
+    }
+
+    #[test]
+    fn a_mail_that_was_cut_off_in_its_first_part_has_the_text_so_far() {
+        let whole = concat!(
+            "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x y\"\n\n",
+            "--x y\nContent-Type: text/plain\n\nthe text\nso far\n--x y--\n"
+        );
+        let text_of = |text: &str| fields_of(text).unwrap().get("body").map(<[u8]>::to_vec);
+        let start = whole.find("the text").unwrap() + "the text".len();
+        assert_eq!(text_of(&whole[..start]).as_deref(), Some(&b"the text"[..]));
+        assert_eq!(text_of(&whole[..start + 8]).as_deref(), Some(&b"the text\nso far"[..]));
+        assert_eq!(text_of(whole).as_deref(), Some(&b"the text\nso far"[..]));
+        assert_eq!(text_of("From: a@b.example\nContent-Type: multipart/mixed\n\nno boundary"), None);
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Options {
         args: Args<'_>,
         now_ms: i64,
     ) -> Result<Option<i64>, Text> {
-        if !self.replace && db.peek(key).is_some() {
+        if !self.replace && db.get_to_write(key).is_some() {
             return Err(errors::BUSY_KEY.into());
         }
         match parse::integer(args.at(2))? {

@@ -75,7 +75,7 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
 /// `SETNX key value`: sets the key if it is missing. Reply: 1 when it was set, else 0.
 pub(crate) fn setnx(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    let free = db.peek(&call.keys[0]).is_none();
+    let free = db.get_to_write(&call.keys[0]).is_none();
     if free {
         db.set_str(&call.keys[0], value_of(call.args, 2), None);
     }
@@ -114,7 +114,7 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
         return call.reply.error("ERR wrong number of arguments for 'msetnx' command");
     }
     let mut db = call.txn.db(call.db);
-    if call.keys.iter().any(|key| db.peek(key).is_some()) {
+    if call.keys.iter().any(|key| db.get_to_write(key).is_some()) {
         return call.reply.int(0);
     }
     set_all(call);
@@ -278,7 +278,8 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
         return Ok(());
     }
     if options.nx || options.xx || options.keep_ttl {
-        let old = db.peek(key);
+        // A refused SET NX counts as a use, as in redis-server, so that a lock that clients ask for is not evicted.
+        let old = if options.nx { db.get_to_write(key) } else { db.peek(key) };
         if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
             if !options.get {
                 call.reply.null();

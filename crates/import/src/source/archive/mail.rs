@@ -16,24 +16,26 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
     cost::check(message).map_err(archive_error)?;
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {
-        let Some(parsed) = crate::mail::PARSER.parse(message) else { return };
-        for (number, part) in parsed.attachments().enumerate() {
-            let kind = part.content_type().and_then(|c| c.subtype()).unwrap_or_default();
-            if SIGNATURES.iter().any(|s| kind.eq_ignore_ascii_case(s)) {
-                continue;
+        crate::mail::with_parsed(message, |parsed| {
+            for (number, part) in parsed.attachments().enumerate() {
+                let kind = part.content_type().and_then(|c| c.subtype()).unwrap_or_default();
+                if SIGNATURES.iter().any(|s| kind.eq_ignore_ascii_case(s)) {
+                    continue;
+                }
+                let (extension, bytes) = match &part.body {
+                    PartType::Message(nested) => (".eml", nested.raw_message().to_vec()),
+                    _ => ("", part.contents().to_vec()),
+                };
+                // Replace slashes, so that a name makes no folders.
+                let name =
+                    part.attachment_name().map(|name| name.replace(['/', '\0'], "_")).unwrap_or_default();
+                let name = match name.trim() {
+                    "" | "." | ".." => format!("part-{}{extension}", number + 1),
+                    name => name.to_owned(),
+                };
+                found.push((name.into_bytes(), bytes));
             }
-            let (extension, bytes) = match &part.body {
-                PartType::Message(nested) => (".eml", nested.raw_message().to_vec()),
-                _ => ("", part.contents().to_vec()),
-            };
-            // Replace slashes, so that a name makes no folders.
-            let name = part.attachment_name().map(|name| name.replace(['/', '\0'], "_")).unwrap_or_default();
-            let name = match name.trim() {
-                "" | "." | ".." => format!("part-{}{extension}", number + 1),
-                name => name.to_owned(),
-            };
-            found.push((name.into_bytes(), bytes));
-        }
+        })
     })
     .map_err(archive_error)?;
     Ok(found)
