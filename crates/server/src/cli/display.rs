@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strand_import::filter::ByteSize;
@@ -151,13 +152,26 @@ pub fn lines_to_stderr() {
     IS_STDOUT_TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Prints a line to the standard output, or to the standard error after [`lines_to_stderr`]. Ignores a closed pipe
-/// instead of panicking.
+/// The first error of [`print_line`], except a closed pipe: then the reader wants no more lines.
+static OUTPUT_ERROR: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Prints a line to the standard output, or to the standard error after [`lines_to_stderr`]. [`output_error`] has the
+/// error.
 pub fn print_line(line: &str) {
-    let _ = match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
+    let printed = match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
         true => writeln!(std::io::stderr(), "{line}"),
         false => writeln!(std::io::stdout(), "{line}"),
     };
+    if let Err(error) = printed
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = OUTPUT_ERROR.set(error);
+    }
+}
+
+/// Why a line could not be printed, for example because the disk is full.
+pub fn output_error() -> Option<&'static std::io::Error> {
+    OUTPUT_ERROR.get()
 }
 
 /// A path as text for display. Invalid UTF-8 is replaced, then the text is made [`safe`].

@@ -99,7 +99,18 @@ pub fn check_import(arguments: Vec<String>) -> Result<(), String> {
 
 /// Runs the subcommand. Returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
-    match cli.command {
+    let code = run_command(cli.command);
+    match display::output_error() {
+        Some(error) if code == ExitCode::SUCCESS => {
+            say!("strand: cannot write the output: {error}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}
+
+fn run_command(command: Command) -> ExitCode {
+    match command {
         Command::Serve(args) => serve::run(args),
         Command::Import(args) => import::run(*args),
         Command::Diff(args) => diff::run(args),

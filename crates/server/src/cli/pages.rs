@@ -31,7 +31,7 @@ pub fn completions(args: CompletionsArgs) -> ExitCode {
     exit_code(io::stdout().write_all(&text))
 }
 
-/// Writes `strand.1` and one page for each subcommand.
+/// Writes `strand.1` and one page for each subcommand, also for subcommands of subcommands (`strand-jobs-add.1`).
 pub fn man(args: ManArgs) -> ExitCode {
     exit_code(write_all(&args.folder))
 }
@@ -41,11 +41,13 @@ fn write_all(folder: &Path) -> io::Result<()> {
     // `build` copies inherited settings and global options to the subcommands.
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
-    write_page(folder, &whole, "strand")?;
-    for sub in whole.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        write_page(folder, sub, &format!("strand-{}", sub.get_name()))?;
-    }
-    Ok(())
+    write_pages(folder, &whole, "strand")
+}
+
+fn write_pages(folder: &Path, command: &clap::Command, name: &str) -> io::Result<()> {
+    write_page(folder, command, name)?;
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    shown.into_iter().try_for_each(|sub| write_pages(folder, sub, &format!("{name}-{}", sub.get_name())))
 }
 
 fn write_page(folder: &Path, command: &clap::Command, name: &str) -> io::Result<()> {

@@ -69,6 +69,27 @@ fn help_and_version_are_complete() {
     assert!(help.contains("serve") && help.contains("import") && help.contains("Exit codes"), "{help}");
     let version = String::from_utf8_lossy(&strand(&["--version"]).stdout).into_owned();
     assert_eq!(version.trim(), format!("strand {}", env!("CARGO_PKG_VERSION")));
+    let folder = Folder::new();
+    assert!(strand(&["man", &folder.0.display().to_string()]).status.success());
+    for page in ["strand", "strand-import", "strand-jobs-add", "strand-check-aof"] {
+        assert!(folder.0.join(format!("{page}.1")).exists(), "{page}");
+    }
+}
+
+#[test]
+fn a_full_disk_below_the_standard_output_is_an_error() {
+    let folder = Folder::new();
+    folder.write("a.txt", "text");
+    let source = folder.0.display().to_string();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    for words in [&["diff", &source, &source, "--json"][..], &["import", &source, "--into", "d", "--to", "-"]]
+    {
+        let child =
+            std::process::Command::new(env!("CARGO_BIN_EXE_strand")).args(words).stdout(full()).output();
+        let child = child.expect("it runs");
+        let text = String::from_utf8_lossy(&child.stderr).into_owned();
+        assert!(child.status.code() == Some(1) && text.contains("No space left"), "{words:?}: {text}");
+    }
 }
 
 #[test]
