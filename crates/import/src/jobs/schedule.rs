@@ -2,7 +2,7 @@
 
 use croner::Cron;
 use croner::errors::CronError;
-use std::str::FromStr;
+use croner::parser::{CronParser, Seconds, Year};
 use std::time::Duration;
 
 /// When a job is due.
@@ -38,7 +38,8 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 /// # Errors
 /// The library's error.
 pub(crate) fn cron(text: &str) -> Result<Trigger, CronError> {
-    Ok(Trigger::Cron(Box::new(Cron::from_str(text)?)))
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    Ok(Trigger::Cron(Box::new(parser.parse(text)?)))
 }
 
 /// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of the job's last start, if
@@ -87,6 +88,8 @@ mod tests {
         let five = cron("*/5 * * * *").unwrap();
         assert_eq!(next_ms(&five, None, 1_700_000_000_000, 0), Some(1_700_000_100_000));
         assert_eq!(next_ms(&five, None, 1_700_000_100_000, 0), Some(1_700_000_400_000));
-        assert!(cron("61 * * * *").is_err() && cron("x").is_err());
+        for bad in ["61 * * * *", "x", "0 */5 * * * *", "0 0 1 1 * 2030"] {
+            assert!(cron(bad).is_err(), "{bad}");
+        }
     }
 }

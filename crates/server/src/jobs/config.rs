@@ -1,6 +1,7 @@
 //! [`Config`]: the TOML file of `strand jobs serve`.
 
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,11 @@ impl Config {
             definition(given).map_err(|error| ContentError::Job { number: at + 1, name, error })
         };
         let jobs = tables(take("job"), "job")?.into_iter().enumerate();
-        let jobs = jobs.map(parse).collect::<Result<_, _>>()?;
+        let jobs = jobs.map(parse).collect::<Result<Vec<Definition>, _>>()?;
+        let mut names = HashSet::new();
+        if let Some(twice) = jobs.iter().find(|job| !names.insert(job.name.as_str())) {
+            return Err(ContentError::Twice { name: twice.name.clone() });
+        }
         match table.into_iter().next() {
             Some((key, _)) => Err(ContentError::Key { key }),
             None => Ok(Config { listen, memory, running, state: state.into(), token, limits, jobs }),
@@ -137,6 +142,8 @@ enum ContentError {
     Size { key: &'static str, error: SizeError },
     #[error("{key}: expected a number from 1 to {COUNT_MAX}")]
     Count { key: &'static str },
+    #[error("two jobs have the name {name:?}")]
+    Twice { name: String },
     #[error("job {number} {name:?}: {error}")]
     Job { number: usize, name: String, error: DefinitionError },
 }
@@ -227,6 +234,7 @@ mod tests {
                 "state = 's'\n[[job]]\nname='a'\nsource='x'\n[[job]]\nname='b'\nsource='-x'",
                 "job 2 \"b\": source",
             ),
+            ("state = 's'\n[[job]]\nname='a'\nsource='x'\n[[job]]\nname='a'\nsource='y'", "two jobs"),
         ] {
             let error = parse(text).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(word), "{text}: {error}");
