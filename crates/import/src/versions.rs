@@ -14,6 +14,7 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::job::join;
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use strand_wire::client::Value;
 
@@ -47,14 +48,24 @@ pub(crate) fn producer(attachments: bool) -> u16 {
 /// mails may have their attachments, and others may not.
 const MIXED: u16 = 1 << 14;
 
-/// The intent of a container: `listing`, and what the run does with attachments.
-pub(crate) fn intent(listing: Container<'_>, attachments: bool, is_mixed: bool) -> Vec<u8> {
+/// The intent of a container with this listing, and what the run does with attachments. The intent includes the documents
+/// of an earlier intent.
+pub(crate) fn intent<'a>(
+    known: &KnownContainer,
+    listing: &'a [u8],
+    attachments: bool,
+    is_mixed: bool,
+) -> Result<Cow<'a, [u8]>, ContainerError> {
+    let intent = match known.interrupted {
+        true => Cow::Owned(merge(&known.blob, listing)?),
+        false => Cow::Borrowed(listing),
+    };
+    if !attachments && !is_mixed {
+        return Ok(intent);
+    }
     let mut builder = ContainerBuilder::new(producer(attachments) | if is_mixed { MIXED } else { 0 });
-    listing
-        .iter()
-        .try_for_each(|entry| push_unchanged(&mut builder, &entry))
-        .expect("the listing is a container");
-    builder.finish().expect("the listing is a container")
+    Container::parse(&intent)?.iter().try_for_each(|entry| push_unchanged(&mut builder, &entry))?;
+    builder.finish().map(Cow::Owned)
 }
 
 /// True when the run with this producer of the intent was cut short, and a run with `attachments` must open every mail of

@@ -215,7 +215,7 @@ impl Damage {
                 "`strand check aof {checked}` tells what is good, `strand check aof --fix {checked}` cuts off the rest"
             ),
             Damage::Command(_) => format!(
-                "then remove this command from the file, or cut the file off there with `truncate --size={offset}` \
+                "then remove this command from the file, or, in the last file, cut off the rest with `truncate --size={offset}` \
                  (`strand check aof {checked}` does not see this fault: it checks only the format)"
             ),
         }

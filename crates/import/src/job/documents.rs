@@ -74,7 +74,8 @@ impl Job<'_> {
     ) -> Result<Vec<u8>, ImportError> {
         let retry = self.options.mode == ImportMode::RetryFailed;
         // A retry opens only failed documents, so it changes no attachments of others.
-        let attachments = if retry { versions::has_attachments(old) } else { self.attachments };
+        let is_known = retry && !old.is_empty();
+        let attachments = if is_known { versions::has_attachments(old) } else { self.attachments };
         let producer = versions::producer(attachments);
         let mut builder = ContainerBuilder::with_capacity(producer, new.len(), new.blob().len() * 2);
         let reread = reread || versions::extractor(old) != EXTRACTOR_VERSION;

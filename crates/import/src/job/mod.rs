@@ -295,31 +295,26 @@ impl Job<'_> {
                 !matches!(change, Change::Unchanged { .. })
                     && (!is_container || is_content || !matches!(change, Change::Updated { .. }))
             });
-        let merged;
-        let noted;
-        let mut intent = &listing.blob;
         if needs_intent {
-            merged = known
-                .interrupted
-                .then(|| versions::merge(&known.blob, &listing.blob))
-                .transpose()
+            let intent = versions::intent(&known, &listing.blob, self.attachments, level.reopen)
                 .map_err(|error| versions::damaged(&self.options.into, path, error))?;
-            intent = merged.as_ref().unwrap_or(intent);
-            if self.attachments || level.reopen {
-                noted = versions::intent(view(intent), self.attachments, level.reopen);
-                intent = &noted;
-            }
-            self.sink.store(&intent_name(path), intent)?;
+            self.sink.store(&intent_name(path), &intent)?;
             // The server may refuse the intent, for example without memory. Then no document may be sent.
             self.drain()?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
         let changed = self.change(path, &known, new, below, level.reread, needs_intent);
-        if changed.is_err() && needs_intent && self.sink.is_flushed() {
-            // The intent is gone with the database's former data, and documents were sent after the flush. The run has
-            // failed already, so an error here changes nothing.
-            let _ = self.sink.store(&intent_name(path), intent).and_then(|()| self.sink.drain());
+        if let Err(error) = &changed
+            && self.sink.is_flushed(error)
+        {
+            // The intents are gone with the database's former data, and documents were sent after the flush. A container
+            // that needed no intent gets one, too: it leads to the containers below. The run has failed already, so an
+            // error here changes nothing.
+            let intent = versions::intent(&known, &listing.blob, self.attachments, level.reopen);
+            if let Ok(intent) = intent {
+                let _ = self.sink.store(&intent_name(path), &intent).and_then(|()| self.sink.drain());
+            }
         }
         changed.map(Some)
     }
@@ -524,7 +519,10 @@ impl Job<'_> {
         blob: &[u8],
         has_intent: bool,
     ) -> Result<(), ImportError> {
-        if !known.recorded || known.interrupted || known.blob != blob {
+        // A retry may have sent documents that failed again for an equal reason. The reply to the record also says whether
+        // the database was flushed meanwhile.
+        let is_retry = has_intent && self.options.mode == ImportMode::RetryFailed;
+        if !known.recorded || known.interrupted || is_retry || known.blob != blob {
             self.sink.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
         }

@@ -85,6 +85,10 @@ impl Feed for TextFile {
         self.out.as_ref().is_none_or(|out| matches!(out.get_ref(), Out::File(..)))
     }
 
+    fn may_lose_accepted(&self) -> bool {
+        !self.is_published_at_end()
+    }
+
     fn put(&mut self, path: &[u8], fields: &Fields, _held: bool, _index: usize) -> Result<(), ImportError> {
         let id = update::id(&self.dataset, path);
         match self.format {
@@ -118,13 +122,7 @@ impl Feed for TextFile {
         }
     }
 
-    /// Sends what a pipe or device has not got yet. The records that follow say that the reader has the documents.
     fn settle(&mut self) -> Result<Vec<Rejected>, ImportError> {
-        if !self.is_published_at_end()
-            && let Some(out) = &mut self.out
-        {
-            out.flush().map_err(|error| sink_error(&self.shown, error))?;
-        }
         Ok(Vec::new())
     }
 

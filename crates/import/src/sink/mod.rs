@@ -81,9 +81,9 @@ pub(crate) trait Sink: Records {
     /// True when the sink can change one field of a document and keep the other fields.
     fn can_set_fields(&self) -> bool;
 
-    /// After an error: true when the database was flushed or swapped during the run, so that the sink has lost its
+    /// After `error`: true when the database was flushed or swapped during the run, so that the sink has lost its
     /// intents. New intents belong to the new data. The replies to all commands are dropped.
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, _error: &ImportError) -> bool {
         false
     }
 

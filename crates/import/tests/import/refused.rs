@@ -40,7 +40,20 @@ fn spoiled(before: &State, second: &Tree, third: &Tree, spoil: impl Fn(&mut Stat
             break;
         }
     }
-    assert!(failed > 4, "{failed}");
+    assert!(failed > 2, "{failed}");
+}
+
+/// A flush after a change in one folder: the folders above it need no intent of their own, and get one.
+#[test]
+fn a_flush_during_a_change_deep_in_the_tree_leaves_no_document() {
+    let [first, second, third] = [tree("one"), tree("one"), tree("one")];
+    second.write("b/c/3.txt", "another text");
+    std::fs::remove_dir_all(third.at("b")).expect("ours");
+    let fake = Fake::start();
+    let empty = fake.state().clone();
+    import(&fake, &first, false).expect("nothing goes wrong");
+    let full = fake.state().clone();
+    spoiled(&full, &second, &third, |state, nth| state.replaced_at = Some((nth, Box::new(empty.clone()))));
 }
 
 #[test]

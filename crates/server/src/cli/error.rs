@@ -5,6 +5,7 @@ use crate::bundle::archive::BundleError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use strand_import::ImportError;
 
 /// Why `strand bundle` or `strand profile` fails.
@@ -54,4 +55,14 @@ pub enum CliError {
         /// The operating system's error.
         error: io::Error,
     },
+}
+
+impl CliError {
+    /// The exit code of the process: 2 for wrong usage, else 1.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Access(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }

@@ -176,6 +176,14 @@ pub fn run(args: JobsArgs) -> ExitCode {
     let is_service = args.service.is_some();
     match &args.command {
         JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(args),
+        _ if let Some(option) = idle_option(&args) => {
+            let text = format!("{option} has no effect here: the service's runs have their own options");
+            if args.json {
+                json::print_error(&text, 2);
+            }
+            say!("strand jobs: {text}");
+            ExitCode::from(2)
+        }
         _ => match ask_service(&args) {
             Ok(code) => code,
             Err(error) => {
@@ -199,6 +207,14 @@ enum JobsError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Serve(#[from] ServiceError),
+}
+
+/// An option for a connection to a server, which the service does not use.
+fn idle_option(args: &JobsArgs) -> Option<&'static str> {
+    let user = args.server.user.as_ref().map(|_| "--user");
+    let password = args.server.password.as_ref().map(|_| "--password");
+    let tls = args.tls.is_on().then_some("--tls").or_else(|| args.tls.idle_option());
+    user.or(password).or(tls)
 }
 
 fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {

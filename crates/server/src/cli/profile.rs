@@ -59,7 +59,7 @@ pub fn run(args: ProfileArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             say!("strand profile: {}", safe(&why.to_string()));
-            ExitCode::FAILURE
+            why.exit_code()
         }
     }
 }

@@ -113,8 +113,9 @@ impl Sink for Strand {
         true
     }
 
-    fn is_flushed(&mut self) -> bool {
-        if !self.is_flushed && self.transaction.is_none() {
+    fn is_flushed(&mut self, error: &ImportError) -> bool {
+        let may_ask = matches!(error, ImportError::Refused { .. }) && self.transaction.is_none();
+        if may_ask && !self.is_flushed {
             self.is_flushed = self.renew_hold().unwrap_or(false);
         }
         self.is_flushed

@@ -68,7 +68,7 @@ pub fn run(args: BundleArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             say!("strand bundle: {}", safe(&why.to_string()));
-            ExitCode::FAILURE
+            why.exit_code()
         }
     }
 }
