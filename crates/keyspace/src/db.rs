@@ -514,7 +514,7 @@ impl Db<'_, '_> {
                     self.txn.record_removal(slot, key.bytes, fields);
                 }
                 // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
-                keyspace.report(slot, key.bytes, event, true, 0);
+                keyspace.report(slot, key.bytes, event, Changed::Yes, 0);
             }
         }
         if expired.stays {

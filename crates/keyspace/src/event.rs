@@ -128,7 +128,7 @@ impl KeptEvents {
         self.reported += n;
         for kept in self.events.drain(..n) {
             let KeptEvent { event, changed, client } = kept.event;
-            keyspace.report(kept.slot, &kept.key, event, changed == Changed::Yes, client);
+            keyspace.report(kept.slot, &kept.key, event, changed, client);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::extendible::position_of;
 use crate::journal::PlacedEffects;
 use crate::record::key_expiry_ms;
 use crate::shard::Shard;
-use crate::{KeyEvent, Keyspace, RecordRef, Settings};
+use crate::{Changed, KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Minimum number of records that a round looks at: one or two segments. In a small keyspace that is every key, so
@@ -284,7 +284,7 @@ impl Keyspace {
         if self.listens() {
             let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
             self.record_removal(slot, key.bytes, &[], &mut effects);
-            self.report(slot, key.bytes, event, true, 0);
+            self.report(slot, key.bytes, event, Changed::Yes, 0);
         }
         let placed = effects.and_then(|effects| self.journal().place(effects));
         let is_waited_for = shard.watchers.waiters.has_signalled();

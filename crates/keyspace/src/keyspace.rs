@@ -7,7 +7,9 @@ use crate::journal::effects::{Arg, Effects};
 use crate::record::prefetch_outside;
 use crate::shard::{KeyPositions, LockedShard, Shard, Table};
 use crate::types::Parts;
-use crate::{JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
+use crate::{
+    Changed, JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag,
+};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -233,13 +235,13 @@ impl Keyspace {
     }
     /// Reports an event to the listener. `slot` is the slot of the key's database.
     #[cold]
-    pub(crate) fn report(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, client: u64) {
+    pub(crate) fn report(&self, slot: usize, key: &[u8], event: KeyEvent, changed: Changed, client: u64) {
         // The system companions have no events.
         if slot.is_multiple_of(2)
             && self.has_listener()
             && let Some(listener) = self.listener.get()
         {
-            listener.report(slot / 2, key, event, changed, client);
+            listener.report(slot / 2, key, event, changed == Changed::Yes, client);
         }
     }
     /// Reports that databases were flushed or swapped, also while the listener wants no events: what it remembers about

@@ -3,7 +3,7 @@
 
 use crate::extendible::POSITION_BITS;
 use crate::journal::PlacedEffects;
-use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
+use crate::{Changed, Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Minimum number of keys in a randomly chosen shard from which RANDOMKEY takes a key. With fewer keys per shard,
@@ -79,7 +79,7 @@ impl Keyspace {
                         if let Some(fields) = gone {
                             self.record_removal(slot, key, fields, &mut effects);
                         }
-                        self.report(slot, key, event, true, 0);
+                        self.report(slot, key, event, Changed::Yes, 0);
                     }
                 };
                 let (gone, seen, next) =

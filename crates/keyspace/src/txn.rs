@@ -428,7 +428,7 @@ impl<'k> Txn<'k> {
             Some(kept) if self.keyspace.has_listener() => {
                 kept.push(slot, key, KeptEvent { event, changed, client })
             }
-            _ => self.keyspace.report(slot, key, event, changed == Changed::Yes, client),
+            _ => self.keyspace.report(slot, key, event, changed, client),
         }
     }
     /// Counts of the calls of [`Db::get`] so far.

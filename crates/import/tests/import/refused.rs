@@ -4,7 +4,6 @@
 use crate::fake::{Fake, State};
 use crate::files::Tree;
 use crate::nested::{stored, zip};
-use strand_import::{ImportError, ImportOptions, Silent, Summary};
 
 /// Three folders and an archive. `round` is in each text.
 fn tree(round: &str) -> Tree {
@@ -15,26 +14,39 @@ fn tree(round: &str) -> Tree {
     tree
 }
 
-fn import(fake: &Fake, tree: &Tree, attachments: bool) -> Result<Summary, ImportError> {
-    strand_import::run(&ImportOptions { attachments, ..fake.options(tree.path()) }, &mut Silent)
+/// The sources of three runs. The third has lost a folder and a file.
+fn trees() -> [Tree; 3] {
+    let trees = [tree("one"), tree("two"), tree("three")];
+    std::fs::remove_dir_all(trees[2].at("a")).expect("ours");
+    std::fs::remove_file(trees[2].at("b/4.txt")).expect("ours");
+    trees
+}
+
+/// A server without data, and a server with the documents of `tree`.
+fn states(tree: &Tree) -> [State; 2] {
+    let fake = Fake::start();
+    let empty = fake.state().clone();
+    fake.import(tree.path());
+    let full = fake.state().clone();
+    [empty, full]
 }
 
 /// Runs an import of `second` with the faults that `spoil` adds to the state, one run for each number, until a run has
 /// no fault. After each, a good run of `third` must give what a first run gives.
 fn spoiled(before: &State, second: &Tree, third: &Tree, spoil: impl Fn(&mut State, usize)) {
     let fresh = Fake::start();
-    import(&fresh, third, false).expect("nothing goes wrong");
+    fresh.import(third.path());
     let mut failed = 0;
     for nth in 0.. {
         let mut state = State { executed: Vec::new(), containers: 0, ..before.clone() };
         spoil(&mut state, nth);
         let fake = Fake::with(state);
-        let outcome = import(&fake, second, false);
+        let outcome = fake.try_import(second.path());
         let is_over = nth > fake.state().executed.len();
         failed += usize::from(outcome.is_err());
         fake.state().refused_container = None;
         fake.state().replaced_at = None;
-        import(&fake, third, false).expect("nothing goes wrong");
+        fake.import(third.path());
         assert_eq!(fake.state().keys, fresh.state().keys, "{nth}: {outcome:?}");
         if is_over {
             break;
@@ -49,22 +61,14 @@ fn a_flush_during_a_change_deep_in_the_tree_leaves_no_document() {
     let [first, second, third] = [tree("one"), tree("one"), tree("one")];
     second.write("b/c/3.txt", "another text");
     std::fs::remove_dir_all(third.at("b")).expect("ours");
-    let fake = Fake::start();
-    let empty = fake.state().clone();
-    import(&fake, &first, false).expect("nothing goes wrong");
-    let full = fake.state().clone();
+    let [empty, full] = states(&first);
     spoiled(&full, &second, &third, |state, nth| state.replaced_at = Some((nth, Box::new(empty.clone()))));
 }
 
 #[test]
 fn a_refused_container_leaves_no_document_that_no_run_knows() {
-    let [first, second, third] = [tree("one"), tree("two"), tree("three")];
-    std::fs::remove_dir_all(third.at("a")).expect("ours");
-    std::fs::remove_file(third.at("b/4.txt")).expect("ours");
-    let fake = Fake::start();
-    let empty = fake.state().clone();
-    import(&fake, &first, false).expect("nothing goes wrong");
-    let full = fake.state().clone();
+    let [first, second, third] = trees();
+    let [empty, full] = states(&first);
     for before in [&empty, &full] {
         for third in [&third, &first] {
             spoiled(before, &second, third, |state, nth| {
@@ -76,13 +80,8 @@ fn a_refused_container_leaves_no_document_that_no_run_knows() {
 
 #[test]
 fn a_flush_or_swap_during_a_run_leaves_no_document_that_no_run_knows() {
-    let [first, second, third] = [tree("one"), tree("two"), tree("three")];
-    std::fs::remove_dir_all(third.at("a")).expect("ours");
-    std::fs::remove_file(third.at("b/4.txt")).expect("ours");
-    let fake = Fake::start();
-    let empty = fake.state().clone();
-    import(&fake, &first, false).expect("nothing goes wrong");
-    let full = fake.state().clone();
+    let [first, second, third] = trees();
+    let [empty, full] = states(&first);
     for (before, other) in [(&empty, &empty), (&full, &empty), (&empty, &full), (&full, &full)] {
         for third in [&third, &first] {
             spoiled(before, &second, third, |state, nth| {

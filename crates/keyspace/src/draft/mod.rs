@@ -131,7 +131,7 @@ impl Db<'_, '_> {
         let changes = made.events.iter().filter(|event| event.changed != Changed::No).count();
         self.changed(key).changes = changes_before + changes as u64;
         for KeptEvent { event, changed, client } in made.events {
-            self.txn.keyspace.report(slot, key.bytes, event, changed == Changed::Yes, client);
+            self.txn.keyspace.report(slot, key.bytes, event, changed, client);
         }
     }
     /// Replaces the value at `key` by one that differs only beside its elements. So no watch and no copy of a client is

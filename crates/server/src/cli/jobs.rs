@@ -176,24 +176,14 @@ pub fn run(args: JobsArgs) -> ExitCode {
     let is_service = args.service.is_some();
     match &args.command {
         JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(args),
-        _ if let Some(option) = idle_option(&args) => {
-            let text = format!("{option} has no effect here: the service's runs have their own options");
-            if args.json {
-                json::print_error(&text, 2);
-            }
-            say!("strand jobs: {text}");
-            ExitCode::from(2)
-        }
+        _ if let Some(option) = idle_option(&args) => fail(
+            args.json,
+            &format!("{option} has no effect here: the service's runs have their own options"),
+            2,
+        ),
         _ => match ask_service(&args) {
             Ok(code) => code,
-            Err(error) => {
-                let text = safe(&error.to_string());
-                if args.json {
-                    json::print_error(&text, 1);
-                }
-                say!("strand jobs: {text}");
-                ExitCode::FAILURE
-            }
+            Err(error) => fail(args.json, &error.to_string(), 1),
         },
     }
 }
@@ -207,6 +197,16 @@ enum JobsError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Serve(#[from] ServiceError),
+}
+
+/// Prints an error, also as JSON if that is wanted. Returns the exit code of the process.
+fn fail(is_json: bool, error: &str, code: u8) -> ExitCode {
+    let text = safe(error);
+    if is_json {
+        json::print_error(&text, code);
+    }
+    say!("strand jobs: {text}");
+    ExitCode::from(code)
 }
 
 /// An option for a connection to a server, which the service does not use.
@@ -395,14 +395,7 @@ fn forecast_text(forecast: &Value, last: &Value) -> String {
 fn ask_server(args: JobsArgs) -> ExitCode {
     let access = match args.server.access(&args.tls) {
         Ok(access) => access,
-        Err(error) => {
-            let text = safe(&error.to_string());
-            if args.json {
-                json::print_error(&text, 2);
-            }
-            say!("strand jobs: {text}");
-            return ExitCode::from(2);
-        }
+        Err(error) => return fail(args.json, &error.to_string(), 2),
     };
     let target = access.target(args.db);
     let done = match &args.command {
@@ -417,14 +410,7 @@ fn ask_server(args: JobsArgs) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let (message, code) = (safe(&error.to_string()), exit_code(&error));
-            if args.json {
-                json::print_error(&message, code);
-            }
-            say!("strand jobs: {message}");
-            ExitCode::from(code)
-        }
+        Err(error) => fail(args.json, &error.to_string(), exit_code(&error)),
     }
 }
 
