@@ -1,7 +1,7 @@
 //! What is wrong with a value or with a line of a configuration. The texts about values are redis-server's.
 
 use super::load::{FILES_MAX, INCLUDE_DEPTH_MAX};
-use super::special::SAVE_POINTS_MAX;
+use super::special::{LOG_LEVELS, SAVE_POINTS_MAX};
 
 /// Why CONFIG SET failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +93,10 @@ pub enum ValueError {
     OomScore,
     #[error("Invalid master port")]
     PrimaryPort,
+    #[error("argument must be part=level, several with commas, where a level is one of: {}", LOG_LEVELS.join(", "))]
+    LogLevels,
+    #[error("argument must be an address such as http://HOST:PORT")]
+    NotAnHttpAddress,
     #[error("{option} can't be a path, just a {kind}")]
     IsAPath { option: &'static str, kind: &'static str },
     #[error("{0} can't be empty")]

@@ -1,5 +1,7 @@
 //! A row of the option table: [`OptionSpec`], the [`ValueType`] of its values, and when it may [`Change`].
 
+use super::special::LOG_LEVELS;
+
 /// The syntax and the checks of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
@@ -35,6 +37,10 @@ pub enum ValueType {
     OomScores,
     /// The value of replicaof: `host port`, or `no one`.
     Primary,
+    /// `part=level`, any number of times: log-levels.
+    LogLevels,
+    /// `http://HOST:PORT`, perhaps with a path, or the empty word: otlp-endpoint.
+    HttpAddress,
 }
 
 /// When an option may be set.
@@ -125,6 +131,10 @@ impl OptionSpec {
             ValueType::Percentiles => "numbers from 0 to 100".into(),
             ValueType::OomScores => "three whole numbers from -2000 to 2000".into(),
             ValueType::Primary => "<host> <port>, or no one".into(),
+            ValueType::LogLevels => {
+                format!("<part>=<level>, several with commas; a level is {}", LOG_LEVELS.join(", "))
+            }
+            ValueType::HttpAddress => "http://HOST:PORT, perhaps with a path".into(),
         }
     }
 }

@@ -8,6 +8,8 @@ use strand_keyspace::types::string::parse_int;
 
 /// Maximum number of points of `save`. More points are an error, so that a file cannot fill the memory.
 pub(super) const SAVE_POINTS_MAX: usize = 1000;
+/// Levels of `log-levels`, from no line to every line.
+pub(super) const LOG_LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 /// Classes of keyspace events that `A` stands for, in the order of CONFIG GET.
 const EVENTS_OF_A: &[u8] = b"g$lshzxetd";
 /// Classes that `A` does not include.
@@ -50,6 +52,39 @@ pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, ValueError> {
     };
     shown.extend(EVENTS_BESIDE_A.iter().filter(|b| has(b)));
     Ok(Value::Text(shown))
+}
+
+/// `log-levels`: pairs of a part of the program and a level, with commas or blanks between them.
+pub(super) fn log_levels(word: &[u8]) -> Result<Value, ValueError> {
+    let text = String::from_utf8_lossy(word);
+    for pair in text.split([',', ' ']).filter(|pair| !pair.is_empty()) {
+        let is_level = |level: &str| LOG_LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
+        if !pair.split_once('=').is_some_and(|(part, level)| !part.is_empty() && is_level(level)) {
+            return Err(ValueError::LogLevels);
+        }
+    }
+    Ok(Value::Text(word.to_vec()))
+}
+
+/// `otlp-endpoint`: an address of HTTP, or the empty word.
+pub(super) fn http_address(word: &[u8]) -> Result<Value, ValueError> {
+    let is_address = std::str::from_utf8(word).is_ok_and(|text| http_parts(text).is_some());
+    match word.is_empty() || is_address {
+        true => Ok(Value::Text(word.to_vec())),
+        false => Err(ValueError::NotAnHttpAddress),
+    }
+}
+
+/// The parts of `http://HOST:PORT/PATH`: host with port, and the path without slashes at its end. `None` for any other
+/// text.
+pub fn http_parts(address: &str) -> Option<(&str, &str)> {
+    let rest = address.strip_prefix("http://")?;
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (name, port) = host.rsplit_once(':')?;
+    // The parts stand in a request, where a blank or a line end would begin something else.
+    let is_plain = !address.contains(|c: char| c.is_whitespace() || c.is_control());
+    (is_plain && !name.is_empty() && port.parse::<u16>().is_ok())
+        .then_some((host, path.trim_end_matches('/')))
 }
 
 /// `latency-tracking-info-percentiles`: numbers from 0 to 100.
@@ -149,6 +184,9 @@ pub(super) fn file_name(option: &'static str, word: &[u8]) -> Result<Value, Valu
 mod tests {
     use super::*;
 
+    const LEVELS: &str = "argument must be part=level, several with commas, where a level is one of: off, error, warn, info, \
+                          debug, trace";
+
     type Parse = fn(&[&[u8]]) -> Result<Value, ValueError>;
 
     #[test]
@@ -161,6 +199,15 @@ mod tests {
             (|w| save_points(w, None), "0 1", Err("Invalid save parameters")),
             (|w| save_points(w, None), "1 -1", Err("Invalid save parameters")),
             (|w| save_points(w, None), "1 x", Err("Invalid save parameters")),
+            (
+                |w| log_levels(w[0]),
+                "strand_search=debug,strand::driver=OFF",
+                Ok("strand_search=debug,strand::driver=OFF"),
+            ),
+            (|w| log_levels(w[0]), "strand_search", Err(LEVELS)),
+            (|w| log_levels(w[0]), "a=info,=warn", Err(LEVELS)),
+            (|w| log_levels(w[0]), "a=loud", Err(LEVELS)),
+            (|w| http_address(w[0]), "http://[::1]:4318/otlp/", Ok("http://[::1]:4318/otlp/")),
             (|w| keyspace_events(w[0]), "KEA", Ok("AKE")),
             (|w| keyspace_events(w[0]), "KEg$lshzxetdmn", Ok("AnKEm")),
             (|w| keyspace_events(w[0]), "nxK", Ok("xnK")),
@@ -231,5 +278,25 @@ mod tests {
         let many = vec![&b"1"[..]; 2 * SAVE_POINTS_MAX];
         let full = save_points(&many, None).unwrap();
         assert!(save_points(&[b"1", b"1"], Some(&full)).is_err());
+    }
+
+    #[test]
+    fn an_http_address_is_a_host_with_a_port_and_perhaps_a_path() {
+        assert_eq!(http_parts("http://127.0.0.1:4318"), Some(("127.0.0.1:4318", "")));
+        assert_eq!(http_parts("http://[::1]:4318/otlp/"), Some(("[::1]:4318", "/otlp")));
+        let bad = [
+            "",
+            "http://",
+            "https://a:1",
+            "a:1",
+            "http://a",
+            "http://a:b",
+            "http://:1",
+            "http://a:1/b c",
+            "http://a:1/\r\nX: y",
+        ];
+        for bad in bad {
+            assert_eq!(http_parts(bad), None, "{bad}");
+        }
     }
 }

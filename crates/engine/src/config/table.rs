@@ -257,7 +257,7 @@ options! {
         "Bytes loaded between two looks at clients",
         no effect: FOR_TESTS;
     LogFormat "log-format", Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
-    LogLevels "log-levels", Text, "", Anytime,
+    LogLevels "log-levels", LogLevels, "", Anytime,
         "Log levels of parts of the program, such as strand_search=debug,strand::driver=trace";
     LogFile "logfile", Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Integer(0, INT), "20", Anytime,
@@ -293,7 +293,7 @@ options! {
         "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
     OomScoreAdjValues "oom-score-adj-values", OomScores, "0 200 800", Anytime,
         "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
-    OtlpEndpoint "otlp-endpoint", Text, "", Anytime,
+    OtlpEndpoint "otlp-endpoint", HttpAddress, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
     Pack4Port "pack4-port", Integer(0, 65535), "0", Startup,
         "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
@@ -531,6 +531,8 @@ mod tests {
             Percentiles => "numbers from 0 to 100".into(),
             OomScores => "three numbers from -2000 to 2000".into(),
             Primary => "host and port, or `no one`".into(),
+            LogLevels => "`part=level`, several with commas".into(),
+            HttpAddress => "`http://HOST:PORT`, perhaps with a path".into(),
         }
     }
 

@@ -67,6 +67,8 @@ impl Value {
             ValueType::Text => Ok(Value::Text(word.to_vec())),
             ValueType::FileName => special::file_name(spec.name, word),
             ValueType::KeyspaceEvents => special::keyspace_events(word),
+            ValueType::LogLevels => special::log_levels(word),
+            ValueType::HttpAddress => special::http_address(word),
             ValueType::MemoryOrPercent => special::memory_or_percent(word),
             ValueType::Octal(min, max) => special::octal(word, min, max),
             ValueType::Words

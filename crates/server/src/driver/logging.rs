@@ -23,12 +23,8 @@ pub struct LogLevel(reload::Handle<Targets, Registry>);
 impl LogLevel {
     /// Sets `loglevel` and `log-levels`, the levels of single targets: `target=level`, separated by commas.
     pub fn set(&self, name: &str, targets: &str) {
-        let (filter, unknown) = filter(name, targets);
         // This fails only when the log is gone.
-        let _ = self.0.modify(|old| *old = filter);
-        unknown.iter().for_each(|word| {
-            tracing::warn!("log-levels: {word:?} is ignored, because it is not target=level")
-        });
+        let _ = self.0.modify(|old| *old = filter(name, targets));
     }
 }
 
@@ -43,7 +39,7 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
         path => Box::new(LogFile::open(Path::new(path))?),
     };
     let writer = BoxMakeWriter::new(Mutex::new(Tee(out)));
-    let (levels, _) = filter(&config.loglevel(), &config.log_levels());
+    let levels = filter(&config.loglevel(), &config.log_levels());
     let (levels, handle) = reload::Layer::new(levels);
     let plain = fmt::layer().with_writer(writer).with_ansi(false).with_target(false);
     let lines = match config.log_format().as_str() {
@@ -52,24 +48,17 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
     };
     // This fails only in tests, which start several logs in one process. The first log then stays in use.
     let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
-    let level = LogLevel(handle);
-    // Set the levels again, because errors in them can be logged only now.
-    level.set(&config.loglevel(), &config.log_levels());
-    Ok(level)
+    Ok(LogLevel(handle))
 }
 
-/// Returns the levels, and the words that are not valid.
-fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
-    let (mut filter, mut unknown) = (Targets::new().with_default(level(name)), Vec::new());
-    for word in targets.split([',', ' ']).filter(|word| !word.is_empty()) {
-        let known =
-            word.split_once('=').and_then(|(target, name)| Some((target, name.parse::<LevelFilter>().ok()?)));
-        match known.filter(|(target, _)| !target.is_empty()) {
-            Some((target, level)) => filter = filter.with_target(target, level),
-            None => unknown.push(word.into()),
-        }
-    }
-    (filter, unknown)
+/// The levels of `loglevel` and `log-levels`. The values of both options have been checked.
+fn filter(name: &str, targets: &str) -> Targets {
+    let words = targets.split([',', ' ']);
+    let pairs = words.filter_map(|word| {
+        let (target, level) = word.split_once('=')?;
+        Some((target, level.parse::<LevelFilter>().ok()?))
+    });
+    Targets::new().with_default(level(name)).with_targets(pairs)
 }
 
 /// Time between two looks at the place of the log file.
@@ -167,10 +156,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_levels_of_targets_are_parsed_and_invalid_words_are_returned() {
-        let (filter, unknown) =
-            filter("notice", "strand_search=trace, strand::driver::host=off,bad,=warn,a=loud");
-        assert_eq!(unknown, ["bad", "=warn", "a=loud"]);
+    fn log_levels_of_targets_are_parsed() {
+        let filter = filter("notice", "strand_search=trace, strand::driver::host=off");
         for (target, level, enabled) in [
             ("strand_search::query", tracing::Level::TRACE, true),
             ("strand::driver::host", tracing::Level::ERROR, false),

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
+use strand_engine::config::http_parts;
 use strand_engine::{Engine, OtlpCursor};
 
 /// Time between two messages.
@@ -49,18 +50,9 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
     })
 }
 
-/// Splits an endpoint into the host with its port, and the path prefix.
-fn parts(endpoint: &str) -> Option<(&str, &str)> {
-    let rest = endpoint.strip_prefix("http://")?;
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    (!host.is_empty() && host.contains(':')).then_some((host, path.trim_end_matches('/')))
-}
-
 /// Why a message did not reach the collector.
 #[derive(Debug, thiserror::Error)]
 enum PostError {
-    #[error("otlp-endpoint has another form: expected http://HOST:PORT")]
-    Endpoint,
     #[error("the host name of otlp-endpoint has no address")]
     NoAddress,
     #[error(transparent)]
@@ -70,7 +62,9 @@ enum PostError {
 }
 
 fn post(endpoint: &str, path: &str, body: &str) -> Result<(), PostError> {
-    let (host, prefix) = parts(endpoint).ok_or(PostError::Endpoint)?;
+    let Some((host, prefix)) = http_parts(endpoint) else {
+        unreachable!("the value of otlp-endpoint has been checked")
+    };
     let address = host.to_socket_addrs()?.next().ok_or(PostError::NoAddress)?;
     let mut stream = TcpStream::connect_timeout(&address, STEP_TIMEOUT)?;
     stream
@@ -95,19 +89,5 @@ fn post(endpoint: &str, path: &str, body: &str) -> Result<(), PostError> {
     match line.split(' ').nth(1) {
         Some(status) if status.starts_with('2') => Ok(()),
         _ => Err(PostError::Status(line.to_owned())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_is_a_host_with_a_port_and_perhaps_a_path() {
-        assert_eq!(parts("http://127.0.0.1:4318"), Some(("127.0.0.1:4318", "")));
-        assert_eq!(parts("http://[::1]:4318/otlp/"), Some(("[::1]:4318", "/otlp")));
-        for bad in ["", "http://", "https://a:1", "a:1", "http://a"] {
-            assert_eq!(parts(bad), None, "{bad}");
-        }
     }
 }
