@@ -216,6 +216,24 @@ def documents_go_over_few_connections_and_leave_again(world, collection):
 
 
 @with_collection
+def other_names_of_fields_send_every_document_again(world, collection):
+    docs = fill(world, 150)
+    assert counts(imports(world, docs, collection.to())[0]) == [150, 0, 0, 0, 0]
+    listed = collection.to("&fields=subject:title")
+    assert counts(imports(world, docs, listed, "--dry-run")[0]) == [0, 150, 0, 0, 0]
+    assert collection.taken == 150
+    # A run that ends early has sent some of them. The next run sends the others.
+    collection.server.judge = lambda number, steps: (403, "no") if collection.taken > 150 else (200, "")
+    imports(world, docs, listed, code=1)
+    collection.server.judge = lambda number, steps: (200, "")
+    imports(world, docs, listed)
+    assert all(set(fields) == {"id", "title"} for fields in collection.documents.values()), collection.documents
+    assert collection.documents["d:000/00003.eml"]["title"] == "message 3" and set(collection.documents) == keys(150)
+    before = collection.taken
+    assert counts(imports(world, docs, listed)[0]) == [0, 0, 0, 150, 0] and collection.taken == before
+
+
+@with_collection
 def a_refused_document_is_found_and_the_others_are_taken(world, collection):
     guilty = {"d:000/00017.eml": 400, "d:001/00099.eml": 500}
 

@@ -63,15 +63,29 @@ pub(crate) fn intent<'a>(
     if !attachments && !is_mixed {
         return Ok(intent);
     }
-    let mut builder = ContainerBuilder::new(producer(attachments) | if is_mixed { MIXED } else { 0 });
-    Container::parse(&intent)?.iter().try_for_each(|entry| push_unchanged(&mut builder, &entry))?;
-    builder.finish().map(Cow::Owned)
+    let producer = producer(attachments) | if is_mixed { MIXED } else { 0 };
+    with_producer(Container::parse(&intent)?, producer).map(Cow::Owned)
+}
+
+/// The blob of a container that differs only in its producer.
+fn with_producer(container: Container<'_>, producer: u16) -> Result<Vec<u8>, ContainerError> {
+    let mut builder = ContainerBuilder::new(producer);
+    container.iter().try_for_each(|entry| push_unchanged(&mut builder, &entry))?;
+    builder.finish()
 }
 
 /// True when the run with this producer of the intent was cut short, and a run with `attachments` must open every mail of
 /// the container again.
 pub(crate) fn is_mixed(intent_producer: u16, attachments: bool) -> bool {
     intent_producer & MIXED != 0 || (intent_producer & ATTACHMENTS != 0) != attachments
+}
+
+/// The container as if an extractor of version 0 had made its documents. A run then sends every document again.
+///
+/// # Errors
+/// Those of [`ContainerBuilder`]; none for a container that was parsed.
+pub(crate) fn outdated(container: Container<'_>) -> Result<Vec<u8>, ContainerError> {
+    with_producer(container, container.producer() & (ATTACHMENTS | MIXED))
 }
 
 /// The version of the extractor that made the fields of the container's documents.

@@ -3,7 +3,7 @@
 //! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML
 //! has Solr's update messages in one element `update`. A file has a temporary name until all documents are on the disk.
 
-use super::outlet::Feed;
+use super::outlet::{Feed, Receipt};
 use super::update::{self, ChangeKind, Envelope};
 use super::{Format, Rejected};
 use crate::fields::Fields;
@@ -81,12 +81,11 @@ impl TextFile {
 }
 
 impl Feed for TextFile {
-    fn is_published_at_end(&self) -> bool {
-        self.out.as_ref().is_none_or(|out| matches!(out.get_ref(), Out::File(..)))
-    }
-
-    fn may_lose_accepted(&self) -> bool {
-        !self.is_published_at_end()
+    fn receipt(&self) -> Receipt {
+        match self.out.as_ref().map(BufWriter::get_ref) {
+            None | Some(Out::File(..)) => Receipt::AtTheEnd,
+            Some(_) => Receipt::ByTheEnd,
+        }
     }
 
     fn put(&mut self, path: &[u8], fields: &Fields, _held: bool, _index: usize) -> Result<(), ImportError> {

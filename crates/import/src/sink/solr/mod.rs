@@ -10,7 +10,7 @@ mod attempts;
 mod request;
 
 use super::lines::sink_error;
-use super::outlet::Feed;
+use super::outlet::{Feed, Receipt};
 use super::update::{self, ChangeKind, Envelope};
 use super::{FieldNames, Notices, Rejected, SolrTarget};
 use crate::ImportError;
@@ -193,8 +193,8 @@ fn dynamic_ending(name: &str) -> &'static str {
 }
 
 impl Feed for Solr {
-    fn is_published_at_end(&self) -> bool {
-        false
+    fn receipt(&self) -> Receipt {
+        Receipt::WhenSettled
     }
 
     fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError> {
