@@ -9,8 +9,10 @@ pub(crate) fn info(engine: &Engine, now: Now, out: &mut String) {
     let persist = &engine.persist;
     let state = persist.state.lock();
     let background = state.running.as_ref().filter(|running| running.background);
-    let keys_done = state.running.as_ref().map_or(0, |running| running.keys_done.load(Relaxed));
-    let keys_total = state.running.as_ref().map_or(0, |running| running.keys_total);
+    let (keys_done, keys_total) = match &state.running {
+        Some(running) => (running.keys_done.load(Relaxed), running.keys_total),
+        None => persist.aof.rewritten_keys(),
+    };
     let kept = state.running.as_ref().and_then(|running| running.load.as_ref());
     let (kept, kept_peak) = kept.map_or((0, 0), |load| (load.bytes(), load.peak_bytes()));
     let changes = engine.keyspace.changes().saturating_sub(state.saved_changes);

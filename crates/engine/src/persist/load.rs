@@ -139,6 +139,9 @@ impl Engine {
     ) -> Result<(Vec<u8>, u64), DataError> {
         let load = Load { name, source, total_bytes, replace: false };
         let loaded = self.load_part(load, Some(before), now)?;
+        let mut state = self.persist.state.lock();
+        (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
+        drop(state);
         Ok((loaded.rest, loaded.bytes))
     }
     fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, DataError> {

@@ -36,6 +36,7 @@ fn save_and_rewrite_run_at_once() {
     call(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", SLOW]);
     assert_eq!(call(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
     assert_eq!(info(&mut client, "aof_rewrite_in_progress"), "1");
+    assert_eq!(info(&mut client, "current_save_keys_total"), KEYS.to_string());
     call(&mut client, &["SET", "between", "1"]);
     let busy = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to \
                 schedule a BGSAVE whenever possible.";

@@ -57,6 +57,9 @@ pub(crate) struct Aof {
     pub(crate) gates: Gates,
     /// Signalled when the journal has many bytes to write.
     pub(crate) backlog_signal: Arc<dyn Signal>,
+    /// The progress of the running rewrite: keys in the new base so far, and keys when the rewrite began.
+    keys_done: AtomicU64,
+    keys_total: AtomicU64,
     /// Set to cancel the background rewrite.
     cancel: Arc<AtomicBool>,
     /// Locked while the append-only file is switched on or off.
@@ -121,6 +124,8 @@ impl Aof {
             }),
             gates: Gates::new(host.signal()),
             backlog_signal: host.signal().into(),
+            keys_done: AtomicU64::new(0),
+            keys_total: AtomicU64::new(0),
             cancel: Arc::default(),
             switching: Mutex::default(),
         }
@@ -146,6 +151,14 @@ impl Aof {
     /// True while a base is written.
     pub(crate) fn is_rewriting(&self) -> bool {
         self.status.lock().rewriting.is_some()
+    }
+    /// The number of keys in the base that is written now, and of all keys when its rewrite began. Both are 0 without a
+    /// rewrite.
+    pub(super) fn rewritten_keys(&self) -> (u64, u64) {
+        match self.is_rewriting() {
+            true => (self.keys_done.load(Relaxed), self.keys_total.load(Relaxed)),
+            false => (0, 0),
+        }
     }
     /// Cancels the running rewrite. The rewrite ends soon, without a result.
     pub(super) fn cancel_rewrite(&self) {

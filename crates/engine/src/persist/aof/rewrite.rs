@@ -197,6 +197,8 @@ impl Engine {
             }
             (status.rewriting, status.scheduled, status.last_try_s) = (Some(now), false, now.unix_s());
             status.rewrites += 1;
+            aof.keys_done.store(0, Relaxed);
+            aof.keys_total.store(self.keyspace.records(), Relaxed);
             aof.cancel.store(false, Relaxed);
         }
         let engine = self.clone();
@@ -388,7 +390,11 @@ impl Engine {
         folder.replace(name, in_parts, &mut |out| {
             let snapshot =
                 snapshot.take().ok_or_else(|| io::Error::other("the snapshot is already written"))?;
-            let report_progress = self.delay_or_cancel(&self.persist.aof.cancel);
+            let delay_or_cancel = self.delay_or_cancel(&self.persist.aof.cancel);
+            let report_progress = |keys| {
+                self.persist.aof.keys_done.store(keys, Relaxed);
+                delay_or_cancel(keys)
+            };
             self.write_base_file(is_rdb, snapshot, &definitions, now, &report_progress, out)
         })?;
         folder.sync()?;
