@@ -45,7 +45,8 @@ class Strand:
             self.port, self.http_port = free_port(), free_port()
             self.url = f"http://127.0.0.1:{self.http_port}"
             doors = ["--port", str(self.port), "--http-port", str(self.http_port)]
-            command = [binary, "serve", *doors, "--loglevel", "warning", "--save", "", "--dir", self.folder.name, *options]
+            command = [binary, "serve", *doors, "--loglevel", "warning", "--save", "", "--dir", self.folder.name]
+            command += ["--unixsocket", "strand.sock", *options]
             try:
                 self.server = Process([self.port, self.http_port], command)
                 return
@@ -67,6 +68,18 @@ class Strand:
         code = self.server.stop()
         self.folder.cleanup()
         return code
+
+
+@check
+def unix_socket(strand):
+    path = os.path.join(strand.folder.name, "strand.sock")
+    r = redis.Redis(unix_socket_path=path, socket_timeout=20, decode_responses=True)
+    assert r.set("k", "v" * 1_000_000) is True and r.strlen("k") == 1_000_000
+    assert r.client_info()["flags"] == "U"
+    for cli in (["redis-cli"], [strand.binary, "cli"]):
+        done = subprocess.run([*cli, "-s", path, "STRLEN", "k"], capture_output=True, text=True, timeout=30)
+        assert done.stdout == "1000000\n", (cli, done)
+    r.delete("k")
 
 
 @check

@@ -9,7 +9,7 @@ use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
 use crate::tracking::{Tracked, TrackingFlags};
-use crate::{Framing, Now, PeerInfo, Wake};
+use crate::{Now, PeerInfo, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -123,7 +123,7 @@ impl Client {
             fn queue(&self) {}
         }
         let (addr, laddr) = (String::new(), String::new());
-        let peer = PeerInfo { addr, laddr, fd: -1, worker: 0, local: true, framing: Framing::Resp };
+        let peer = PeerInfo { addr, laddr, fd: -1, local: true, ..PeerInfo::default() };
         Client::new(0, peer, Arc::new(Nobody), now)
     }
     pub(crate) fn update(&self, s: ClientFacts) {
@@ -227,12 +227,13 @@ impl Client {
             (self.is_monitor.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
-            (m.watches.load(Relaxed) && self.watch_flag.lock().load(Relaxed), 'd'),
-            (self.is_killed(), 'A'),
             (self.ticket.lock().is_some() || m.paused.load(Relaxed), 'b'),
             (mode.has(TrackingFlags::ON), 't'),
             (mode.has(TrackingFlags::BROKEN), 'R'),
             (mode.has(TrackingFlags::BCAST), 'B'),
+            (m.watches.load(Relaxed) && self.watch_flag.lock().load(Relaxed), 'd'),
+            (self.is_killed(), 'A'),
+            (self.peer.unix, 'U'),
             (m.no_evict.load(Relaxed), 'e'),
             (m.no_touch.load(Relaxed), 'T'),
         ] {

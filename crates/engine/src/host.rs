@@ -3,6 +3,7 @@
 
 use crate::folder::Folder;
 use crate::{Config, NoProfile};
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
@@ -392,18 +393,30 @@ pub enum Framing {
 /// The peer of a session.
 #[derive(Clone, Debug, Default)]
 pub struct PeerInfo {
-    /// `ip:port` of the peer, as CLIENT LIST shows it (`[v6]:port`).
+    /// `ip:port` of the peer, as CLIENT LIST shows it (`[v6]:port`). `file:0` for a Unix socket.
     pub addr: String,
-    /// `ip:port` of the server's end of the connection.
+    /// `ip:port` of the server's end of the connection. `file:0` for a Unix socket.
     pub laddr: String,
     /// The socket's descriptor number, for CLIENT LIST only.
     pub fd: i32,
     /// The worker that serves the peer.
     pub worker: usize,
-    /// True when the peer is on this machine (loopback or unix socket).
+    /// True when the peer is on this machine (loopback or Unix socket).
     pub local: bool,
+    /// True when the connection is a Unix socket.
+    pub unix: bool,
     /// The framing of the connection.
     pub framing: Framing,
+}
+
+impl PeerInfo {
+    /// The peer as MONITOR shows it: the address, or `unix:file`.
+    pub(crate) fn shown_in_monitor(&self) -> Cow<'_, str> {
+        match self.addr.strip_suffix(":0") {
+            Some(file) if self.unix => format!("unix:{file}").into(),
+            _ => self.addr.as_str().into(),
+        }
+    }
 }
 
 /// Wakes the task that drives a session. Any thread may call it, any number of times. The task then calls

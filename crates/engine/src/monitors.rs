@@ -73,10 +73,10 @@ impl Engine {
         let later_us = self.host.mono_us().saturating_sub(now.mono_us);
         let unix_us = now.unix_us.saturating_add_unsigned(later_us);
         let who = match caller {
-            Caller::Client(client) => client.peer.addr.as_str(),
-            Caller::Script => "lua",
+            Caller::Client(client) => client.peer.shown_in_monitor(),
+            Caller::Script => "lua".into(),
         };
-        let frame = Frame::line(&line(unix_us, db, who, args));
+        let frame = Frame::line(&line(unix_us, db, &who, args));
         self.monitors.watching.lock().iter().for_each(|client| client.push_frame(frame.clone()));
     }
 }

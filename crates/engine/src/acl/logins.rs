@@ -70,7 +70,7 @@ impl Logins {
 }
 
 /// The network part of an address, because one attacker may have many addresses in one network. All peers without an
-/// address (unix sockets) count as one.
+/// address (Unix sockets) count as one.
 fn network(address: &str) -> IpAddr {
     match address.parse().map(|a: SocketAddr| a.ip().to_canonical()) {
         Ok(IpAddr::V6(ip)) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),

@@ -23,6 +23,9 @@ pub use text::text_of_arguments;
 pub use value::{OutputLimits, Value};
 
 use parking_lot::{Mutex, RwLock};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strand_keyspace::types::string::parse_int;
 
@@ -239,6 +242,15 @@ impl Config {
     /// `bind`: addresses to listen on. With a leading `-` a missing address is not an error.
     pub fn bind(&self) -> Vec<String> {
         self.string(Opt::Bind).split(' ').map(str::to_string).filter(|a| !a.is_empty()).collect()
+    }
+    /// `unixsocket`: the file of a Unix socket to listen on. `None` (the default) without one.
+    pub fn unix_socket(&self) -> Option<PathBuf> {
+        let name = self.text(Opt::UnixSocket);
+        (!name.is_empty()).then(|| OsString::from_vec(name).into())
+    }
+    /// `unixsocketperm`: the permissions of the Unix socket. 0 (the default) leaves them to the umask.
+    pub fn unix_socket_mode(&self) -> u32 {
+        self.number(Opt::UnixSocketPerm) as u32
     }
     /// `tcp-backlog` (default 511).
     pub fn tcp_backlog(&self) -> u32 {

@@ -44,8 +44,6 @@ const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const ALWAYS_CHECKED: &str = "every payload of RESTORE is checked completely";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
-const NO_UNIX_SOCKET: &str =
-    "the server listens on TCP ports only; `bind 127.0.0.1` keeps them on this machine";
 const NO_SYSLOG: &str = "the log goes to `logfile` or the standard error";
 const NO_TITLE: &str = "the title of the process stays its command line";
 const NO_CRASH_LOG: &str =
@@ -439,9 +437,9 @@ options! {
     TlsSessionCaching "tls-session-caching", Bool, "yes", Anytime, "Keep TLS sessions for resumption";
     TrackingTableMaxKeys "tracking-table-max-keys", Integer(0, LONG), "1000000", Anytime,
         "Most keys that client tracking remembers; 0 is no limit";
-    UnixSocket "unixsocket", Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
+    UnixSocket "unixsocket", Text, "", Startup, "File of a Unix socket to listen on for RESP; empty is none";
     UnixSocketPerm "unixsocketperm", Octal(0, 0o777), "0", Startup,
-        "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
+        "Permissions of the Unix socket; 0 leaves them to the umask";
     UseExitOnPanic "use-exit-on-panic", Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
     WatchdogPeriod "watchdog-period", Integer(0, INT), "100", Anytime,
         "If one turn of a worker takes longer than this number of milliseconds, the log and DIAG DOCTOR show the worker's stack; 0: never";

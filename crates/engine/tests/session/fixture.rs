@@ -361,6 +361,7 @@ impl Server {
             fd: 7 + self.connections as i32,
             worker: self.connections % WORKERS,
             local,
+            unix: false,
             framing,
         };
         let wakes = Arc::new(Wakes::default());

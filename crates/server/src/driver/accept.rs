@@ -3,20 +3,22 @@
 
 use super::ServeError;
 use super::clock::Clock;
-use super::door::{Arrival, Door, Listener};
+use super::door::{Arrival, Door, Listener, ListenerSocket};
 use super::host::Request;
 use super::manager::Manager;
 use super::tls::Tls;
+use super::unix_socket::SocketFile;
 use super::worker::Worker;
 use super::{apply_change, logging};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream as StdStream};
-use std::os::fd::AsRawFd;
+use std::net::TcpStream as StdStream;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use strand_engine::{Engine, PeerInfo, SaveError, ShutdownRequest};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -56,7 +58,7 @@ pub async fn accept_until_stopped(
     let mut hangups = signal(SignalKind::hangup())?;
     // redis-server survives this signal, which its watchdog uses.
     let _alarms = signal(SignalKind::alarm())?;
-    let ready = Ready::new(&listeners, workers.len())?;
+    let ready = Ready::new(&listeners, workers.len());
     if !engine.is_loading() {
         ready.announce(manager);
     }
@@ -66,7 +68,7 @@ pub async fn accept_until_stopped(
     loop {
         tokio::select! {
             accepted = doors.accept(), if !paused => match accepted {
-                Ok((stream, address, door)) => assign_to_worker(engine, tls, workers, stream, address, door),
+                Ok(accepted) => assign_to_worker(engine, tls, workers, accepted),
                 Err(e) => {
                     paused = true;
                     if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
@@ -165,31 +167,76 @@ fn save_at_end(
 
 /// All listeners, and the index of the listener that is asked first for the next connection.
 struct Doors {
-    listeners: Vec<(TcpListener, Door)>,
+    listeners: Vec<(AsyncListener, Door)>,
     next: usize,
+}
+
+/// A listener of the runtime.
+enum AsyncListener {
+    Tcp(TcpListener),
+    /// The drop removes the file, after the listener has closed.
+    Unix(UnixListener, SocketFile),
+}
+
+/// A new connection.
+struct Accepted {
+    socket: StdStream,
+    /// The addresses of the peer and of the server's end, as [`PeerInfo`] has them.
+    addr: String,
+    laddr: String,
+    is_local: bool,
+    is_unix: bool,
+    door: Door,
 }
 
 impl Doors {
     fn new(listeners: Vec<Listener>) -> io::Result<Doors> {
-        let listeners = listeners.into_iter().map(|l| Ok((TcpListener::from_std(l.socket)?, l.door)));
+        let listeners = listeners.into_iter().map(|l| Ok((AsyncListener::new(l.socket)?, l.door)));
         Ok(Doors { listeners: listeners.collect::<io::Result<Vec<_>>>()?, next: 0 })
     }
     /// Waits for the next connection of any listener. The listeners take turns.
-    async fn accept(&mut self) -> io::Result<(StdStream, SocketAddr, Door)> {
+    async fn accept(&mut self) -> io::Result<Accepted> {
         std::future::poll_fn(|cx| {
             for i in 0..self.listeners.len() {
                 let at = (self.next + i) % self.listeners.len();
                 let (listener, door) = &self.listeners[at];
-                if let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
+                if let Poll::Ready(accepted) = listener.poll_accept(*door, cx) {
                     self.next = at + 1;
-                    return std::task::Poll::Ready(
-                        accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address, *door))),
-                    );
+                    return Poll::Ready(accepted);
                 }
             }
-            std::task::Poll::Pending
+            Poll::Pending
         })
         .await
+    }
+}
+
+impl AsyncListener {
+    fn new(socket: ListenerSocket) -> io::Result<AsyncListener> {
+        Ok(match socket {
+            ListenerSocket::Tcp(socket) => AsyncListener::Tcp(TcpListener::from_std(socket)?),
+            ListenerSocket::Unix(socket) => {
+                AsyncListener::Unix(UnixListener::from_std(socket.listener)?, socket.file)
+            }
+        })
+    }
+    fn poll_accept(&self, door: Door, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        Poll::Ready(Ok(match self {
+            AsyncListener::Tcp(listener) => {
+                let (socket, address) = ready!(listener.poll_accept(cx))?;
+                let socket = socket.into_std()?;
+                let laddr = socket.local_addr().map(|a| a.to_string()).unwrap_or_default();
+                let is_local = address.ip().to_canonical().is_loopback();
+                Accepted { socket, addr: address.to_string(), laddr, is_local, is_unix: false, door }
+            }
+            AsyncListener::Unix(listener, file) => {
+                let (socket, _) = ready!(listener.poll_accept(cx))?;
+                let socket = OwnedFd::from(socket.into_std()?).into();
+                // As in redis-server, both ends have the name of the file.
+                let addr = format!("{}:0", file.name);
+                Accepted { socket, laddr: addr.clone(), addr, is_local: true, is_unix: true, door }
+            }
+        }))
     }
 }
 
@@ -201,19 +248,34 @@ impl Doors {
 const NOT_SENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Sets the options of a new socket and assigns a worker.
-fn assign_to_worker(
-    engine: &Engine,
-    tls: &Tls,
-    workers: &[Worker],
-    socket: StdStream,
-    address: SocketAddr,
-    door: Door,
-) {
-    let options = SockRef::from(&socket);
+fn assign_to_worker(engine: &Engine, tls: &Tls, workers: &[Worker], accepted: Accepted) {
+    let Accepted { socket, addr, laddr, is_local, is_unix, door } = accepted;
+    if !is_unix {
+        set_tcp_options(&socket, engine.config().tcp_keepalive_s());
+    }
+    let (index, worker) = workers
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, w)| w.connections())
+        .expect("a server has at least one worker");
+    let peer = PeerInfo {
+        addr,
+        laddr,
+        fd: socket.as_raw_fd(),
+        worker: index,
+        local: is_local,
+        unix: is_unix,
+        framing: door.protocol.framing(),
+    };
+    let tls = if door.tls { tls.current() } else { None };
+    worker.serve(Arrival { socket, peer, door, tls });
+}
+
+fn set_tcp_options(socket: &StdStream, keepalive_s: u64) {
+    let options = SockRef::from(socket);
     // Errors do not matter: a socket that refuses an option is already closed, and the worker will notice.
     let _ = options.set_tcp_nodelay(true);
     let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
-    let keepalive_s = engine.config().tcp_keepalive_s();
     if keepalive_s > 0 {
         // As in redis-server, three probes follow, each a third of `tcp-keepalive` after the one before.
         let keepalive = TcpKeepalive::new()
@@ -222,21 +284,6 @@ fn assign_to_worker(
             .with_retries(3);
         let _ = options.set_tcp_keepalive(&keepalive);
     }
-    let (index, worker) = workers
-        .iter()
-        .enumerate()
-        .min_by_key(|(_, w)| w.connections())
-        .expect("a server has at least one worker");
-    let peer = PeerInfo {
-        addr: address.to_string(),
-        laddr: socket.local_addr().map(|a| a.to_string()).unwrap_or_default(),
-        fd: socket.as_raw_fd(),
-        worker: index,
-        local: address.ip().to_canonical().is_loopback(),
-        framing: door.protocol.framing(),
-    };
-    let tls = if door.tls { tls.current() } else { None };
-    worker.serve(Arrival { socket, peer, door, tls });
 }
 
 /// The report that the server accepts connections: one line per address on the standard output, and a message to the
@@ -245,18 +292,15 @@ struct Ready(Vec<String>);
 
 impl Ready {
     /// Logs that the server has started.
-    fn new(listeners: &[Listener], workers: usize) -> io::Result<Ready> {
-        let addresses = listeners.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
-        let port = addresses.first().map_or(0, |a| a.port());
+    fn new(listeners: &[Listener], workers: usize) -> Ready {
+        let port = listeners.first().and_then(Listener::port).unwrap_or(0);
         tracing::info!(
             "strand {} started, port {port}, workers {workers}, pid {}",
             env!("CARGO_PKG_VERSION"),
             std::process::id()
         );
-        let line = |(listener, address): (&Listener, SocketAddr)| {
-            format!("Ready to accept {}connections on {address}", listener.door)
-        };
-        Ok(Ready(listeners.iter().zip(addresses).map(line).collect()))
+        let line = |l: &Listener| format!("Ready to accept {}connections on {}", l.door, l.address());
+        Ready(listeners.iter().map(line).collect())
     }
     fn announce(&self, manager: &Manager) {
         let mut out = io::stdout().lock();

@@ -4,11 +4,12 @@
 //! [`open`] listens at every configured door and returns a [`Listener`] for each address. A connection accepted
 //! there is an [`Arrival`].
 
+use super::ServeError;
 use super::listen::{self, BindError};
+use super::unix_socket::{self, UnixSocket};
 use rustls::ServerConfig;
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
 use strand_engine::{Config, Framing, PeerInfo};
 
@@ -48,7 +49,7 @@ impl Door {
 }
 
 impl fmt::Display for Door {
-    /// The text before "connections on 127.0.0.1:6379". Empty for plain RESP, else the kind of door and a space.
+    /// The text before "connections on 127.0.0.1:6379". Empty for RESP without TLS, else the kind of door and a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls { "TLS " } else { "" })?;
         f.write_str(match self.protocol {
@@ -62,24 +63,40 @@ impl fmt::Display for Door {
 /// A listening socket of a door.
 pub struct Listener {
     /// The listening socket itself.
-    pub socket: StdListener,
+    pub socket: ListenerSocket,
     /// The door of the listener's connections.
     pub door: Door,
 }
 
+/// A listening socket of any kind.
+pub enum ListenerSocket {
+    /// A socket on a TCP port.
+    Tcp(StdListener),
+    /// A socket that is a file.
+    Unix(UnixSocket),
+}
+
 impl Listener {
-    /// Address of the socket, with the real port.
-    ///
-    /// # Errors
-    /// Errors of the socket.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    /// The address of the socket with the port in use, or the name of its file.
+    pub fn address(&self) -> String {
+        match &self.socket {
+            ListenerSocket::Tcp(socket) => socket.local_addr().map_or(String::new(), |a| a.to_string()),
+            ListenerSocket::Unix(socket) => socket.file.name.clone(),
+        }
+    }
+    /// The port in use. `None` for a file.
+    pub fn port(&self) -> Option<u16> {
+        match &self.socket {
+            ListenerSocket::Tcp(socket) => socket.local_addr().ok().map(|a| a.port()),
+            ListenerSocket::Unix(_) => None,
+        }
     }
 }
 
 /// An accepted connection.
 pub struct Arrival {
-    /// The connection's socket.
+    /// The connection's socket: TCP, or a Unix socket in the type of TCP. The streams use only what both kinds have,
+    /// and ignore the errors of TCP's options.
     pub socket: StdStream,
     /// The peer of the connection.
     pub peer: PeerInfo,
@@ -93,8 +110,8 @@ pub struct Arrival {
 /// free port if there is no other door, and no door otherwise.
 ///
 /// # Errors
-/// When an address is not available.
-pub fn open(config: &Config) -> Result<Vec<Listener>, BindError> {
+/// When an address or the file of `unixsocket` is not available.
+pub fn open(config: &Config) -> Result<Vec<Listener>, ServeError> {
     let named = [
         ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
         ("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4, tls: false }),
@@ -102,13 +119,23 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, BindError> {
     ];
     let others = named.into_iter().filter(|(_, port, _)| *port > 0).collect::<Vec<_>>();
     let plain = ("port", config.port(), Door::PLAIN);
-    let plain = (plain.1 > 0 || others.is_empty()).then_some(plain);
+    let file = config.unix_socket();
+    let plain = (plain.1 > 0 || (others.is_empty() && file.is_none())).then_some(plain);
+    let backlog = config.tcp_backlog() as i32;
     let mut listeners = Vec::new();
     for (option, port, door) in plain.into_iter().chain(others) {
-        let sockets = listen::listen(&config.bind(), port, config.tcp_backlog() as i32, option)?;
-        listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door }));
+        let sockets = listen::listen(&config.bind(), port, backlog, option)?;
+        listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door)));
+    }
+    if let Some(path) = file {
+        let socket = unix_socket::listen(&path, config.unix_socket_mode(), backlog)?;
+        listeners.push(Listener { socket: ListenerSocket::Unix(socket), door: Door::PLAIN });
     }
     Ok(listeners)
+}
+
+fn tcp(socket: StdListener, door: Door) -> Listener {
+    Listener { socket: ListenerSocket::Tcp(socket), door }
 }
 
 /// Default port of HTTP. Only the default port may be taken by another server: then this server starts without HTTP.
@@ -119,7 +146,7 @@ const HTTP_PORT_DEFAULT: u16 = 8379;
 /// off.
 ///
 /// # Errors
-/// As [`open`].
+/// When an address is not available.
 pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, BindError> {
     let doors = [
         ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
@@ -129,7 +156,7 @@ pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>,
     let mut listeners = Vec::new();
     for (option, port, door) in doors.into_iter().filter(|(_, port, _)| *port > 0) {
         match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
-            Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door })),
+            Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door))),
             Err(e) if port == HTTP_PORT_DEFAULT && e.is_in_use() => {
                 tracing::warn!("HTTP is not served: {e}");
             }

@@ -2,6 +2,7 @@
 
 use super::listen::BindError;
 use super::tls::TlsConfigError;
+use super::unix_socket::UnixSocketError;
 use std::io;
 use strand_engine::StartError;
 use strand_engine::config::ConfigError;
@@ -34,6 +35,9 @@ pub enum ServeError {
     /// The server cannot listen on an address.
     #[error(transparent)]
     Listen(#[from] BindError),
+    /// The server cannot listen on the file of `unixsocket`.
+    #[error(transparent)]
+    UnixSocket(#[from] UnixSocketError),
     /// The users or the data cannot be loaded.
     #[error("cannot start: {0}")]
     Engine(StartError),

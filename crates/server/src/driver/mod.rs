@@ -35,6 +35,7 @@ mod system;
 mod ticker;
 mod tls;
 mod tls_stream;
+mod unix_socket;
 mod wake;
 mod worker;
 
@@ -89,10 +90,10 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
     let tls = Tls::start(&config).map_err(ServeError::Tls)?;
     let listeners = door::open(&config)?;
     if config.port() == 0
-        && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
+        && let Some(picked) = listeners.iter().filter(|l| l.door == Door::PLAIN).find_map(Listener::port)
     {
         // Set the option, so that INFO and CONFIG GET show the port that the system picked.
-        set_option(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
+        set_option(&config, &format!("port {picked}"))?;
     }
     give_back_freed_pages();
     start(config, config_file, listeners, Arc::new(tls), level, clients)

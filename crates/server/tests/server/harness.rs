@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use strand_testkit::generate::Generator;
@@ -280,6 +282,14 @@ impl Client {
     pub fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
+        Client::of(stream)
+    }
+    /// A connection to a Unix socket. Its descriptor is in the type of TCP.
+    pub fn connect_unix(path: &Path) -> Client {
+        let stream = UnixStream::connect(path).expect("the server accepts");
+        Client::of(OwnedFd::from(stream).into())
+    }
+    fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
         stream.set_write_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
         Client { stream, input: Vec::new() }

@@ -38,6 +38,7 @@ mod saving;
 mod scripts;
 mod stopping;
 mod tls;
+mod unix_socket;
 mod users;
 mod versions;
 mod wiring;
