@@ -161,6 +161,10 @@ impl Future for HttpSide<'_> {
                 break;
             }
         }
+        // An incomplete head gets no grace time, as an incomplete command gets none.
+        if this.context.stopping() && !this.connection.is_answering() && this.socket.borrow().out.is_empty() {
+            return Poll::Ready(Ok("the server stops"));
+        }
         let alive = {
             let socket = this.socket.borrow();
             this.waiting.set(socket.out.len() + socket.stream.unread_bytes());

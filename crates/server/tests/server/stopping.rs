@@ -1,7 +1,7 @@
 //! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, no client waits forever, and every
 //! write that was answered is in the files.
 
-use crate::harness::{Server, command};
+use crate::harness::{Client, Server, command};
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
@@ -45,6 +45,21 @@ fn a_second_signal_does_not_wait() {
     server.signal(Signal::TERM);
     // The first signal has been handled when the idle connection closes.
     idle.expect_end();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(1));
+}
+
+#[test]
+fn an_incomplete_head_of_http_gets_no_grace_time() {
+    let options = ["--enable-debug-command", "yes", "--workers", "1", "--save", ""];
+    let (mut server, doors) = Server::start_doors(&["--http-port"], &options);
+    let (mut busy, mut half) = (server.connect(), Client::connect(doors[0]));
+    half.send(b"GET /v1/keys/k HTTP/1.1\r\nHost: ");
+    busy.send(&command("DEBUG SLEEP 100"));
+    server.connect().call("PING", "+PONG\r\n");
+    server.signal(Signal::TERM);
+    half.expect_end();
+    // The second signal comes before the end of the grace time.
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(1));
 }
