@@ -1,5 +1,6 @@
 //! Consumer groups in long transactions. The corpus has what one session sees of groups.
 
+use crate::blocking::{blocks, replies};
 use crate::fixture::{Server, Stop};
 use crate::transactions::{finish, queued};
 
@@ -48,4 +49,27 @@ fn a_long_transaction_changes_groups_and_outdates_no_watch() {
     }
     waiter.drive(&server);
     assert!(waiter.replies().starts_with("-NOGROUP"), "its group is gone");
+}
+
+#[test]
+fn a_group_that_is_set_back_serves_its_waiting_reader() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for is_long in [false, true] {
+        let mut waiter = server.connect();
+        peer.run(&server, "FLUSHALL");
+        peer.run(&server, "XADD s 1-1 f v");
+        peer.run(&server, "XGROUP CREATE s g $");
+        blocks(&mut waiter, &server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+        let set_back = "XGROUP SETID s g 0".to_owned();
+        if is_long {
+            let counts = (0..5000).map(|n| format!("INCR n{n}"));
+            let job = queued(&server, &mut peer, counts.chain([set_back]));
+            finish(&server, &mut peer, job, &|| ());
+        } else {
+            peer.run(&server, &set_back);
+        }
+        let entry = "*1|*2|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
+        assert_eq!(replies(&mut waiter, &server), entry, "long: {is_long}");
+    }
 }

@@ -102,7 +102,11 @@ pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
         })
     });
     match set {
-        Ok(()) => call.reply.ok(),
+        Ok(()) => {
+            // The group may have entries to read now.
+            call.txn.db(call.db).signal_waiters(&call.keys[0]);
+            call.reply.ok()
+        }
         Err(text) => call.reply.error_bytes(&text),
     }
 }
