@@ -351,7 +351,7 @@ impl<'a> Scan<'a> {
         let value = match source {
             // Scores are never negative, so their bits sort like the scores. The inversion puts the highest score
             // first.
-            SortSource::Score => Some(!u64::from(score.max(0.0).to_bits())),
+            SortSource::Score => Some(!self.shown_score(score).to_bits()),
             SortSource::Number(column) => column.first(doc).map(f64_to_u64),
             SortSource::Text(column) => column.as_ref().and_then(|c| c.ords().first(doc)),
             SortSource::Hashes => None,
@@ -401,7 +401,7 @@ impl<'a> Scan<'a> {
             _ => SortValue::Missing,
         };
         drop(locked);
-        let hit = Hit { key, score: f64::from(score) * self.index.schema.score, sort };
+        let hit = Hit { key, score: self.shown_score(score), sort };
         let descending = self.sort.is_some_and(|s| s.descending);
         self.meter.hold(hit.bytes())?;
         heap.push(Ranked(hit, descending));
@@ -431,11 +431,15 @@ impl<'a> Scan<'a> {
             }
             _ => SortValue::Score,
         };
-        let score = f64::from(c.score) * self.index.schema.score;
-        let hit = Hit { key, score, sort };
+        let hit = Hit { key, score: self.shown_score(c.score), sort };
         self.meter.step(HASH_STEPS)?;
         self.meter.hold(hit.bytes())?;
         Ok(Some(hit))
+    }
+
+    /// The score that clients see, and that orders the results. Finite and not negative, also when weights overflow.
+    fn shown_score(&self, score: Score) -> f64 {
+        f64::from(score.max(0.0).min(Score::MAX)) * self.index.schema.score
     }
 
     fn compare(&self, a: &Hit, b: &Hit) -> Ordering {

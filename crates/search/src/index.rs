@@ -269,8 +269,8 @@ impl TextIndex {
         }
     }
     fn buffer(&self, writer: &mut Writer, bytes: usize) {
+        self.buffers.add(writer.buffered_bytes, bytes);
         writer.buffered_bytes += bytes;
-        self.buffers.add(bytes);
     }
     fn unbuffer(&self, writer: &mut Writer) {
         self.buffers.remove(std::mem::take(&mut writer.buffered_bytes));

@@ -244,13 +244,17 @@ fn parse_field_options(cursor: &mut Cursor<'_>, field: &mut FieldSpec) -> Result
             match &mut field.kind {
                 FieldKind::Text { no_stem, .. } if cursor.takes("NOSTEM") => *no_stem = true,
                 FieldKind::Text { weight, .. } if cursor.takes("WEIGHT") => {
-                    *weight = cursor.number("weight")?
+                    *weight = cursor.number("weight")?;
+                    if !(weight.is_finite() && *weight >= 0.0) {
+                        return Err(SearchError::bad_arguments("weight", OUT_OF_BOUNDS));
+                    }
                 }
                 FieldKind::Tag { separator, .. } if cursor.takes("SEPARATOR") => {
                     let Some(given) = cursor.peek() else {
                         return Err(SearchError::refused("SEPARATOR requires an argument"));
                     };
-                    let [one] = given else {
+                    // A byte above 0x7f is a part of a character, and values are split as texts.
+                    let [one @ 0..0x80] = given else {
                         let text =
                             format!("Tag separator must be a single character. Got `{}`", lossy(given));
                         return Err(SearchError::refused(text));

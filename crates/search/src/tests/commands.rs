@@ -284,6 +284,33 @@ fn create_info_list_drop() {
 }
 
 #[test]
+fn pages_of_equal_scores_are_cut_from_one_order() {
+    let w = library();
+    w.ok("FT.CREATE zero PREFIX 1 z: SCORE 0 SCHEMA a TEXT");
+    for i in 0..6 {
+        w.hset(&format!("z:{i}"), &[("a", &format!("dog {}", "word ".repeat(i)))]);
+    }
+    let all: Vec<String> = (0..6).map(|i| format!("z:{i}")).collect();
+    assert_eq!(w.keys("zero dog").1, all);
+    let pages: Vec<String> = (0..6).flat_map(|i| w.keys(&format!("zero dog LIMIT {i} 1")).1).collect();
+    assert_eq!(pages, all);
+}
+
+#[test]
+fn weights_and_separators_that_have_no_meaning_are_refused() {
+    let w = library();
+    for weight in ["-1", "inf", "1e400"] {
+        let error = w.error(&format!("FT.CREATE i SCHEMA a TEXT WEIGHT {weight}"));
+        assert_eq!(error, "Bad arguments for weight: Value is outside acceptable bounds", "{weight}");
+    }
+    for separator in [&b"\xe9"[..], "\u{e9}".as_bytes()] {
+        let words: [&[u8]; 7] = [b"FT.CREATE", b"i", b"SCHEMA", b"a", b"TAG", b"SEPARATOR", separator];
+        let Value::Error(text) = w.run(&words) else { panic!("{separator:?} is taken") };
+        assert!(text.starts_with(b"Tag separator must be a single character. Got `"), "{separator:?}");
+    }
+}
+
+#[test]
 fn wrong_queries_and_options_are_named_in_errors() {
     let mut w = library();
     for (line, want) in [

@@ -304,3 +304,30 @@ fn the_text_index_forgets_what_was_evicted() {
     peer.comes_true(|peer| found(peer) == Value::Int(peer.int("DBSIZE")));
     assert!(peer.int("DBSIZE") < 400);
 }
+
+#[test]
+fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
+    const INDEXES: i64 = 4;
+    let server = strand(&["--maxmemory-policy", "allkeys-lru"]);
+    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), _server: server };
+    for i in 0..INDEXES {
+        peer.call(&format!("FT.CREATE i{i} PREFIX 1 d: SCHEMA t TEXT"));
+    }
+    for i in 0..2000 {
+        assert!(peer.set(&format!("k{i}"), 500));
+    }
+    let before = peer.info("used_memory_indexes");
+    peer.limit(30 << 20);
+    // An index commits its first document at once, and later documents after a second.
+    let commits = peer.info("search_commits") + 2 * INDEXES;
+    let (mut most, mut documents) = (0, 0);
+    let ended = is_true_within(Duration::from_millis(TRUE_MS_MAX), || {
+        assert_eq!(peer.int(&format!("HSET d:{documents} t hello")), 1);
+        documents += 1;
+        most = most.max(peer.info("used_memory_indexes"));
+        peer.info("search_commits") >= commits
+    });
+    assert!(ended, "{} of {commits} commits", peer.info("search_commits"));
+    assert!(most - before > INDEXES * (10 << 20), "{before}, {most}: the library needs memory for documents");
+    assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 2000 + documents));
+}
