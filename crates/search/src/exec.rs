@@ -439,7 +439,7 @@ impl<'a> Scan<'a> {
 
     /// The score that clients see, and that orders the results. Finite and not negative, also when weights overflow.
     fn shown_score(&self, score: Score) -> f64 {
-        f64::from(score.max(0.0).min(Score::MAX)) * self.index.schema.score
+        f64::from(score.clamp(0.0, Score::MAX)) * self.index.schema.score
     }
 
     fn compare(&self, a: &Hit, b: &Hit) -> Ordering {

@@ -245,7 +245,8 @@ fn parse_field_options(cursor: &mut Cursor<'_>, field: &mut FieldSpec) -> Result
                 FieldKind::Text { no_stem, .. } if cursor.takes("NOSTEM") => *no_stem = true,
                 FieldKind::Text { weight, .. } if cursor.takes("WEIGHT") => {
                     *weight = cursor.number("weight")?;
-                    if !(weight.is_finite() && *weight >= 0.0) {
+                    // The library's scores are of f32, and a weight that is infinite there would make some of them no number.
+                    if !(0.0..=f64::from(f32::MAX)).contains(weight) {
                         return Err(SearchError::bad_arguments("weight", OUT_OF_BOUNDS));
                     }
                 }

@@ -299,7 +299,7 @@ fn pages_of_equal_scores_are_cut_from_one_order() {
 #[test]
 fn weights_and_separators_that_have_no_meaning_are_refused() {
     let w = library();
-    for weight in ["-1", "inf", "1e400"] {
+    for weight in ["-1", "inf", "1e39"] {
         let error = w.error(&format!("FT.CREATE i SCHEMA a TEXT WEIGHT {weight}"));
         assert_eq!(error, "Bad arguments for weight: Value is outside acceptable bounds", "{weight}");
     }
