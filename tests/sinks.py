@@ -222,7 +222,9 @@ def other_names_of_fields_send_every_document_again(world, collection):
     listed = collection.to("&fields=subject:title")
     assert counts(imports(world, docs, listed, "--dry-run")[0]) == [0, 150, 0, 0, 0]
     assert collection.taken == 150
-    # A run that ends early has sent some of them. The next run sends the others.
+    retry = world.run(*arguments(world, docs, listed, "--retry-failed"))
+    assert retry.returncode == 2 and "without --retry-failed" in retry.stderr, retry
+    # A run that ends early has sent some of them. The next run sends all.
     collection.server.judge = lambda number, steps: (403, "no") if collection.taken > 150 else (200, "")
     imports(world, docs, listed, code=1)
     collection.server.judge = lambda number, steps: (200, "")

@@ -148,6 +148,11 @@ pub enum OptionError {
     /// Only a Strand server can tell what it has.
     #[error("--verify compares with what a Strand server has: leave out --to, or --verify")]
     VerifyElsewhere,
+    /// A retry would send some documents with other names of fields than the others have.
+    #[error(
+        "the names of fields (names=, fields=) differ from those of the last run: run the import without --retry-failed"
+    )]
+    RetryOfOtherFields,
     /// A text index follows only one database.
     #[error("--db {0}: a text index follows only database 0: add --no-index")]
     IndexElsewhere(u32),

@@ -83,7 +83,8 @@ pub fn http_parts(address: &str) -> Option<(&str, &str)> {
     let (name, port) = host.rsplit_once(':')?;
     // The parts stand in a request, where a blank or a line end would begin something else.
     let is_plain = !address.contains(|c: char| c.is_whitespace() || c.is_control());
-    (is_plain && !name.is_empty() && port.parse::<u16>().is_ok())
+    let is_port = port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    (is_plain && is_port && !name.is_empty() && !name.contains('@'))
         .then_some((host, path.trim_end_matches('/')))
 }
 
@@ -292,6 +293,9 @@ mod tests {
             "http://a",
             "http://a:b",
             "http://:1",
+            "http://a:+1",
+            "http://u@a:1",
+            "http://a:0",
             "http://a:1/b c",
             "http://a:1/\r\nX: y",
         ];

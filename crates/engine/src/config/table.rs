@@ -298,7 +298,7 @@ options! {
     PidFile "pidfile", Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Integer(0, 65535), "6379", Startup,
         "TCP port for RESP; with 0, the server picks a free port and prints it, or opens no port if tls-port, \
-         pack4-port or tls-pack4-port is set";
+         pack4-port, tls-pack4-port or unixsocket is set";
     ProcTitleTemplate "proc-title-template", Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -439,7 +439,7 @@ options! {
         "Most keys that client tracking remembers; 0 is no limit";
     UnixSocket "unixsocket", Text, "", Startup, "File of a Unix socket to listen on for RESP; empty is none";
     UnixSocketPerm "unixsocketperm", Octal(0, 0o777), "0", Startup,
-        "Permissions of the Unix socket; 0 leaves them to the umask";
+        "Permissions of the Unix socket; 0: as the umask gives them";
     UseExitOnPanic "use-exit-on-panic", Bool, "no", Anytime, "Exit instead of aborting", no effect: FOR_TESTS;
     WatchdogPeriod "watchdog-period", Integer(0, INT), "100", Anytime,
         "If one turn of a worker takes longer than this number of milliseconds, the log and DIAG DOCTOR show the worker's stack; 0: never";

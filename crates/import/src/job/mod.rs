@@ -243,16 +243,17 @@ impl Job<'_> {
         let (old, new) = (view(&known.blob), view(&listing.blob));
         let verify = self.options.mode == ImportMode::Verify;
         if level.depth == 0 {
-            level.reread |= verify || versions::extractor(old) != EXTRACTOR_VERSION;
+            level.reread |= verify;
             // A retry reads only the failed documents, and records what was imported before.
             self.attachments = if retry { versions::has_attachments(old) } else { self.options.attachments };
             level.open_all |= self.options.recheck;
         }
         if level.depth == 0 || !retry {
-            // Below the root, this is so in a container that could not be read when the setting changed.
+            // Below the root, these are so in a container that could not be read when the setting or the extractor changed.
             let differs = known.recorded && versions::has_attachments(old) != self.attachments;
             let was_cut = known.intent_producer.is_some_and(|cut| versions::is_mixed(cut, self.attachments));
             level.reopen |= differs || was_cut;
+            level.reread |= versions::extractor(old) != EXTRACTOR_VERSION;
             level.open_all |= level.reopen;
         }
         self.documents_delta += documents_in(new) as i64 - documents_in(old) as i64;

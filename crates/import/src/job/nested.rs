@@ -13,10 +13,10 @@ use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
-use crate::document::FileFacts;
+use crate::document::{EXTRACTOR_VERSION, FileFacts};
 use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, is_bound_error};
 use crate::source::{FLAGS_KEY, Object, Source};
-use crate::versions::{INNER_NOTE, MAYBE_NOTE};
+use crate::versions::{self, INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -360,7 +360,8 @@ impl Job<'_> {
         let below = level.below(path, known.blob.len())?;
         let container = view(&known.blob);
         let lost = container.iter().any(|entry| entry.get(MAYBE_NOTE).is_some());
-        if !known.recorded || known.interrupted || lost || below.depth > super::DEPTH_MAX {
+        let is_outdated = versions::extractor(container) != EXTRACTOR_VERSION;
+        if !known.recorded || known.interrupted || lost || is_outdated || below.depth > super::DEPTH_MAX {
             return Ok(false);
         }
         let holds = |entry: &Entry<'_>| entry.kind == EntryKind::Container || entry.get(INNER_NOTE).is_some();

@@ -9,6 +9,7 @@ use super::{Format, Rejected};
 use crate::fields::Fields;
 use crate::{ImportError, SinkError};
 use serde_json::{Map, Value};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -30,7 +31,7 @@ pub(super) struct TextFile {
 enum Out {
     Stdout(std::io::Stdout),
     /// A pipe or a device. It is written without a temporary file.
-    Direct(std::fs::File),
+    Direct(File),
     /// A temporary file, and the path to which the file is renamed at the end.
     File(NamedTempFile, PathBuf),
 }
@@ -138,9 +139,9 @@ impl Feed for TextFile {
 
 fn open_file(path: &Path) -> std::io::Result<Out> {
     if std::fs::metadata(path).is_ok_and(|existing| !existing.is_file()) {
-        return std::fs::File::options().write(true).open(path).map(Out::Direct);
+        return File::options().write(true).open(path).map(Out::Direct);
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
     // The permissions of a new file. The process's umask removes some of them.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -154,6 +155,11 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     Ok(Out::File(file, path.to_path_buf()))
 }
 
+/// The folder of a file. `.` for a plain name.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl Out {
     fn publish(self) -> std::io::Result<()> {
         match self {
@@ -161,7 +167,9 @@ impl Out {
             Out::Direct(_) => Ok(()),
             Out::File(file, path) => {
                 file.as_file().sync_all()?;
-                file.persist(path).map(|_| ()).map_err(|error| error.error)
+                file.persist(&path).map_err(|error| error.error)?;
+                // The records will say that the file has its name, so the name must survive a power failure, too.
+                File::open(folder_of(&path))?.sync_all()
             }
         }
     }

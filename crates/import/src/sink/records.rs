@@ -6,7 +6,7 @@
 use super::{Destination, FieldNames, SolrTarget};
 use crate::container::Container;
 use crate::versions::{damaged, outdated};
-use crate::{ImportError, ImportOptions, OptionError};
+use crate::{ImportError, ImportMode, ImportOptions, OptionError};
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
     WriteTransaction,
@@ -71,11 +71,14 @@ impl Stored {
             Destination::Solr(target) => Some(fields_text(&target.names)),
             _ => None,
         };
-        let begun = match is_dry_run {
-            true => file.compare_fields(fields.as_deref()),
-            false => file.begin_run(fields.as_deref()),
-        };
-        begun.map_err(|error| state_error(&file.path, error))?;
+        file.compare_fields(fields.as_deref()).map_err(|error| state_error(&file.path, error))?;
+        if file.has_other_fields && options.mode == ImportMode::RetryFailed {
+            return Err(OptionError::RetryOfOtherFields.into());
+        }
+        if !is_dry_run {
+            file.begin_run(fields.as_deref()).map_err(|error| state_error(&file.path, error))?;
+            file.has_other_fields = false;
+        }
         Ok(Stored { file: Some(file) })
     }
 
@@ -158,7 +161,7 @@ impl Stored {
 }
 
 impl File {
-    /// For a dry run: finds out whether the last run sent documents with other names of fields.
+    /// Finds out whether the last run sent documents with other names of fields.
     fn compare_fields(&mut self, fields: Option<&str>) -> Result<(), redb::Error> {
         let Some(fields) = fields else { return Ok(()) };
         if let Some(table) = if_exists(self.database.begin_read()?.open_table(SETTINGS))? {
@@ -169,7 +172,7 @@ impl File {
 
     /// Drops what a run that was cut short left in [`LATER`], and records the names of the fields that this run sends. If
     /// earlier runs sent other names, every container becomes outdated in the same transaction. So this run sends every
-    /// document again, and if this run is cut short, the next run sends the rest.
+    /// document again, and if this run is cut short, so does the next one.
     fn begin_run(&mut self, fields: Option<&str>) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         let mut has_changed = transaction.delete_table(LATER)?;
@@ -177,7 +180,7 @@ impl File {
             let is_equal =
                 transaction.open_table(SETTINGS)?.insert(FIELDS, fields)?.map(|old| old.value() == fields);
             has_changed |= is_equal != Some(true);
-            // Without former names the file is new, or is of an earlier version, which recorded no names.
+            // Without former names, the file is new, or an earlier version made it, which recorded no names.
             if is_equal == Some(false) {
                 outdate_all(&mut transaction.open_table(CONTAINERS)?)?;
             }

@@ -174,8 +174,10 @@ struct Doors {
 /// A listener of the runtime.
 enum AsyncListener {
     Tcp(TcpListener),
-    /// The drop removes the file, after the listener has closed.
-    Unix(UnixListener, SocketFile),
+    /// The file comes first, as in [`UnixSocket`]: the drop removes it while the socket still listens.
+    ///
+    /// [`UnixSocket`]: super::unix_socket::UnixSocket
+    Unix(SocketFile, UnixListener),
 }
 
 /// A new connection.
@@ -216,7 +218,7 @@ impl AsyncListener {
         Ok(match socket {
             ListenerSocket::Tcp(socket) => AsyncListener::Tcp(TcpListener::from_std(socket)?),
             ListenerSocket::Unix(socket) => {
-                AsyncListener::Unix(UnixListener::from_std(socket.listener)?, socket.file)
+                AsyncListener::Unix(socket.file, UnixListener::from_std(socket.listener)?)
             }
         })
     }
@@ -229,7 +231,7 @@ impl AsyncListener {
                 let is_local = address.ip().to_canonical().is_loopback();
                 Accepted { socket, addr: address.to_string(), laddr, is_local, is_unix: false, door }
             }
-            AsyncListener::Unix(listener, file) => {
+            AsyncListener::Unix(file, listener) => {
                 let (socket, _) = ready!(listener.poll_accept(cx))?;
                 let socket = OwnedFd::from(socket.into_std()?).into();
                 // As in redis-server, both ends have the name of the file.

@@ -3,6 +3,7 @@
 //! redis-server removes whatever file has the name, at the start and at the end. This module removes only sockets on
 //! which no program listens, and at the end only the file that it made.
 
+use super::disk::DirLock;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -63,15 +64,20 @@ impl From<io::Error> for Why {
 }
 
 /// A listening Unix socket, and its file.
+///
+/// The file comes first, so the drop removes it while the socket still listens. Until then another server cannot take the
+/// name, and the file's number cannot become the number of another file.
 pub struct UnixSocket {
-    /// The socket. It does not block.
-    pub listener: UnixListener,
     /// The file. Dropping the value removes the file.
     pub file: SocketFile,
+    /// The socket. It does not block.
+    pub listener: UnixListener,
 }
 
 /// The file of a Unix socket. The drop removes the file, unless another program has replaced it.
 pub struct SocketFile {
+    /// Keeps other servers from the name, also between the check of an old file and the first accepted client.
+    _lock: DirLock,
     /// The name as it was configured, for clients and logs.
     pub name: String,
     /// The name from the root, because CONFIG SET can change the working folder.
@@ -94,20 +100,31 @@ fn open(name: &Path, mode: u32, backlog: i32) -> Result<UnixSocket, Why> {
     if name.as_os_str().len() > NAME_BYTES_MAX {
         return Err(Why::TooLong);
     }
+    let path = std::path::absolute(name)?;
+    let lock = lock(&path)?;
     remove_unused(name)?;
     let address = SockAddr::unix(name)?;
     let socket = stream_socket()?;
     socket.set_nonblocking(true)?;
     socket.bind(&address)?;
     let made = fs::symlink_metadata(name)?;
-    let path = std::path::absolute(name)?;
-    let file = SocketFile { name: name.display().to_string(), path, id: (made.dev(), made.ino()) };
+    let file =
+        SocketFile { _lock: lock, name: name.display().to_string(), path, id: (made.dev(), made.ino()) };
     // Before this there is no listener, so no client can connect that these permissions keep out.
     if mode != 0 {
         fs::set_permissions(name, Permissions::from_mode(mode))?;
     }
     socket.listen(backlog)?;
-    Ok(UnixSocket { listener: OwnedFd::from(socket).into(), file })
+    Ok(UnixSocket { file, listener: OwnedFd::from(socket).into() })
+}
+
+/// Locks the name for this server.
+fn lock(path: &Path) -> Result<DirLock, Why> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Err(Why::NoSocket) };
+    DirLock::acquire(folder, &name.to_string_lossy()).map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => Why::InUse,
+        _ => e.into(),
+    })
 }
 
 fn stream_socket() -> io::Result<Socket> {
@@ -187,12 +204,14 @@ mod tests {
         drop(left_behind);
         let first = listen(name, 0, 16).expect("nobody listens");
 
-        // The end of the first server leaves the socket of the second.
+        // Without its file, the first server still has the name. Its end leaves the socket of another program.
         fs::remove_file(name).expect("there");
-        let second = listen(name, 0, 16).expect("a socket");
+        assert!(refused(name).contains("another program listens"));
+        let other = UnixListener::bind(name).expect("a socket");
         drop(first);
-        UnixStream::connect(name).expect("the second listens");
-        drop(second);
+        UnixStream::connect(name).expect("the other program listens");
+        drop(other);
+        fs::remove_file(name).expect("there");
 
         fs::write(name, "precious").expect("a file");
         let why = refused(name);

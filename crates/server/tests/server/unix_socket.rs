@@ -114,6 +114,7 @@ fn the_file_has_its_permissions_and_goes_with_the_server() {
     server.signal(rustix::process::Signal::TERM);
     server.end();
     assert!(!path.exists(), "the file is still there");
+    assert!(!server.folder.0.join("s.sock.lock").exists(), "the lock is still there");
 }
 
 /// A server with no door but the Unix socket.
