@@ -21,7 +21,11 @@ fn start(options: &[&str]) -> (Server, PathBuf) {
 /// The fields `addr`, `laddr` and `flags` of each client in a reply of CLIENT LIST.
 fn shown(list: &str) -> Vec<Vec<&str>> {
     let is_wanted = |field: &&str| ["addr=", "laddr=", "flags="].iter().any(|name| field.starts_with(name));
-    list.lines().map(|line| line.split(' ').filter(is_wanted).collect()).collect()
+    let mut clients: Vec<Vec<&str>> =
+        list.lines().map(|line| line.split(' ').filter(is_wanted).collect()).collect();
+    // Which of two clients is accepted first is not promised.
+    clients.sort_unstable();
+    clients
 }
 
 /// Replies about the Unix socket that are the same in redis-server: of CONFIG, of CLIENT LIST, and a line of MONITOR.
