@@ -488,7 +488,9 @@ fn the_importer_and_other_tools_speak_tls() {
     assert_eq!(run(&[&import[..], &["--atomic", "--recheck"]].concat(), &all).0, Some(0));
     let (code, text) = run(&["jobs", "list"], &all);
     assert!(code == Some(0) && text.contains("2 documents"), "{code:?} {text}");
-    assert_eq!(run(&["doctor"], &all).0, Some(0));
+    // On a busy machine the doctor may report pauses (exit code 3).
+    let (code, text) = run(&["doctor", "--json"], &all);
+    assert!(matches!(code, Some(0 | 3)) && text.contains("\"findings\":["), "{code:?} {text}");
     // Refused: a server of another authority, a client without a certificate, TLS at a plain port, and options that
     // have no effect.
     let theirs = fixture.folder.write("theirs.crt", &Authority::new("theirs").pem);
