@@ -298,6 +298,19 @@ impl Db<'_, '_> {
     /// [`Db::delete`] for an event named `del`.
     pub fn remove(&mut self, key: &Key<'_>) -> Option<RemovedRecord> {
         let at = self.locate(key)?;
+        self.changed(key).changes += 1;
+        let removed = self.take_at(key, at)?;
+        self.report_change(key);
+        Some(removed)
+    }
+    /// Takes the changed record of `key` out of a draft ([`crate::draft`]), also if its expiry has passed. The removal is
+    /// reported neither as a change nor as an event.
+    pub(crate) fn take_copy(&mut self, key: &Key<'_>) -> Option<RemovedRecord> {
+        let slot = self.slot;
+        let at = self.shard(key).table(slot)?.records.locate(position_of(key.hash.0), key.bytes)?;
+        self.take_at(key, at)
+    }
+    fn take_at(&mut self, key: &Key<'_>, at: Location) -> Option<RemovedRecord> {
         let slot = self.slot;
         let shard = self.changed(key);
         let record = RecordRef(shard.table(slot)?.records.at(at));
@@ -306,9 +319,7 @@ impl Db<'_, '_> {
             ValueRef::Str(s @ (StrRef::Int(_) | StrRef::Bytes { .. })) => Some(Value::Str(s.to_str())),
             _ => None,
         };
-        shard.changes += 1;
         let outside = shard.remove(slot, at, key);
-        self.report_change(key);
         Some(RemovedRecord { value: outside.or(inline)?, expire_at_ms, usage })
     }
     /// Puts a removed record back at `key`, with its former expiry. Its usage is the former one plus one use.
@@ -507,21 +518,8 @@ impl Db<'_, '_> {
         let expired = shard.expire_fields(slot, at, key, now_ms, names_fields);
         let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
-        if self.txn.listens() {
-            let keyspace = self.txn.keyspace;
-            for (event, gone) in expired.events() {
-                if let Some(fields) = gone {
-                    self.txn.record_removal(slot, key.bytes, fields);
-                }
-                // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
-                keyspace.report(slot, key.bytes, event, Changed::Yes, 0);
-            }
-        }
-        if expired.stays {
-            return Some(expired.at);
-        }
-        self.txn.keyspace.count_expired(1);
-        None
+        self.txn.report_expiry(slot, key.bytes, &expired);
+        expired.stays.then_some(expired.at)
     }
 }
 

@@ -8,6 +8,7 @@
 //! events: a new key (`new`), a deleted key (`del`), an expired or evicted key, a look-up of a missing key
 //! (`keymiss`), and expired fields of a hash (`hexpired`).
 
+use crate::undo::Undo;
 use crate::{Changed, Keyspace};
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -66,6 +67,9 @@ pub trait Listener: Send + Sync + Debug {
     fn report_all(&self);
 }
 
+/// The client of a change that no client made, such as an expiry.
+pub(crate) const NO_CLIENT: u64 = 0;
+
 /// What the events of a command have in common: the name of its changes, and its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventSource {
@@ -76,7 +80,8 @@ pub(crate) struct EventSource {
 }
 
 impl EventSource {
-    pub(crate) const NOBODY: EventSource = EventSource { event: KeyEvent::NONE, reads: false, client: 0 };
+    pub(crate) const NOBODY: EventSource =
+        EventSource { event: KeyEvent::NONE, reads: false, client: NO_CLIENT };
 }
 
 /// A kept event: it is reported later, or never.
@@ -95,9 +100,37 @@ pub(crate) struct KeptEvent {
     pub(crate) client: u64,
 }
 
+/// What an undo takes back. The expiry of such a key is part of the work: it is kept like the work's events. Every other
+/// expiry happens for good, and is reported at once.
+#[derive(Debug)]
+pub(crate) enum Undoable {
+    /// The keys with a kept record.
+    Keys(Undo),
+    /// Every key: the work runs on copies.
+    All,
+}
+
+impl Default for Undoable {
+    fn default() -> Undoable {
+        Undoable::Keys(Undo::default())
+    }
+}
+
+impl Undoable {
+    pub(crate) fn has(&self, slot: usize, key: &[u8]) -> bool {
+        match self {
+            Undoable::Keys(undo) => undo.has(slot, key),
+            Undoable::All => true,
+        }
+    }
+}
+
 /// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].
 #[derive(Debug, Default)]
 pub(crate) struct KeptEvents {
+    pub(crate) undoable: Undoable,
+    /// Number of keys whose expiry is kept.
+    pub(crate) expired: usize,
     events: VecDeque<QueuedEvent>,
     /// Number of events that were reported already. They are no longer in `events`.
     reported: usize,
@@ -105,6 +138,10 @@ pub(crate) struct KeptEvents {
 }
 
 impl KeptEvents {
+    /// No events yet, of work on copies.
+    pub(crate) fn of_copies() -> KeptEvents {
+        KeptEvents { undoable: Undoable::All, ..KeptEvents::default() }
+    }
     /// Keeps an event, so that [`Keyspace::report`] can report it later.
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
         self.bytes += size_of::<QueuedEvent>() + key.len();

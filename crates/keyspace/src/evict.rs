@@ -17,6 +17,7 @@
 //! Eviction holds one shard at a time, for one segment or for one evicted record. It skips a shard that somebody
 //! else holds.
 
+use crate::event::NO_CLIENT;
 use crate::extendible::position_of;
 use crate::journal::PlacedEffects;
 use crate::record::key_expiry_ms;
@@ -284,7 +285,7 @@ impl Keyspace {
         if self.listens() {
             let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
             self.record_removal(slot, key.bytes, &[], &mut effects);
-            self.report(slot, key.bytes, event, Changed::Yes, 0);
+            self.report(slot, key.bytes, event, Changed::Yes, NO_CLIENT);
         }
         let placed = effects.and_then(|effects| self.journal().place(effects));
         let is_waited_for = shard.watchers.waiters.has_signalled();

@@ -24,6 +24,7 @@ mod sweep;
 mod tracking;
 mod txn;
 pub mod types;
+mod undo;
 mod usage;
 mod view;
 mod wait;

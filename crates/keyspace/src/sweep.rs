@@ -1,6 +1,7 @@
 //! Walks over all shards of a [`Keyspace`]: SCAN, visits of all records, random keys, active expiry. A walk locks
 //! one shard at a time, and keeps it for one segment.
 
+use crate::event::NO_CLIENT;
 use crate::extendible::POSITION_BITS;
 use crate::journal::PlacedEffects;
 use crate::{Changed, Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
@@ -79,7 +80,7 @@ impl Keyspace {
                         if let Some(fields) = gone {
                             self.record_removal(slot, key, fields, &mut effects);
                         }
-                        self.report(slot, key, event, Changed::Yes, 0);
+                        self.report(slot, key, event, Changed::Yes, NO_CLIENT);
                     }
                 };
                 let (gone, seen, next) =

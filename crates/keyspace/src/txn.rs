@@ -396,31 +396,6 @@ impl<'k> Txn<'k> {
     pub fn set_event(&mut self, event: KeyEvent) {
         self.caller.event = event;
     }
-    /// Keeps events from here on instead of reporting them, because the work may be undone. End this with
-    /// [`Txn::report_events`] or [`Txn::forget_events`]. Events of expiry are still reported at once, because expiry
-    /// is never undone.
-    pub fn keep_events(&mut self) {
-        self.kept = Some(Box::default());
-    }
-    /// Number of events kept so far (those already reported included), and their bytes.
-    pub fn kept_events(&self) -> (usize, usize) {
-        self.kept.as_ref().map_or((0, 0), |kept| (kept.len(), kept.bytes()))
-    }
-    /// Reports the first `until` kept events to the listener.
-    pub fn report_events_until(&mut self, until: usize) {
-        if let Some(kept) = &mut self.kept {
-            kept.report(self.keyspace, until);
-        }
-    }
-    /// Reports all kept events to the listener. Later events are reported at once.
-    pub fn report_events(&mut self) {
-        self.report_events_until(usize::MAX);
-        self.kept = None;
-    }
-    /// Drops the kept events, because the work was undone. Later events are reported at once.
-    pub fn forget_events(&mut self) {
-        self.kept = None;
-    }
     /// Reports an event to the listener, or keeps it while events are kept.
     pub(crate) fn report(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: Changed) {
         let client = self.caller.client;

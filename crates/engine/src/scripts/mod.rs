@@ -7,10 +7,8 @@
 mod counts;
 pub(crate) mod functions;
 pub(crate) mod run;
-mod undo;
 
 pub(crate) use counts::RunCounts;
-pub(crate) use undo::Undo;
 
 use crate::memory::{Charge, Memory, Purpose};
 use functions::Functions;

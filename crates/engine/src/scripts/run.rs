@@ -1,7 +1,8 @@
 //! [`ScriptRun`]: one run of a script on its locked shards: the commands that the script may call, and when the run must
 //! stop.
 //!
-//! A first attempt ([`ScriptAccess::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]).
+//! A first attempt ([`ScriptAccess::Worker`]) holds the shards of the declared keys and keeps overwritten records
+//! ([`Txn::save_for_undo`]).
 //! If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the
 //! lane. There it holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of
 //! one moment. At its first write the script restarts with the declared shards held ([`ScriptAccess::Lane`]), or with
@@ -9,7 +10,7 @@
 //! stops it. So no run waits for a shard while it holds another, no worker
 //! blocks, and a script is still atomic.
 
-use super::{RunCounts, Running, Undo};
+use super::{RunCounts, Running};
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
@@ -144,7 +145,6 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) view_reader: Option<ViewReader<'r>>,
     /// The keys whose records were copied to that keyspace.
     pub(crate) copied: Vec<Box<[u8]>>,
-    pub(crate) undo: Undo,
     pub(crate) wrote: bool,
     pub(crate) steps: u64,
     pub(crate) elements: usize,
@@ -333,7 +333,7 @@ impl ScriptRun<'_, '_> {
         if writes && self.may_restart() {
             let kept = !writes_elsewhere(spec)
                 && self.txn.kept_events().1 <= EVENTS_BYTES_MAX
-                && self.undo.save(self.txn, self.db, &keys);
+                && self.txn.save_for_undo(self.db, &keys);
             if !kept {
                 return self.stopped(StopReason::NoUndo);
             }
@@ -414,7 +414,7 @@ impl ScriptRun<'_, '_> {
             let key = args.at(at);
             // The invalidation of a key that the run wrote is sent at the end of the run, and the copy is newer than
             // that change.
-            if !(self.may_restart() && self.undo.has(self.db, key)) {
+            if !(self.may_restart() && self.txn.is_saved_for_undo(self.db, key)) {
                 self.engine.tracking.remember(self.client, key);
                 continue;
             }

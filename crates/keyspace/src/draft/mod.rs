@@ -10,7 +10,7 @@
 //! Left out: the usage of keys. However often the transaction used a key, its record in the keyspace counts one
 //! use.
 
-use crate::event::{KeptEvent, KeptEvents};
+use crate::event::{KeptEvent, KeptEvents, NO_CLIENT};
 use crate::promise::{PromisedChange, Promises};
 use crate::{Changed, Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Value, Viewed};
 use hashbrown::HashTable;
@@ -63,9 +63,10 @@ impl Txn<'_> {
     /// [`PAUSE_KEYS`] keys.
     ///
     /// # Panics
-    /// Panics if events were not kept ([`Txn::keep_events`]), or when an event belongs to another database.
+    /// Panics if events were not kept ([`Txn::keep_events_of_copies`]), or when an event belongs to another database.
     pub fn take_promises(&mut self, of: &Keyspace, db: usize, pause: &dyn Fn()) -> Promises {
         let kept = self.kept.take().expect("a draft keeps its events");
+        let expired = kept.expired;
         let effects = self.effects.take();
         let mut touched = Vec::<KeyWithEvents>::new();
         let mut places = HashTable::<usize>::new();
@@ -92,7 +93,7 @@ impl Txn<'_> {
             }
             if changed != Changed::No {
                 let of_draft = self.keyspace.key(&key);
-                let taken = self.db(db).remove(&of_draft);
+                let taken = self.db(db).take_copy(&of_draft);
                 let record = taken.map(|taken| (taken.value, taken.expire_at_ms));
                 let made = Box::new(DraftedKey { record, changed, events });
                 promises.push(of, &Key { bytes: &key, hash }, PromisedChange::Drafted(made));
@@ -100,13 +101,15 @@ impl Txn<'_> {
                 events.into_iter().for_each(|event| others.push(of.slot(db), &key, event));
             }
         }
+        others.expired = expired;
         (self.kept, self.effects) = (Some(Box::new(others)), effects);
         promises
     }
-    /// Reports the kept events to the listener of `keyspace`, the keyspace that the draft was made of.
+    /// Reports the kept events, and counts the kept expiries, at `keyspace`, the keyspace that the draft was made of.
     pub fn tell_events_at(&mut self, keyspace: &Keyspace) {
         if let Some(mut kept) = self.kept.take() {
             kept.report(keyspace, usize::MAX);
+            keyspace.count_expired(kept.expired);
         }
     }
     /// Drops the events and effects of a draft that is not used.
@@ -128,7 +131,8 @@ impl Db<'_, '_> {
             None => _ = self.delete(key),
         }
         self.txn.forget_events();
-        let changes = made.events.iter().filter(|event| event.changed != Changed::No).count();
+        let counts = |kept: &&KeptEvent| kept.changed != Changed::No && kept.client != NO_CLIENT;
+        let changes = made.events.iter().filter(counts).count();
         self.changed(key).changes = changes_before + changes as u64;
         for KeptEvent { event, changed, client } in made.events {
             self.txn.keyspace.report(slot, key.bytes, event, changed, client);

@@ -260,8 +260,52 @@ const SCRIPTS: &[&str] = &[
     "EVAL redis.call('incr',KEYS[1])return(redis.call('incr',KEYS[2])) 2 n a",
     "EVAL for\ti=1,2000\tdo\tredis.call('incr',KEYS[1])end 1 n",
     "EVAL for\ti=1,50000\tdo\tredis.call('incr',KEYS[1])end 1 n",
-    "DEL n a",
+    "EVAL redis.call('set',KEYS[1],'v','pxat',1000)return(redis.call('get',KEYS[1])) 1 e",
+    "EVAL redis.call('set',KEYS[1],'v','pxat',1000)redis.call('get',KEYS[1])redis.call('set','un','v')redis.call('get',KEYS[1]) 1 e",
+    "EVAL redis.call('set',KEYS[1],'v','pxat',1000)redis.call('get',KEYS[1])for\ti=1,300000\tdo\tend\tredis.call('set',KEYS[1],'w') 1 e",
+    "DEL n a e un",
 ];
+
+/// Transactions in which a key expires that the transaction has made. Without a read of a long list, the transaction runs
+/// on a worker. With that read, it runs on copies.
+fn expiring_in_exec(is_long: bool) -> Vec<&'static str> {
+    let read = if is_long { "LRANGE long 0 -1" } else { "LLEN long" };
+    vec![
+        "EVAL for\ti=1,5000\tdo\tredis.call('rpush',KEYS[1],i)end 1 long",
+        "MULTI",
+        "SET e v PXAT 1000",
+        "GET e",
+        "SADD e 1",
+        read,
+        "EXEC",
+        "DEL e",
+        "MULTI",
+        "SET e v",
+        read,
+        "PEXPIREAT e 1000",
+        "SET e v PXAT 1000",
+        "HSET e f v",
+        "EXEC",
+        "DEL e long",
+    ]
+}
+
+#[test]
+fn events_of_keys_that_expire_in_the_transaction_that_made_them_equal_redis_server_s() {
+    let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
+    let ours =
+        Process::strand(Path::new(crate::harness::STRAND), &["--workers", "2"], None).expect("strand starts");
+    for is_long in [false, true] {
+        let lines = expiring_in_exec(is_long);
+        assert_eq!(events(ours.address, "AKE", &lines), events(theirs.address, "AKE", &lines), "{is_long}");
+    }
+    let expired = |of: &Process| {
+        let stats = Client::connect(of.address).bulk("INFO stats");
+        stats.lines().find(|line| line.starts_with("expired_keys:")).map(str::to_owned)
+    };
+    assert_eq!(expired(&ours).as_deref(), Some("expired_keys:4"));
+    assert_eq!(expired(&ours), expired(&theirs));
+}
 
 #[test]
 fn events_of_scripts_come_once_even_after_a_restart() {

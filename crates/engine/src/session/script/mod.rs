@@ -17,7 +17,7 @@ use crate::clients::Client;
 use crate::scripts::run::{
     DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
-use crate::scripts::{RunCounts, Running, Undo, busy_text};
+use crate::scripts::{RunCounts, Running, busy_text};
 use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
@@ -195,7 +195,6 @@ fn attempt(
         lane,
         view_reader,
         copied: Vec::new(),
-        undo: Undo::default(),
         wrote: false,
         steps: 0,
         elements: 0,
@@ -214,7 +213,7 @@ fn attempt(
         LANE_LIMITS
     };
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
-    let ScriptRun { undo, stop, txn, deferred, counts, .. } = run;
+    let ScriptRun { stop, txn, deferred, counts, .. } = run;
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
         counts.add_to(&engine.stats, context.client.peer.worker);
@@ -223,10 +222,9 @@ fn attempt(
     };
     let stop = stop.unwrap_or(StopReason::Overrun);
     let take_back = |txn: &mut Txn<'_>| {
-        undo.roll_back(txn);
+        txn.undo();
         txn.uncount_changes_since(&changes);
         txn.forget_effects_since(mark);
-        txn.forget_events();
     };
     let text = match (stop, mode) {
         // As in redis-server, the text is the same for FUNCTION KILL.
