@@ -57,16 +57,54 @@ export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digi
 export const date = (ms) => new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" });
 export const day = (ms) => new Date(ms).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hour12: false });
 
-/** The text of what a byte string is over the wire: UTF-8 text, or base64: and its Base64. */
+/** The bytes of a byte string: over the wire it is UTF-8 text, or base64: and its Base64. */
+export function unwire(value) {
+  if (!value.startsWith("base64:")) return new TextEncoder().encode(value);
+  return Uint8Array.from(atob(value.slice(7)), (c) => c.charCodeAt(0));
+}
+
+/** Bytes as the door takes them. */
+export function wire(data) {
+  const s = decoded(data);
+  if (s !== null && !s.startsWith("base64:")) return s;
+  let raw = "";
+  for (const b of data) raw += String.fromCharCode(b);
+  return `base64:${btoa(raw)}`;
+}
+
+/** The text of bytes; null when they are not UTF-8. */
+function decoded(data) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
+  } catch {
+    return null;
+  }
+}
+
+const printed = (b) => (b >= 0x20 && b < 0x7f ? String.fromCharCode(b) : `\\x${b.toString(16).padStart(2, "0")}`);
+
+/** The text of a byte string from the wire. Bytes that are no text are escaped. */
 export function text(value) {
   if (typeof value !== "string" || !value.startsWith("base64:")) return String(value ?? "");
-  const raw = atob(value.slice(7));
-  const data = Uint8Array.from(raw, (c) => c.charCodeAt(0));
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(data);
-  } catch {
-    return [...data].map((b) => (b >= 0x20 && b < 0x7f ? String.fromCharCode(b) : `\\x${b.toString(16).padStart(2, "0")}`)).join("");
+  const data = unwire(value);
+  return decoded(data) ?? [...data].map(printed).join("");
+}
+
+/** A byte string from the wire in quotes, as redis-cli shows it. */
+export function quoted(value) {
+  const data = unwire(value), s = decoded(data);
+  return s !== null ? JSON.stringify(s) : `"${[...data].map((b) => (b === 0x22 || b === 0x5c ? `\\${printed(b)}` : printed(b))).join("")}"`;
+}
+
+/** The length of `data` without a UTF-8 character that is cut off at its end. */
+export function wholeCharacters(data) {
+  for (let back = 1; back <= Math.min(3, data.length); back += 1) {
+    const b = data[data.length - back];
+    if ((b & 0xc0) === 0x80) continue;
+    const needs = b >= 0xf0 ? 4 : b >= 0xe0 ? 3 : b >= 0xc0 ? 2 : 1;
+    return needs > back && back < data.length ? data.length - back : data.length;
   }
+  return data.length;
 }
 
 // Control characters, and what turns the direction of text or has no width.

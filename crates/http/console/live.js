@@ -8,8 +8,8 @@ const KEPT = 900;
 const watchers = new Set();
 export const history = { times: [], rows: [] };
 export let latest = null;
-/** "live" or "off". */
-export let state = "off";
+/** "live" or "off"; empty until the server has answered. */
+export let state = "";
 
 let stop = null;
 
@@ -50,7 +50,7 @@ export function end() {
   history.times.length = history.rows.length = 0;
   latest = null;
   before = null;
-  state = "off";
+  state = "";
 }
 
 let before = null;

@@ -158,10 +158,17 @@ fn string(json: Json) -> Option<Vec<u8>> {
     }
 }
 
-/// The score as an argument of ZADD: a number, or a string that names a number that JSON cannot express.
+/// The score as an argument of ZADD: a number, or a string that names a number that JSON cannot express. `None` for a
+/// number that ZADD would refuse, because the transaction has not begun yet.
 fn score_of(json: Json) -> Option<Vec<u8>> {
     match json {
-        Json::Number(number) => Some(number.as_str().to_owned().into_bytes()),
+        Json::Number(number) => {
+            let text = number.as_str();
+            // As in C's strtod, a number that is too large or too small for a double is none.
+            let is_zero = !text.split(['e', 'E']).next()?.contains(|digit: char| matches!(digit, '1'..='9'));
+            let score = text.parse::<f64>().ok()?;
+            (is_zero || score.is_finite() && score != 0.0).then(|| text.to_owned().into_bytes())
+        }
         Json::String(name) if matches!(name.as_str(), "inf" | "-inf") => Some(name.into_bytes()),
         _ => None,
     }
@@ -220,9 +227,14 @@ async fn transaction(
     commands: impl Iterator<Item = &Vec<Vec<u8>>>,
 ) -> Result<Option<bool>, Problem> {
     session.command(&[b"MULTI"]);
+    // Without a transaction each command would take effect at once.
+    if let Err(denied) = session.line().await {
+        session.command(&[b"UNWATCH"]);
+        let _ = session.line().await;
+        return Err(denied);
+    }
     session.command(&[b"DEL", key]);
     let mut refused = session.line().await.err();
-    refused = refused.or(session.line().await.err());
     for command in commands {
         session.begin_command(command.len());
         for word in command {
@@ -276,6 +288,10 @@ mod tests {
             (CollectionType::List, "[]", Err(400)),
             (CollectionType::List, r#"{"a":"b"}"#, Err(400)),
             (CollectionType::List, r#"[["a"]]"#, Err(400)),
+            (CollectionType::ZSet, r#"[["a",-0.0e-999],["b",1e308]]"#, ok(&["ZADD k -0.0e-999 a 1e+308 b"])),
+            (CollectionType::ZSet, r#"[["a",1],["b",1e400]]"#, Err(400)),
+            (CollectionType::ZSet, r#"[["a",-1e309]]"#, Err(400)),
+            (CollectionType::ZSet, r#"[["a",1e-999]]"#, Err(400)),
             (CollectionType::ZSet, r#"["a",1]"#, Err(400)),
             (CollectionType::ZSet, r#"[["a","nan"]]"#, Err(400)),
             (CollectionType::ZSet, r#"[["a",1,2]]"#, Err(400)),

@@ -196,7 +196,8 @@ fn next_step(
 /// Sends a command to the session, unless it is refused here.
 fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
-    let changes_client = is(0, b"CLIENT") && (is(1, b"REPLY") || is(1, b"TRACKING"));
+    let of_client: [&[u8]; 4] = [b"NO-EVICT", b"NO-TOUCH", b"REPLY", b"TRACKING"];
+    let changes_client = is(0, b"CLIENT") && of_client.iter().any(|word| is(1, word));
     // The hold would last as long as the connection.
     let holds = is(0, b"IMPORT.VERSION") && is(1, b"HOLD");
     if REFUSED.iter().any(|word| is(0, word)) || changes_client || holds {

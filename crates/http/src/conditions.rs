@@ -130,7 +130,9 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
     };
     let mut tags = Vec::new();
     for value in headers.get_all(&name) {
-        let mut rest = value.to_str().map_err(|_| bad())?.trim();
+        // Empty elements of a list are ignored (RFC 9110, section 5.6.1).
+        let between = [' ', '\t', ','];
+        let mut rest = value.to_str().map_err(|_| bad())?.trim_matches(between);
         if rest == "*" {
             return Ok(Some(Condition::Any));
         }
@@ -140,7 +142,7 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
             let end = opened.find('"').ok_or_else(bad)?;
             let tag = &rest[..rest.len() - opened.len() + end + 1];
             tags.push(tag.to_string());
-            rest = opened[end + 1..].trim_start_matches([' ', '\t', ',']);
+            rest = opened[end + 1..].trim_start_matches(between);
         }
     }
     match tags.is_empty() {

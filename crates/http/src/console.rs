@@ -15,11 +15,8 @@ use crate::route::{Parameter, Route};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use hyper::http::HeaderName;
 use hyper::{Method, StatusCode};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::OnceLock;
-use std::task::Poll;
 use strand_digest::xxh3_text;
 
 /// Allowed interval between two events of the stream, in milliseconds.
@@ -186,7 +183,7 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
             json.string(&info);
             json.raw("}\n\n");
             json.flush().await;
-            if !pause(&context, every).await {
+            if !context.pause(every).await {
                 return Ok(());
             }
             let Ok(who) = credentials(&request.parts.headers) else { return Ok(()) };
@@ -204,17 +201,6 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
-}
-
-/// Waits for `ms` milliseconds. Returns false when the connection must end.
-async fn pause(context: &Context, ms: u64) -> bool {
-    let mut sleep = pin!((context.settings.sleep.0)(ms));
-    poll_fn(|cx| match (context.is_ending(), sleep.as_mut().poll(cx)) {
-        (true, _) => Poll::Ready(false),
-        (false, Poll::Ready(())) => Poll::Ready(true),
-        (false, Poll::Pending) => Poll::Pending,
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -10,10 +10,9 @@ use crate::problem::Problem;
 use crate::search::json_response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
-use std::time::Duration;
 
-/// Interval between two events of `/v1/live`.
-const LIVE_STEP: Duration = Duration::from_secs(1);
+/// Interval between two events of `/v1/live`, in milliseconds.
+const LIVE_STEP_MS: u64 = 1_000;
 /// Maximum number of events of one response of `/v1/live`: half an hour. After that a browser's event source reconnects
 /// by itself.
 const LIVE_EVENTS_MAX: usize = 1_800;
@@ -75,7 +74,8 @@ pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> R
             let start: [&[u8]; 6] = [b"DIAG", b"PROFILE", b"CPU", b"START", b"SECONDS", number.as_bytes()];
             context.session.command(&start);
             started = context.session.line().await?.unwrap_or_default();
-            (context.settings.sleep.0)(seconds.saturating_mul(1000)).await;
+            // When the server stops, the response has the profile of the time until then.
+            context.pause(seconds.saturating_mul(1000)).await;
             vec![b"DIAG", b"PROFILE", b"CPU", b"STOP", &started]
         }
         _ => return Err(Problem::not_found("unknown profile: expected heap, allocs or profile")),
@@ -109,7 +109,9 @@ pub async fn live(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     let body = ResponseBody::generated(|writer| async move {
         for _ in 0..LIVE_EVENTS_MAX {
             writer.send([b"event: figures\ndata: ", newest.as_slice(), b"\n\n"].concat()).await;
-            tokio::time::sleep(LIVE_STEP).await;
+            if !context.pause(LIVE_STEP_MS).await {
+                break;
+            }
             newest = match ask(&context, &series).await {
                 Ok(newest) => newest,
                 Err(problem) => {

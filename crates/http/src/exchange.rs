@@ -14,7 +14,7 @@ use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
 
@@ -214,6 +214,17 @@ impl Context {
     /// True when the current response is the last one of the connection. An endless response must then end.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
+    }
+    /// Waits for `ms` milliseconds. Returns false, perhaps earlier, when the current response is the last one of the
+    /// connection.
+    pub(crate) async fn pause(&self, ms: u64) -> bool {
+        let mut sleep = pin!((self.settings.sleep.0)(ms));
+        poll_fn(|cx| match (self.is_ending(), sleep.as_mut().poll(cx)) {
+            (true, _) => Poll::Ready(false),
+            (false, Poll::Ready(())) => Poll::Ready(true),
+            (false, Poll::Pending) => Poll::Pending,
+        })
+        .await
     }
     /// Number of requests that have started.
     pub(crate) fn requests_started(&self) -> u64 {

@@ -32,6 +32,8 @@ use strand_wire::events::Event;
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of a JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of attempts to read a key that other clients change between two commands.
+const ATTEMPTS_MAX: usize = 4;
 /// The response header with the type of a value.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
 /// The header with a value's remaining time, in milliseconds.
@@ -39,19 +41,29 @@ pub const TTL_MS: HeaderName = HeaderName::from_static("strand-ttl-ms");
 
 /// Answers GET and HEAD of a key.
 pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(response) = try_get(&context, &request, &key).await? {
+            return Ok(response);
+        }
+    }
+    Err(Problem::new(StatusCode::CONFLICT, "the key is changed all the time"))
+}
+
+/// Answers GET and HEAD of a key. `None`: another client changed the key between two commands.
+async fn try_get(context: &Rc<Context>, request: &Request, key: &[u8]) -> Result<Option<Response>, Problem> {
     let conditions = Conditions::of(&request.parts.headers)?;
     let session = &context.session;
-    session.command(&[b"GET", &key]);
-    session.command(&[b"PTTL", &key]);
+    session.command(&[b"GET", key]);
+    session.command(&[b"PTTL", key]);
     match session.event().await? {
         Event::Text { is_error: false, .. } => {
             let value = session.text().await?;
-            let ttl_ms = ttl(&context).await?;
-            send_string(&context, &request.parts.headers, &conditions, value, ttl_ms).await
+            let ttl_ms = ttl(context).await?;
+            send_string(context, &request.parts.headers, &conditions, value, ttl_ms).await.map(Some)
         }
         Event::Error(text) if text.starts_with(b"WRONGTYPE") => {
-            let ttl_ms = ttl(&context).await?;
-            send_collection(context, &conditions, &key, ttl_ms).await
+            let ttl_ms = ttl(context).await?;
+            send_collection(context, &conditions, key, ttl_ms).await
         }
         other => {
             // Read the reply to its end, because a reply that is not read would hold a block of memory.
@@ -128,13 +140,13 @@ async fn send_string(
     Ok(response)
 }
 
-/// Sends a value that is no string.
+/// Sends a value that is no string. `None`: another client changed the key meanwhile.
 async fn send_collection(
-    context: Rc<Context>,
+    context: &Rc<Context>,
     conditions: &Conditions,
     key: &[u8],
     ttl_ms: i64,
-) -> Result<Response, Problem> {
+) -> Result<Option<Response>, Problem> {
     let session = &context.session;
     session.command(&[b"TYPE", key]);
     let kind = session.line().await?.unwrap_or_default();
@@ -147,7 +159,7 @@ async fn send_collection(
         (_, Verdict::NotModified) => {
             let mut response = Response::new(ResponseBody::Empty);
             *response.status_mut() = StatusCode::NOT_MODIFIED;
-            return Ok(response);
+            return Ok(Some(response));
         }
     }
     let Some(kind) = CollectionType::from_name(&kind) else {
@@ -159,7 +171,10 @@ async fn send_collection(
     };
     session.command(&kind.read_command(key));
     let first = match session.event().await? {
+        Event::Error(text) if text.starts_with(b"WRONGTYPE") => return Ok(None),
         Event::Error(text) => return Err(Problem::of_reply(&text)),
+        // Only a stream may be empty. Every other key was deleted.
+        Event::Open { values: 0, .. } if kind != CollectionType::Stream => return Ok(None),
         first => first,
     };
     let streamed = context.clone();
@@ -171,7 +186,7 @@ async fn send_collection(
     }));
     describe(response.headers_mut(), kind.name(), ttl_ms);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    Ok(Some(response))
 }
 
 /// Maximum time to live in milliseconds: half of the largest expiry, because the current time is added to it.
@@ -219,6 +234,12 @@ impl Expiry {
 
 /// Answers PUT of a key.
 pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Result<Response, Problem> {
+    // A part must not replace the whole value (RFC 9110, section 14.5).
+    if request.parts.headers.contains_key(CONTENT_RANGE) {
+        return Err(
+            Problem::bad_request("a PUT replaces the whole value, so it has no Content-Range").closing()
+        );
+    }
     let expiry = Expiry::of(&request.parts.headers)?;
     let conditions = Conditions::of(&request.parts.headers)?;
     match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {

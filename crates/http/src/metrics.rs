@@ -36,8 +36,19 @@ const COUNTERS: [&str; 17] = [
 ];
 
 /// Fields of INFO that are left out, because they repeat other fields or are not measurements.
-const OMITTED: [&str; 6] =
-    ["arch_bits", "process_id", "redis_git_dirty", "redis_git_sha1", "server_time_usec", "uptime_in_days"];
+const OMITTED: [&str; 8] = [
+    "arch_bits",
+    "master_replid",
+    "master_replid2",
+    "process_id",
+    "redis_git_dirty",
+    "redis_git_sha1",
+    "server_time_usec",
+    "uptime_in_days",
+];
+
+/// The series of the error codes.
+const ERRORS: &str = "errors_total";
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -125,7 +136,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
         } else if name.starts_with("importstat_") {
             imports(value, &mut labelled);
         } else if let Some(code) = name.strip_prefix("errorstat_") {
-            labelled.push(("errors_total".into(), label("code", code), part(value, "count")));
+            labelled.push((ERRORS.into(), label("code", code), part(value, "count")));
         } else if name.strip_prefix("db").is_some_and(|n| n.parse::<u32>().is_ok()) {
             for field in ["keys", "expires"] {
                 labelled.push((format!("db_{field}"), label("db", &name[2..]), part(value, field)));
@@ -133,8 +144,9 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
         } else if is_name(name) && !OMITTED.contains(&name) && value.parse::<f64>().is_ok_and(f64::is_finite)
         {
             let is_counter = COUNTERS.contains(&name) || name.starts_with("used_cpu_");
-            let series =
-                format!("{}{}", name.trim_start_matches("total_"), if is_counter { "_total" } else { "" });
+            // Only a counter may end with `_total`.
+            let series = name.trim_start_matches("total_").trim_end_matches("_total");
+            let series = format!("{series}{}", if is_counter { "_total" } else { "" });
             declare(&mut out, &series, &format!("{name} of INFO"));
             let _ = writeln!(out, "strand_{series} {value}");
         }
@@ -142,6 +154,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
     declare(&mut out, "build_info", "the version");
     let _ = writeln!(out, "strand_build_info{{version=\"{version}\"}} 1");
     labelled.sort_by(|a, b| a.0.cmp(&b.0));
+    sum_equal_errors(&mut labelled);
     let mut before = "";
     for (i, (series, labels, n)) in labelled.iter().enumerate() {
         if i % LINES_A_TURN == LINES_A_TURN - 1 {
@@ -190,6 +203,23 @@ fn imports(value: &str, labelled: &mut Vec<(String, String, String)>) {
     }
 }
 
+/// Error codes that differ only in bytes that are no UTF-8 have equal labels: makes one series of them.
+fn sum_equal_errors(labelled: &mut Vec<(String, String, String)>) {
+    let number = |n: &str| n.parse::<u64>().unwrap_or(0);
+    let mut sums = HashMap::<String, u64>::new();
+    labelled.iter().filter(|(series, ..)| series == ERRORS).for_each(|(_, labels, n)| {
+        *sums.entry(labels.clone()).or_default() += number(n);
+    });
+    labelled.retain_mut(|(series, labels, n)| {
+        if series != ERRORS {
+            return true;
+        }
+        let Some(sum) = sums.remove(labels) else { return false };
+        *n = sum.to_string();
+        true
+    });
+}
+
 /// A label with its value, as Prometheus writes it.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -227,7 +257,8 @@ mod tests {
             used_memory_human:1.00K\r\nmem_fragmentation_ratio:1.25\r\n# Stats\r\ntotal_commands_processed:12\r\n\
             # Commandstats\r\ncmdstat_client|list:calls=2,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n\
             cmdstat_get:calls=3,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n\
-            errorstat_ERR:count=4\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n\
+            errorstat_ERR:count=4\r\nerrorstat_\u{fffd}:count=1\r\nerrorstat_\u{fffd}:count=2\r\n\
+            used_memory_vm_total:5\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n\
             latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n\
             importstat_0:db=0,dataset=mail,runs=2,added=7,removed=1,bytes_read=9,running=1\r\n";
         let slow = HashMap::from([("get".to_string(), "# {trace_id=\"ab\"} 12 7".to_string())]);
@@ -246,7 +277,8 @@ mod tests {
             "# TYPE strand_commands_processed_total counter\nstrand_commands_processed_total 12\n",
             "strand_commands_total{command=\"client|list\"} 2\nstrand_commands_total{command=\"get\"} 3\n",
             "strand_commands_rejected_total{command=\"client|list\"} 1\n",
-            "strand_errors_total{code=\"ERR\"} 4\n",
+            "strand_errors_total{code=\"ERR\"} 4\nstrand_errors_total{code=\"\u{fffd}\"} 3\n",
+            "# TYPE strand_used_memory_vm gauge\nstrand_used_memory_vm 5\n",
             "strand_db_keys{db=\"0\"} 5\n",
             "strand_import_documents_total{db=\"0\",dataset=\"mail\",outcome=\"added\"} 7\n",
             "# TYPE strand_import_runs_total counter\nstrand_import_runs_total{db=\"0\",dataset=\"mail\"} 2\n",

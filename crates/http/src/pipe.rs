@@ -47,6 +47,8 @@ struct Shared {
     closed: Cell<bool>,
     /// True when no more replies will come.
     has_session_ended: Cell<bool>,
+    /// True while the session's command waits for data, as BLPOP does.
+    is_session_blocked: Cell<bool>,
     /// True when bytes went through the pipe since this was last checked.
     moved: Cell<bool>,
     /// Number of bytes that went through the pipe in this turn of the task.
@@ -251,6 +253,12 @@ impl SessionEnd {
     pub fn end_turn(&self) {
         self.0.has_yielded.set(true);
     }
+    /// Notes whether the session's command waits for data, as BLPOP does.
+    pub fn set_blocked(&self, is_blocked: bool) {
+        if self.0.is_session_blocked.replace(is_blocked) != is_blocked {
+            self.0.moved.set(true);
+        }
+    }
     /// True when no more requests will come.
     pub fn is_closed(&self) -> bool {
         self.0.closed.get()
@@ -270,6 +278,10 @@ impl PipeTraffic {
     /// changes.
     pub fn turn(&self) -> u64 {
         self.0.turns.get()
+    }
+    /// True while the session's command waits for data, as BLPOP does.
+    pub fn is_session_blocked(&self) -> bool {
+        self.0.is_session_blocked.get()
     }
     fn begin(&self) {
         self.0.turns.set(self.0.turns.get() + 1);

@@ -16,6 +16,7 @@ use crate::routes;
 use crate::session_client::SessionClient;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
+use hyper::header::TRANSFER_ENCODING;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use std::convert::Infallible;
@@ -164,6 +165,15 @@ impl Service<hyper::Request<Incoming>> for Server {
 
 async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
+    // The door decodes no body (RFC 9112, section 6.1).
+    if parts
+        .headers
+        .get(TRANSFER_ENCODING)
+        .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
+        let detail = "the Transfer-Encoding is not supported: expected chunked";
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail).closing());
+    }
     origin::check(&parts, context.settings.peer_is_local)?;
     let Found { route, rest } = routes::find(&parts.method, parts.uri.path())?;
     let bytes_max = context.settings.body_bytes_max;

@@ -1,6 +1,6 @@
-import { command, commands } from "../api.js";
+import { asMap, command, commands } from "../api.js";
 import { button, card, confirm, emptyState, field, h, put, table, toast } from "../dom.js";
-import { bytes, count, seconds, shown } from "../format.js";
+import { bytes, count, seconds, shown, unwire, wholeCharacters, wire } from "../format.js";
 
 const PAGE = 100;
 /** Pages of SCAN that one click asks for while nothing fits. */
@@ -33,7 +33,10 @@ export const keys = {
     head("By SCAN, a page at a time");
     const pattern = h("input", { class: "mono", value: query.get("pattern") ?? "", placeholder: "user:*", spellcheck: "false", autocapitalize: "none" });
     const type = h("select", {}, ["any", "string", "hash", "list", "set", "zset", "stream"].map((name) => h("option", { value: name }, name === "any" ? "Any type" : name)));
-    const db = h("select", {}, Array.from({ length: 16 }, (_, i) => h("option", { value: i }, i)));
+    const databases = (n) => Array.from({ length: n }, (_, i) => h("option", { value: i }, i));
+    const db = h("select", {}, databases(16));
+    // Without the right to CONFIG the default stays.
+    command(["CONFIG", "GET", "databases"]).then((found) => put(db, databases(+asMap(found).databases || 16)), () => {});
     const list = h("ul", { class: "keylist", "aria-label": "Keys" }), foot = h("div", { class: "actions" }), hint = h("p", { class: "hint" });
     const detail = h("div");
     const control = new AbortController();
@@ -74,10 +77,12 @@ export const keys = {
       const options = { db: +db.value, signal: control.signal };
       const box = put(detail, h("div", { class: "hint" }, "Loading …"));
       try {
-        const [kind, ttl, encoding, size] = (await commands([["TYPE", name], ["PTTL", name], ["OBJECT", "ENCODING", name], ["MEMORY", "USAGE", name]], options)).map((r) => r.result);
-        if (kind === "none" || kind === undefined) return put(box, card("Value", {}, emptyState("It is gone", "The key expired or was deleted.")));
+        const found = await commands([["TYPE", name], ["PTTL", name], ["OBJECT", "ENCODING", name], ["MEMORY", "USAGE", name]], options);
+        if (found[0].error !== undefined) throw new Error(found[0].error);
+        const [kind, ttl, encoding, size] = found.map((r) => r.result);
+        if (kind === "none") return put(box, card("Value", {}, emptyState("It is gone", "The key expired or was deleted.")));
         const body = h("div");
-        const facts = h("div", { class: "facts" }, [["Type", kind], ["Encoding", encoding ?? "–"], ["Memory", size === undefined ? "–" : bytes(size)], ["Expires", ttl >= 0 ? `in ${ttl < 1000 ? `${ttl} ms` : seconds(ttl / 1000)}` : "never"]].map(([n, v]) => h("span", {}, `${n} `, h("b", {}, v))));
+        const facts = h("div", { class: "facts" }, [["Type", kind], ["Encoding", encoding ?? "–"], ["Memory", size == null ? "–" : bytes(size)], ["Expires", ttl === undefined ? "–" : ttl >= 0 ? `in ${ttl < 1000 ? `${ttl} ms` : seconds(ttl / 1000)}` : "never"]].map(([n, v]) => h("span", {}, `${n} `, h("b", {}, v))));
         const remove = button("Delete", async () => {
           if (!(await confirm("Delete this key?", "Its value is gone then.", "Delete"))) return;
           const gone = await command(["UNLINK", name], options);
@@ -98,9 +103,11 @@ export const keys = {
       put(box, value, h("p", { class: "hint" }, `${bytes(length)} (${count(length)} bytes)`), more);
       let at = 0;
       const next = async () => {
-        const part = await command(["GETRANGE", name, at, at + PART - 1], options);
-        value.append(shown(part, { max: PART, lines: true }));
-        at += PART;
+        const part = unwire(await command(["GETRANGE", name, at, at + PART - 1], options));
+        // The next part begins with a character that this one would cut.
+        const whole = at + part.length < length ? wholeCharacters(part) : part.length;
+        value.append(shown(wire(part.subarray(0, whole)), { max: Infinity, lines: true }));
+        at += whole || PART;
         put(more, at < length && button(`Next ${bytes(Math.min(PART, length - at))}`, next, { class: "small" }));
       };
       await next();

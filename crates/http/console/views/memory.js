@@ -8,7 +8,7 @@ const PURPOSES = [
   ["used_memory_dataset", "Data", 1], ["used_memory_indexes", "Text indexes", 3], ["used_memory_trigrams", "Trigram indexes", 3],
   ["used_memory_regexes", "Regular expressions", 5], ["used_memory_clients", "Clients", 2], ["used_memory_jobs", "Jobs", 4],
   ["used_memory_vm_total", "Scripts", 5], ["used_memory_caches", "Caches", 5], ["used_memory_garbage", "To be freed", 4], ["used_memory_journal", "Append-only file", 2],
-  ["used_memory_snapshots", "Snapshot", 2], ["used_memory_history", "History", 6], ["used_memory_statistics", "Statistics", 6], ["used_memory_allocator", "Allocator's thread caches", 6], ["used_memory_startup", "At the start", 6],
+  ["used_memory_snapshots", "Snapshot", 2], ["used_memory_history", "History", 6], ["used_memory_statistics", "Statistics", 6], ["used_memory_profiler", "Profiler", 6], ["used_memory_allocator", "Allocator's thread caches", 6], ["used_memory_startup", "At the start", 6],
 ];
 
 /** What memory is for, from INFO; what nothing names is "Other". */

@@ -1,6 +1,6 @@
 import { commands } from "../api.js";
 import { card, h, put } from "../dom.js";
-import { shown, text } from "../format.js";
+import { quoted, shown, text, wire } from "../format.js";
 
 const SUGGESTIONS = 12;
 const LINES_MAX = 2000;
@@ -35,17 +35,6 @@ export function words(line) {
     }
     out.push(wire(Uint8Array.from(data)));
   }
-}
-
-/** Bytes as the door takes them. */
-function wire(data) {
-  try {
-    const s = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
-    if (!s.startsWith("base64:")) return s;
-  } catch { /* No text. */ }
-  let raw = "";
-  for (const b of data) raw += String.fromCharCode(b);
-  return `base64:${btoa(raw)}`;
 }
 
 /** One argument in redis-cli's notation. */
@@ -90,8 +79,8 @@ function render(value, indent = "") {
   return entries.map(([key, v], i) => {
     const lead = `${String(i + 1).padStart(width)}) `;
     const deeper = indent + " ".repeat(lead.length);
-    const own = key === null ? render(v, deeper) : `${text(key)} => ${render(v, deeper)}`;
-    return (i ? indent : "") + lead + (typeof v === "string" && key === null ? JSON.stringify(text(v)) : own);
+    const own = typeof v === "string" ? quoted(v) : render(v, deeper);
+    return (i ? indent : "") + lead + (key === null ? own : `${text(key)} => ${own}`);
   }).join("\n");
 }
 
@@ -128,6 +117,16 @@ export const terminal = {
       const typed = words(input.value) ?? [], found = typed.length ? find(typed) : null;
       put(syntax, found && [h("b", {}, found.name), " ", found.hasSubs && !found.pieces.length ? "subcommand" : found.pieces.join(" ")]);
     };
+    // The door takes the database with each request, so this one asks whether there is such a database.
+    const select = async (word) => {
+      if (!/^\d{1,9}$/.test(word)) return say(h("pre", { class: "bad" }, "ERR invalid DB index"));
+      try {
+        const [{ error }] = await commands([["PING"]], { db: +word });
+        if (error !== undefined && !error.startsWith("NOPERM")) return say(h("pre", { class: "bad" }, error));
+        db = +word;
+        say(h("pre", {}, `OK: database ${db} from now on`));
+      } catch (e) { say(h("pre", { class: "bad" }, e.message)); }
+    };
     const run = async () => {
       const line = input.value.trim();
       if (!line) return;
@@ -140,7 +139,7 @@ export const terminal = {
       const args = words(line);
       if (!args) return say(h("pre", { class: "bad" }, "A quotation mark is not closed."));
       if (args[0].toUpperCase() === "CLEAR" && args.length === 1) return put(out);
-      if (args[0].toUpperCase() === "SELECT" && args.length === 2) { db = Math.max(0, parseInt(args[1], 10) || 0); return say(h("pre", {}, `OK: database ${db} from now on`)); }
+      if (args[0].toUpperCase() === "SELECT" && args.length === 2) return select(args[1]);
       const begun = performance.now();
       try {
         const [{ result, error }] = await commands([args], { db });

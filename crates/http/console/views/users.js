@@ -1,6 +1,6 @@
 import { command, commands, asMap } from "../api.js";
 import { button, card, confirm, field, h, put, table, toast } from "../dom.js";
-import { seconds, shown, text } from "../format.js";
+import { seconds, shown, text, unwire, wire } from "../format.js";
 import { words } from "./terminal.js";
 
 /** The rules of a user without the digests of passwords, which say nothing to a person. */
@@ -27,18 +27,20 @@ export const users = {
       card("Change or add a user", { hint: "Rules are added to those that a user has" }, form),
       card("Refused", { hint: "The newest denials (ACL LOG)" }, denied));
     const remove = async (user) => {
-      if (!(await confirm("Delete this user?", `${user}: connections of this user are closed.`, "Delete"))) return;
-      try { await command(["ACL", "DELUSER", user]); toast(`${user} is deleted.`); load(); } catch (e) { toast(e.message, "bad"); }
+      if (!(await confirm("Delete this user?", `${text(user)}: connections of this user are closed.`, "Delete"))) return;
+      try { toast((await command(["ACL", "DELUSER", user])) ? `${text(user)} is deleted.` : `${text(user)} was gone already.`); load(); } catch (e) { toast(e.message, "bad"); }
     };
+    // A line is: user, its name, its rules. The name may have any bytes but a space.
+    const nameOf = (line) => { const data = unwire(line); return wire(data.subarray(5, data.indexOf(0x20, 5))); };
     const load = async () => {
       try {
         const [all, me] = (await commands([["ACL", "LIST"], ["ACL", "WHOAMI"]])).map((r) => { if (r.error) throw new Error(r.error); return r.result; });
-        const rows = all.map((line) => ({ name: text(line).split(" ")[1], on: text(line).split(" ")[2] === "on", line }));
+        const rows = all.map((line) => ({ name: nameOf(line), on: text(line).split(" ")[2] === "on", line }));
         put(list, table([
           { name: "User", cell: (r) => [h("b", {}, shown(r.name, { max: 80 })), r.name === me ? h("span", { class: "muted" }, " (you)") : ""] },
           { name: "State", class: "nowrap", cell: (r) => h("span", { class: `badge ${r.on ? "good" : ""}` }, r.on ? "On" : "Off") },
           { name: "Rules", cell: (r) => h("span", { class: "mono" }, shown(rules(r.line), { max: 2000 })) },
-          { name: "", class: "end", cell: (r) => r.name !== "default" && [button("Edit", () => { name.value = r.name; rule.focus(); }, { class: "small" }), " ", button("Delete", () => remove(r.name), { class: "small", "aria-label": `Delete ${r.name}` })] },
+          { name: "", class: "end", cell: (r) => r.name !== "default" && [button("Edit", () => { name.value = text(r.name); rule.focus(); }, { class: "small" }), " ", button("Delete", () => remove(r.name), { class: "small", "aria-label": `Delete ${text(r.name)}` })] },
         ], rows, { caption: "Users" }));
       } catch (e) { failed(list, e); }
       try {

@@ -382,6 +382,7 @@ impl Connection<'_> {
             self.stream.acknowledge_quickly();
         }
         self.arm_timer();
+        self.stream.set_blocked(matches!(self.state, State::Blocked(_)));
         let reading = self.wants_read();
         let Connection { stream, wake, timer, .. } = self;
         let other = |cx: &mut std::task::Context<'_>| {

@@ -36,6 +36,9 @@ const OUT_BYTES_MAX: usize = 128 * 1024;
 const SEND_BYTES_MIN: usize = 32 * 1024;
 /// Maximum number of bytes of one read before the first login. Further bytes of the client wait in the kernel.
 const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
+/// Maximum number of bytes read ahead of hyper while a command waits for data. Behind more bytes of the client, the end
+/// of the connection is not seen.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves one connection until it closes.
 ///
@@ -161,13 +164,18 @@ impl Future for HttpSide<'_> {
                 break;
             }
         }
+        // As in redis-server, a client that hangs up stops waiting, and so does every client when the server stops.
+        let waits_in_vain = this.socket.borrow().has_peer_closed || this.context.stopping();
+        if waits_in_vain && this.watch.is_session_blocked() {
+            return Poll::Ready(Ok("stopped waiting"));
+        }
         // An incomplete head gets no grace time, as an incomplete command gets none.
         if this.context.stopping() && !this.connection.is_answering() && this.socket.borrow().out.is_empty() {
             return Poll::Ready(Ok("the server stops"));
         }
         let alive = {
             let socket = this.socket.borrow();
-            this.waiting.set(socket.out.len() + socket.stream.unread_bytes());
+            this.waiting.set(socket.out.len() + socket.input.len() + socket.stream.unread_bytes());
             (this.connection.requests(), socket.sent + socket.received)
         };
         // One check per turn is enough to be woken in time.
@@ -289,8 +297,10 @@ struct Socket {
     stream: Stream,
     /// True when a request has logged the session in.
     is_logged_in: bool,
-    /// The chain into which the socket is read. Empty between reads.
+    /// The chain into which the socket is read. Between reads it has only bytes that were read ahead of hyper.
     input: Chain,
+    /// True when a read ahead of hyper has found the end of the peer's bytes.
+    has_peer_closed: bool,
     /// Bytes that wait to be sent.
     out: Chain,
     outgoing: Outgoing,
@@ -322,6 +332,7 @@ impl Socket {
             stream,
             is_logged_in: false,
             input: Chain::new(),
+            has_peer_closed: false,
             out: Chain::new(),
             outgoing,
             watch,
@@ -382,12 +393,43 @@ impl Socket {
         if reading && self.may_read {
             return true;
         }
+        let looks_ahead = !reading && self.watch.is_session_blocked() && self.look_ahead();
         // `out` may have bytes although the socket takes more: they wait for a response that follows at once.
         let blocked = writing && !self.may_write;
-        let (read, write) = self.stream.poll_ready(cx, reading, blocked || ending);
+        let (read, write) = self.stream.poll_ready(cx, reading || looks_ahead, blocked || ending);
         self.may_read |= read;
         self.may_write |= write;
         read || write
+    }
+    /// Reads ahead of hyper, which has enough bytes and so does not see that the peer has closed the connection. Returns
+    /// true when a later read may find more.
+    fn look_ahead(&mut self) -> bool {
+        while self.may_read && !self.has_peer_closed && self.input.len() < AHEAD_BYTES_MAX {
+            let room = self.bytes_left_in_turn().min(AHEAD_BYTES_MAX - self.input.len());
+            if room == 0 {
+                return true;
+            }
+            // An error is the end, too. The reason does not matter to a peer that is gone.
+            self.has_peer_closed = matches!(self.read(room), Err(_) | Ok(Some(0)));
+        }
+        !self.has_peer_closed && self.input.len() < AHEAD_BYTES_MAX
+    }
+    /// Reads up to `room` bytes of the socket into `input`. Returns their number: 0 at the end of the peer's bytes, `None`
+    /// when there are none now.
+    fn read(&mut self, room: usize) -> io::Result<Option<usize>> {
+        let target = self.input.spare();
+        let room = room.min(target.len());
+        let read = self.stream.read(&mut target[..room]);
+        let n = read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0));
+        self.input.filled(n);
+        let (read, dry) = read?;
+        self.may_read = !dry;
+        self.moved_bytes += n;
+        if self.received == 0 && !self.stream.is_tls() {
+            self.is_client_hello_seen = is_client_hello(self.input.front());
+        }
+        self.received += n as u64;
+        Ok(read)
     }
 }
 
@@ -401,18 +443,19 @@ impl Read for Io {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let socket = &mut *self.0.borrow_mut();
+        if !socket.input.is_empty() {
+            let n = socket.input.front().len().min(buf.remaining());
+            buf.put_slice(&socket.input.front()[..n]);
+            socket.input.advance(n);
+            return Poll::Ready(Ok(()));
+        }
         while socket.may_read {
             let most = if socket.is_logged_in { usize::MAX } else { STRANGER_READ_BYTES_MAX };
             let room = socket.bytes_left_in_turn().min(buf.remaining()).min(most);
             if room == 0 {
                 break;
             }
-            let target = socket.input.spare();
-            let room = room.min(target.len());
-            let read = socket.stream.read(&mut target[..room]);
-            let n = read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0));
-            socket.input.filled(n);
-            let (read, dry) = match read {
+            let read = match socket.read(room) {
                 Err(e) if TlsStreamError::is(&e) => {
                     // Send the TLS alert, which tells the peer the reason.
                     socket.stream.hang_up();
@@ -421,12 +464,6 @@ impl Read for Io {
                 }
                 read => read?,
             };
-            socket.may_read = !dry;
-            socket.moved_bytes += n;
-            if socket.received == 0 && !socket.stream.is_tls() {
-                socket.is_client_hello_seen = is_client_hello(socket.input.front());
-            }
-            socket.received += n as u64;
             if read.is_some() {
                 // hyper also reads 0 bytes as the end of the stream.
                 buf.put_slice(socket.input.front());

@@ -262,6 +262,12 @@ impl Stream {
             Stream::Pipe(end) => (reading && end.can_read(), writing && end.can_write()),
         }
     }
+    /// Tells the other end of a pipe whether the session's command waits for data.
+    pub fn set_blocked(&self, is_blocked: bool) {
+        if let Stream::Pipe(end) = self {
+            end.set_blocked(is_blocked);
+        }
+    }
     /// Waits until a read or a write, if wanted, is worthwhile, or until `other` is ready. When neither is wanted,
     /// waits until the socket is broken. A peer that closed only its sending side is not gone, because it still
     /// wants its replies.

@@ -80,6 +80,79 @@ fn writing_a_collection_needs_the_right_to_its_commands() {
     assert_eq!(put(&mut http, "a", "Strand-Type: list\r\nIf-Match: *\r\n"), 403);
     assert_eq!(http.ask("GET /v1/keys/a", AS_ANN, b"").text(), r#"["x"]"#);
     assert_eq!(put(&mut http, "a", "Strand-Type: list\r\n"), 204);
+    // Without a transaction nothing is written.
+    resp.call("RPUSH a precious", ":2\r\n");
+    for (without, headers) in
+        [("multi", ""), ("exec", ""), ("multi", "If-Match: *\r\n"), ("multi", "Strand-TTL-Ms: keep\r\n")]
+    {
+        resp.call(&format!("ACL SETUSER ann +pexpireat +watch -{without}"), "+OK\r\n");
+        assert_eq!(
+            put(&mut http, "a", &format!("Strand-Type: list\r\n{headers}")),
+            403,
+            "{without} {headers}"
+        );
+        resp.call(&format!("ACL SETUSER ann +{without}"), "+OK\r\n");
+        assert_eq!(http.get("/v1/keys/a").text(), r#"["x","precious"]"#, "{without} {headers}");
+    }
+    assert_eq!(put(&mut http, "a", "Strand-Type: list\r\nIf-Match: *\r\nStrand-TTL-Ms: keep\r\n"), 204);
+}
+
+#[test]
+fn a_value_that_is_refused_leaves_the_old_one() {
+    let site = site(&["--workers", "1"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    resp.call("ZADD z 1 precious", ":1\r\n");
+    let many: Vec<String> = (0..3000).map(|n| format!("[\"m{n}\",1]")).collect();
+    for score in ["1e400", "-1e309", "1e-999", "\"nan\"", "null"] {
+        let body = format!("[{},[\"bad\",{score}]]", many.join(","));
+        assert_eq!(
+            http.ask("PUT /v1/keys/z", "Strand-Type: zset\r\n", body.as_bytes()).status,
+            400,
+            "{score}"
+        );
+        resp.call("ZRANGE z 0 -1", "*1\r\n$8\r\nprecious\r\n");
+    }
+    resp.call("SET s whole", "+OK\r\n");
+    assert_eq!(http.ask("PUT /v1/keys/s", "Content-Range: bytes 3-4/5\r\n", b"le").status, 400);
+    resp.call("GET s", "$5\r\nwhole\r\n");
+    for coding in ["gzip, chunked", "chunked, chunked"] {
+        let head =
+            format!("PUT /v1/keys/s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n");
+        let mut http = site.http();
+        http.send(format!("{head}1\r\nx\r\n0\r\n\r\n").as_bytes());
+        assert_eq!(http.answer(false).status, 501, "{coding}");
+        http.expect_end();
+    }
+    resp.call("GET s", "$5\r\nwhole\r\n");
+}
+
+/// As in redis-server, a client that hangs up stops waiting. Bytes behind the request do not hide its end.
+#[test]
+fn a_client_that_is_gone_takes_no_element() {
+    let site = site(&["--workers", "1"]);
+    let mut resp = site.resp();
+    let body = br#"[["BLPOP","q","0"]]"#;
+    let json = "Content-Type: application/json\r\n";
+    let behind = request("GET /v1/keys/q", "", b"");
+    for tail in [&b""[..], b"\r\n", &behind] {
+        let mut http = site.http();
+        http.send(&[&request("POST /v1/commands", json, body), tail].concat());
+        comes_true(|| resp.bulk("INFO clients").contains("blocked_clients:1\r\n"));
+        drop(http);
+        comes_true(|| resp.bulk("INFO clients").contains("blocked_clients:0\r\n"));
+        resp.call("RPUSH q job", ":1\r\n");
+        resp.call("LLEN q", ":1\r\n");
+        resp.call("DEL q", ":1\r\n");
+        // A client that stays gets its element, and the reply to what it sent behind the request.
+        let mut http = site.http();
+        http.send(&[&request("POST /v1/commands", json, body), tail].concat());
+        comes_true(|| resp.bulk("INFO clients").contains("blocked_clients:1\r\n"));
+        resp.call("RPUSH q job", ":1\r\n");
+        assert_eq!(http.answer(false).text(), r#"[{"result":["q","job"]}]"#);
+        if tail.len() > 2 {
+            assert_eq!(http.answer(false).status, 404);
+        }
+    }
 }
 
 #[test]
