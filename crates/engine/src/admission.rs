@@ -202,9 +202,12 @@ impl Engine {
         // The data's size is read first: bytes written between the two readings count twice. In the other order they
         // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
-        // No key must be evicted for what a service frees by itself.
-        let garbage_bytes = self.garbage_bytes() + self.host.buffered_bytes();
-        self.memory.record_sample(self.host.allocated_bytes(), data_bytes, garbage_bytes);
+        let garbage_bytes = self.garbage_bytes();
+        let allocated_bytes = self.host.allocated_bytes();
+        // No key must be evicted for what a service frees by itself, or for a profile. The allocator's figures of a
+        // profile are those of its last reading, so this reading comes second.
+        let buffered_bytes = self.host.buffered_bytes();
+        self.memory.record_sample(allocated_bytes, data_bytes, garbage_bytes + buffered_bytes);
     }
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {
@@ -267,6 +270,7 @@ impl Engine {
             (Purpose::Snapshots, self.persist.kept_bytes()),
             (Purpose::History, self.diag.bytes()),
             (Purpose::Statistics, self.stats.histogram_bytes()),
+            (Purpose::Profiler, services.profiler_bytes),
             (Purpose::Startup, self.memory.startup_bytes()),
         ] {
             shares[purpose as usize] = bytes;

@@ -133,8 +133,8 @@ pub trait HostServices {
     fn client_gone(&self, client: u64) {
         let _ = client;
     }
-    /// Bytes that the services free soon by themselves, such as documents on their way into a text index. Called up to
-    /// some hundred times per second.
+    /// Bytes that do not count against `maxmemory`: documents on their way into a text index, which the index frees soon
+    /// by itself, and what the profiler keeps. Called up to some hundred times per second.
     fn buffered_bytes(&self) -> u64 {
         0
     }
@@ -337,6 +337,8 @@ pub struct ServiceMemory {
     pub regexes_bytes: u64,
     /// Planned queries and results of running text searches.
     pub requests_bytes: u64,
+    /// Profiles, stacks, and what the profiler keeps.
+    pub profiler_bytes: u64,
 }
 
 /// Processor time in microseconds.

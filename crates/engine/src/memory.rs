@@ -42,6 +42,8 @@ pub(crate) enum Purpose {
     History,
     /// Histograms of commands.
     Statistics,
+    /// Profiles, stacks, and what the profiler keeps.
+    Profiler,
     /// Free memory that the allocator keeps ready for each thread.
     Allocator,
     /// The memory of the process when it was ready, before any data.
@@ -64,6 +66,7 @@ impl Purpose {
         Purpose::Snapshots,
         Purpose::History,
         Purpose::Statistics,
+        Purpose::Profiler,
         Purpose::Allocator,
         Purpose::Startup,
     ];
@@ -83,6 +86,9 @@ impl Purpose {
             Purpose::Snapshots => "records kept for a snapshot that is being written",
             Purpose::History => "figures over time",
             Purpose::Statistics => "histograms of commands",
+            Purpose::Profiler => {
+                "profiles and stacks of the program, and what the profiler keeps after the first one"
+            }
             Purpose::Allocator => "free memory that the allocator keeps ready for each thread",
             Purpose::Startup => "what the process needs to start",
         }
@@ -103,6 +109,7 @@ impl Purpose {
             Purpose::Snapshots => "snapshots",
             Purpose::History => "history",
             Purpose::Statistics => "statistics",
+            Purpose::Profiler => "profiler",
             Purpose::Allocator => "allocator",
             Purpose::Startup => "startup",
         }

@@ -8,6 +8,7 @@ use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
 use super::peer::OtherServers;
+use super::profiler_memory;
 use super::profiles::Profiles;
 use super::signal::Changes;
 use super::system::SystemWatch;
@@ -273,7 +274,7 @@ impl HostServices for ServerHost {
         self.search.shrink_caches();
     }
     fn buffered_bytes(&self) -> u64 {
-        self.search.buffered_bytes()
+        self.search.buffered_bytes() + profiler_memory::bytes()
     }
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory {
@@ -281,6 +282,7 @@ impl HostServices for ServerHost {
             trigrams_bytes: self.search.trigrams_bytes(),
             regexes_bytes: self.search.regexes_bytes(),
             requests_bytes: self.search.requests_bytes(),
+            profiler_bytes: profiler_memory::bytes(),
         }
     }
     fn info_search(&self) -> Vec<(String, String)> {

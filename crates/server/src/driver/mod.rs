@@ -26,6 +26,7 @@ mod otlp;
 mod page_cache;
 mod peer;
 pub mod priority;
+mod profiler_memory;
 mod profiles;
 mod signal;
 mod stacks;

@@ -8,6 +8,7 @@
 //! Names of functions are looked up when a profile is read ([`super::symbols`]). jemalloc has no labels, so the
 //! functions in a stack show the purpose of its memory ([`label`]).
 
+use super::profiler_memory;
 use super::stacks::{Stacks, StacksError};
 use super::symbols::{NoNames, Symbols, on_names_thread};
 use parking_lot::Mutex;
@@ -113,19 +114,19 @@ impl Profiles {
     /// # Errors
     /// An error reply.
     pub fn take(&self, ask: ProfileRequest) -> Result<Vec<u8>, ProfileError> {
-        match ask {
+        profiler_memory::within(|| match ask {
             ProfileRequest::Heap { folded } => self.counted(Counted::Heap, folded),
             ProfileRequest::Allocs { folded } => self.counted(Counted::Allocs, folded),
             ProfileRequest::CpuStart { seconds } => self.start(seconds),
             ProfileRequest::CpuStop { id, folded } => self.stop(id, folded),
-        }
+        })
     }
     /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are
     /// taken, which may take a second on a busy machine.
     pub fn tick(&self) {
         let Some(mut running) = self.cpu.try_lock() else { return };
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
-            *running = None;
+            profiler_memory::within(|| *running = None);
         }
     }
     /// The stacks of threads of this process. See [`super::stacks::take`].
@@ -136,7 +137,7 @@ impl Profiles {
         let running = self.cpu.lock();
         match *running {
             Some(_) => Err(StacksError::Sampled),
-            None => super::stacks::take(threads, at_once),
+            None => profiler_memory::within(|| super::stacks::take(threads, at_once)),
         }
     }
     fn start(&self, seconds: u64) -> Result<Vec<u8>, ProfileError> {

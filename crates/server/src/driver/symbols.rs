@@ -10,7 +10,7 @@
 //!
 //! A bundle looks names up four times, so the tables are kept for [`TABLES_KEPT`] after the last look-up.
 
-use super::priority;
+use super::{priority, profiler_memory};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -74,7 +74,7 @@ fn spawn(name: &str, begin: fn()) -> Option<Sender<Work>> {
 fn serve(works: &Receiver<Work>) {
     while let Ok(mut work) = works.recv() {
         loop {
-            work();
+            profiler_memory::within(work);
             match works.recv_timeout(TABLES_KEPT) {
                 Ok(next) => work = next,
                 Err(RecvTimeoutError::Timeout) => break,

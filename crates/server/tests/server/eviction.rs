@@ -331,3 +331,35 @@ fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
     assert!(most - before > INDEXES * (10 << 20), "{before}, {most}: the library needs memory for documents");
     assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 2000 + documents));
 }
+
+/// What the profiler takes does not count against `maxmemory`.
+#[test]
+fn no_key_is_evicted_for_a_profile() {
+    let server = strand(&["--enable-debug-command", "yes", "--maxmemory-policy", "allkeys-lru"]);
+    let (address, client) = (server.address.to_string(), server.connect().expect("it accepts"));
+    let mut peer = Peer { name: "strand", client, _server: server };
+    peer.call("DEBUG POPULATE 20000 k 1000");
+    peer.limit(16 << 20);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("cpu.pb.gz").display().to_string();
+    let said = crate::harness::strand(&[
+        "profile",
+        "cpu",
+        "--seconds",
+        "1",
+        "--server",
+        &address,
+        "--output",
+        &file,
+    ]);
+    assert!(said.status.success(), "{said:?}");
+    (0..50).for_each(|_| assert!(peer.set("written", 1)));
+    for field in ["used_memory_profiler", "mem_not_counted_for_evict"] {
+        assert!(
+            is_true_within(Duration::from_millis(TRUE_MS_MAX), || peer.info(field) > 64 << 20),
+            "{field}"
+        );
+    }
+    assert!(peer.set("written", 1));
+    assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 20_001));
+}

@@ -67,6 +67,7 @@ pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorT
         ("snapshots", share(Purpose::Snapshots)),
         ("history", share(Purpose::History)),
         ("statistics", share(Purpose::Statistics)),
+        ("profiler", share(Purpose::Profiler)),
         ("allocator", share(Purpose::Allocator)),
         ("overhead.total", used - data),
         ("keys.count", keys),
