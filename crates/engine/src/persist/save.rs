@@ -1,7 +1,7 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
 use super::moment::Moment;
-use super::{AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
+use super::{AOF_FAILED, AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
 use crate::session::REDIS_VERSION;
 use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
@@ -189,10 +189,11 @@ impl Engine {
     /// a helper thread.
     ///
     /// # Errors
-    /// The save failed, or the first base of the append-only file is not complete, and the options do not force the
-    /// stop. The server continues.
+    /// The save failed, the first base of the append-only file is not complete, or the append-only file lacks writes that
+    /// the disk did not take, and the options do not force the stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
         self.check_first_base(request)?;
+        self.check_file_is_written(request)?;
         let mut saves = self.saves_at_end(request);
         if saves {
             // Writes go on while a script keeps the save from beginning.
@@ -238,6 +239,17 @@ impl Engine {
         }
         self.host.warn("Writing initial AOF. Exit anyway.");
         Ok(())
+    }
+    /// Refuses the end of the server while a write to the append-only file has failed and was not made up for: the end
+    /// would lose writes that clients believe saved.
+    fn check_file_is_written(&self, request: ShutdownRequest) -> Result<(), SaveError> {
+        if request.nosave || request.force || self.persist.alerts() & AOF_FAILED == 0 {
+            return Ok(());
+        }
+        let why = self.persist.aof.failure();
+        Err(SaveError(format!(
+            "the append-only file lacks the newest writes: {why}. SHUTDOWN FORCE ends the server without them"
+        )))
     }
     fn last_save(&self, now: Now) -> Result<(), String> {
         self.host.log("Saving the final RDB snapshot before exiting.");

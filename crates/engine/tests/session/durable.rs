@@ -21,7 +21,7 @@ fn write_turn(server: &Server) {
     server.step_us.store(0, Relaxed);
 }
 
-fn open(disk: &Disk, more: &str) -> Server {
+pub fn open(disk: &Disk, more: &str) -> Server {
     Server::on_disk(more, Arc::new(disk.clone())).expect("the disk is whole")
 }
 
@@ -228,72 +228,6 @@ fn a_folder_that_cannot_be_synced_loses_nothing() {
             assert_eq!(crashed.names().len(), 3, "{:?}", crashed.names());
         }
     }
-}
-
-#[test]
-fn effects_are_written_once_a_full_disk_has_room_again() {
-    let disk = Disk::default();
-    let mut server = open(&disk, "appendfsync everysec");
-    let mut peer = server.connect();
-    assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
-    server.engine.write_aof(false);
-    disk.set_room(Some(10));
-    assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
-    server.engine.write_aof(false);
-    let refused = "-MISCONF Errors writing to the AOF file: No space left on device|";
-    for (line, reply) in [("SET c 3", refused), ("PING", refused), ("GET b", "$1|2|")] {
-        assert_eq!(peer.run(&server, line), reply, "{line}");
-    }
-    // The writes of scripts are refused, too, also within EXEC. A script that declares its flags does not start.
-    let set = "EVAL \"return redis.call('set', 'c', 3)\" 0";
-    assert!(peer.run(&server, set).starts_with(refused.trim_end_matches('|')));
-    assert!(peer.run(&server, "EVAL \"return redis.pcall('set', 'c', 3)['err']\" 0").contains("MISCONF"));
-    assert_eq!(peer.run(&server, "EVAL \"#!lua\nreturn 1\" 0"), refused);
-    assert_eq!(peer.run(&server, "EVAL \"return redis.call('get', 'b')\" 0"), "$1|2|");
-    peer.run(&server, "MULTI");
-    peer.run(&server, set);
-    assert!(peer.run(&server, "EXEC").starts_with("*1|-MISCONF"));
-    assert_eq!(peer.run(&server, "EXISTS c"), ":0|");
-    assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:err"));
-    disk.set_room(None);
-    server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
-    // The clock has moved since the last turn read it.
-    server.engine.write_aof(false);
-    server.engine.write_aof(false);
-    assert_eq!(peer.run(&server, "SET c 3"), "+OK|");
-    assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:ok"));
-    server.engine.write_aof(true);
-    let mut again = open(&disk, "");
-    let mut peer = again.connect();
-    assert_eq!(peer.run(&again, "MGET a b c"), "*3|$1|1|$1|2|$1|3|");
-    // With `always` no client may get a reply, so the process ends.
-    let mut server = open(&disk, "appendfsync always");
-    let mut peer = server.connect();
-    disk.set_room(Some(10));
-    assert_eq!(peer.run(&server, "SET d 4"), "");
-    server.engine.write_aof(false);
-    peer.drive(&server);
-    assert_eq!(peer.replies(), "");
-    assert!(server.died.lock().as_deref().is_some_and(|text| text.contains("'always'. Exiting...")));
-}
-
-/// A rewrite writes what a full disk has refused, so the server takes writes again at once.
-#[test]
-fn a_rewrite_ends_the_refusal_of_writes() {
-    let disk = Disk::default();
-    let mut server = open(&disk, "appendfsync everysec");
-    let mut peer = server.connect();
-    disk.set_room(Some(0));
-    assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
-    server.engine.write_aof(false);
-    assert!(peer.run(&server, "SET b 2").starts_with("-MISCONF "));
-    disk.set_room(None);
-    assert!(peer.run(&server, "BGREWRITEAOF").starts_with("+Background"));
-    server.engine.write_aof(false);
-    assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
-    server.engine.write_aof(true);
-    let mut again = open(&disk.after_power_failure(), "");
-    assert_eq!(again.connect().run(&again, "MGET a b"), "*2|$1|1|$1|2|");
 }
 
 /// An increment never gets the name of an obsolete file, which is removed later.

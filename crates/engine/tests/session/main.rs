@@ -9,6 +9,7 @@ mod diag;
 mod disk;
 mod durable;
 mod fixture;
+mod full_disk;
 mod groups;
 mod history;
 mod journal;

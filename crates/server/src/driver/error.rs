@@ -4,8 +4,8 @@ use super::listen::BindError;
 use super::tls::TlsConfigError;
 use super::unix_socket::UnixSocketError;
 use std::io;
-use strand_engine::StartError;
 use strand_engine::config::ConfigError;
+use strand_engine::{SaveError, StartError};
 
 /// Why the server cannot start, or had to end. The text is for the user, and names its cause.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum ServeError {
     /// The option `save` cannot be emptied, although another server saves in this folder.
     #[error("cannot start: save \"\": {0}")]
     SavePoints(String),
+    /// The server has ended, but the disk did not take the newest writes.
+    #[error("stopped, but {0}")]
+    Unsaved(SaveError),
     /// The operating system refused a thread, a socket or a lock.
     #[error("cannot start: {0}")]
     Io(io::Error),

@@ -183,11 +183,12 @@ fn start(
         manager.stopping();
         Ok::<(), ServeError>(stop(workers, grace, &mut signals).await?)
     })?;
-    engine.end_aof();
+    let written = engine.end_aof();
     end_saves(&engine);
     host.unlock_snapshot();
     // Do not free the keys: that would take seconds without service, and the kernel takes the memory back at once.
     std::mem::forget((engine.clone(), tickers));
+    written.map_err(ServeError::Unsaved)?;
     tracing::info!("stopped");
     Ok(())
 }

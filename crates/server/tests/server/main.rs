@@ -1,6 +1,7 @@
 //! The built binary over real sockets: the promises of the driver, for every behaviour of peers.
 
 mod aof;
+mod aof_folder;
 mod aof_kills;
 mod aof_refused;
 mod blocking;

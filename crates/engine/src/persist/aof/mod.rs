@@ -92,6 +92,8 @@ struct Status {
     rewritten_bytes: u64,
     /// The journal offset of the end of the bytes in the file.
     written: u64,
+    /// The value of `dir` when the file was opened.
+    dir: Vec<u8>,
 }
 
 impl Aof {
@@ -121,6 +123,7 @@ impl Aof {
                 bytes: 0,
                 rewritten_bytes: 0,
                 written: 0,
+                dir: Vec::new(),
             }),
             gates: Gates::new(host.signal()),
             backlog_signal: host.signal().into(),
@@ -166,9 +169,11 @@ impl Aof {
     }
     /// The error with which writes are refused.
     pub(super) fn refusal(&self) -> String {
-        let status = self.status.lock();
-        let why = status.write_error.as_deref().unwrap_or("Input/output error");
-        format!("MISCONF Errors writing to the AOF file: {why}")
+        format!("MISCONF Errors writing to the AOF file: {}", self.failure())
+    }
+    /// The system's text about the last write or sync that failed.
+    pub(super) fn failure(&self) -> String {
+        self.status.lock().write_error.clone().unwrap_or_else(|| "Input/output error".into())
     }
 }
 
@@ -207,6 +212,13 @@ pub(super) fn manifest_path(config: &Config) -> String {
 }
 
 impl Engine {
+    /// The folder of the append-only file, if `dir` was changed since the file was opened. The file stays where it is.
+    pub(crate) fn misplaced_aof(&self) -> Option<String> {
+        let aof = &self.persist.aof;
+        let dir = aof.status.lock().dir.clone();
+        (aof.mode() != AofMode::Off && dir != self.config.dir())
+            .then(|| String::from_utf8_lossy(&dir).into_owned())
+    }
     /// True while replies wait until their writes are on the disk.
     pub(crate) fn always_syncs(&self) -> bool {
         self.config.choice(Opt::AppendFsync) == "always"

@@ -14,7 +14,7 @@ use crate::long_locks::LongLock;
 use crate::persist::DataError;
 use crate::persist::moment::Moment;
 use crate::persist::{AOF_FAILED, LOADING};
-use crate::{Engine, Now, StartError, system_text};
+use crate::{Engine, Now, SaveError, StartError, system_text};
 use parking_lot::MutexGuard;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -147,6 +147,7 @@ impl Engine {
     fn adopt_writer(&self, writer: Writer) {
         let mut status = self.persist.aof.status.lock();
         (status.bytes, status.written) = (writer.bytes(), writer.written());
+        status.dir = self.config.dir();
         drop(status);
         self.persist.aof.syncs.begin_at(writer.written());
         *self.persist.aof.writer.lock() = Some(writer);
@@ -511,14 +512,26 @@ impl Engine {
             self.host.nap_us(crate::persist::RETRY_US);
         }
     }
-    /// Syncs the file at the end of the server. May block.
-    pub fn end_aof(&self) {
+    /// Writes and syncs the file at the end of the server. May block.
+    ///
+    /// # Errors
+    /// The disk did not take all of it. The text says how much is missing.
+    pub fn end_aof(&self) -> Result<(), SaveError> {
         let aof = &self.persist.aof;
         aof.cancel.store(true, Relaxed);
-        if aof.mode() != AofMode::Off {
-            self.host.log("Calling fsync() on the AOF file.");
-            self.write_aof(true);
+        if aof.mode() == AofMode::Off {
+            return Ok(());
         }
+        self.host.log("Calling fsync() on the AOF file.");
+        self.write_aof(true);
+        if self.persist.alerts() & AOF_FAILED == 0 {
+            return Ok(());
+        }
+        let bytes = aof.pending_bytes(self.keyspace.journal().tail());
+        Err(SaveError(format!(
+            "the append-only file lacks the last {bytes} bytes of writes: {}",
+            aof.failure()
+        )))
     }
 }
 

@@ -128,7 +128,7 @@ impl Writer {
         }
         self.pending.push_chain(new_bytes);
     }
-    /// Writes all pending bytes, or leaves the file unchanged.
+    /// Writes all pending bytes. After an error the file has the whole transactions that fitted into it.
     fn write(&mut self) -> io::Result<()> {
         let mut left = self.pending.share();
         let all = left.len();
@@ -144,11 +144,12 @@ impl Writer {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     let wrote = all - left.len();
-                    if wrote > 0 && self.file.cut(self.good_bytes).is_err() {
-                        // The written part cannot be cut off, so it stays and the rest must follow it.
-                        self.pending.advance(wrote);
-                        self.good_bytes += wrote as u64;
-                    }
+                    let whole = whole_transactions(self.pending.share().split_to(wrote));
+                    let is_cut = wrote == whole || self.file.cut(self.good_bytes + whole as u64).is_ok();
+                    // A part that cannot be cut off stays, and the rest must follow it.
+                    let kept = if is_cut { whole } else { wrote };
+                    self.pending.advance(kept);
+                    self.good_bytes += kept as u64;
                     return Err(e);
                 }
             }
@@ -277,6 +278,23 @@ impl Writer {
         self.before_bytes += self.good_bytes;
         (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
         self.sync_folder(engine)
+    }
+}
+
+/// Number of bytes of the whole transactions and commands at the start of `bytes`.
+fn whole_transactions(bytes: Chain) -> usize {
+    strand_aof::check::check(ChainReader(bytes), None).good_bytes as usize
+}
+
+/// Reads the bytes of a chain.
+struct ChainReader(Chain);
+
+impl io::Read for ChainReader {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let n = self.0.front().len().min(target.len());
+        target[..n].copy_from_slice(&self.0.front()[..n]);
+        self.0.advance(n);
+        Ok(n)
     }
 }
 

@@ -153,6 +153,11 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
         }
         return Err(failed(option.spec().name.as_bytes(), &reason));
     }
+    if changed.contains(&Opt::Dir)
+        && let Some(place) = engine.misplaced_aof()
+    {
+        engine.host.warn(&format!("The append-only file stays in {place}. {MOVE_AOF}"));
+    }
     engine.apply_config();
     if changed.contains(&Opt::RequirePass) {
         engine.acl.set_default_password(|| engine.config.requirepass());
@@ -165,6 +170,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
 /// Applies options outside the engine: the folder and the certificates. Returns the failed option and the reason.
 fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
     if changed.contains(&Opt::Dir) {
+        if engine.config.dir().is_empty() {
+            return Err((Opt::Dir, "No such file or directory".into()));
+        }
         let dir =
             engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, system_text(&why)))?;
         // The quoted text is valid.
@@ -192,6 +200,9 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         _ => Ok(()),
     }
 }
+
+/// How the append-only file moves to the new `dir`.
+const MOVE_AOF: &str = "CONFIG SET appendonly no, then yes, makes a new one in dir";
 
 /// The error for an option that does not exist.
 fn unknown(name: &[u8]) -> Vec<u8> {
@@ -231,6 +242,13 @@ fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), ErrorT
 pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());
+    }
+    if let Some(place) = engine.misplaced_aof() {
+        let text = format!(
+            "ERR Rewriting config file: a start with the new dir would not find the append-only file, which is in \
+             {place}. {MOVE_AOF}"
+        );
+        return Err(text.into());
     }
     let written = engine.host.rewrite_config(&|old| engine.rewrite_config(old));
     written.map_err(|why| format!("ERR Rewriting config file: {why}"))?;
