@@ -2,7 +2,7 @@
 //! prints their content, or the place of damage. `--fix` truncates the last file after its last whole command.
 
 use clap::Args;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,6 +64,12 @@ enum AofError {
     Unmendable { path: PathBuf, problem: CheckProblem },
     #[error("not confirmed: nothing is changed")]
     NotConfirmed,
+    #[error(
+        "{path}: a server writes to this append-only file ({lock} is locked); nothing is changed",
+        path = path.display(),
+        lock = lock.display()
+    )]
+    InUse { path: PathBuf, lock: PathBuf },
     #[error("cannot cut {path}: {error}", path = path.display())]
     Cut { path: PathBuf, error: io::Error },
 }
@@ -73,7 +79,9 @@ fn check_all(args: &AofArgs) -> Result<(), AofError> {
     let failed = |error| AofError::Read { path: path.clone(), error };
     let mut head = Vec::new();
     File::open(path).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(failed)?;
-    if !MANIFEST_STARTS.iter().any(|start| head.starts_with(start)) {
+    let is_manifest = path.extension().is_some_and(|extension| extension == "manifest")
+        || MANIFEST_STARTS.iter().any(|start| head.starts_with(start));
+    if !is_manifest {
         check_one(args, path, true)?;
         say(format_args!("{}: valid", path.display()));
         return Ok(());
@@ -182,11 +190,38 @@ fn truncate(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<
     if !args.yes && !is_confirmed() {
         return Err(AofError::NotConfirmed);
     }
+    let _locks = locks_of(path)?;
     let file = OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.set_len(good_bytes).and_then(|()| file.sync_all()))
         .map_err(|error| AofError::Cut { path: path.to_owned(), error })?;
     say(format_args!("{display}: cut to {good_bytes} bytes"));
     Ok(())
+}
+
+/// Locks the lock files of a server that may write to `path`: `appendonly.aof.lock` for `appendonly.aof.1.incr.aof`. They
+/// stay locked until the result is dropped. There is none where no server of Strand has been.
+fn locks_of(path: &Path) -> Result<Vec<File>, AofError> {
+    let failed = |error| AofError::Read { path: path.to_owned(), error };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut locks = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let lock = entry.map_err(failed)?.path();
+        let of = lock.file_name().and_then(|lock| lock.as_encoded_bytes().strip_suffix(b".lock"));
+        if of.is_none_or(|of| !name.starts_with(of)) {
+            continue;
+        }
+        let file = File::open(&lock).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => locks.push(file),
+            Err(TryLockError::WouldBlock) => return Err(AofError::InUse { path: path.to_owned(), lock }),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+    Ok(locks)
 }
 
 fn is_confirmed() -> bool {

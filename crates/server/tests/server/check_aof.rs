@@ -136,3 +136,29 @@ fn check_aof_cuts_to_a_time() {
     assert!(ours(&["--yes", "--truncate-to-timestamp", "150"], &file).status.success());
     assert_eq!(std::fs::read_to_string(&file).expect("there"), first);
 }
+
+#[test]
+fn the_file_of_a_running_server_is_not_cut_and_an_empty_manifest_is_not_valid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server =
+        crate::aof::start(folder.path(), &["--appendfsync", "always", "--aof-timestamp-enabled", "yes"]);
+    server.connect().call("SET a 1", "+OK\r\n");
+    let files = folder.path().join("appendonlydir");
+    let increment = files.join("appendonly.aof.1.incr.aof");
+    let whole = std::fs::read(&increment).expect("written");
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&increment)
+        .and_then(|mut file| file.write_all(b"*2\r\n"))
+        .expect("ours");
+    let refused = ours(&["--fix", "--yes"], &files);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("appendonly.aof.lock is locked"), "{text}");
+    drop(server);
+    assert!(ours(&["--fix", "--yes"], &files).status.success());
+    assert_eq!(std::fs::read(&increment).expect("there"), whole);
+    std::fs::write(files.join("appendonly.aof.manifest"), "").expect("ours");
+    let empty = ours(&[], &files);
+    let text = String::from_utf8_lossy(&empty.stderr);
+    assert!(!empty.status.success() && text.contains("Found an empty AOF manifest"), "{text}");
+}

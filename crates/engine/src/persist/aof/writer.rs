@@ -150,6 +150,8 @@ impl Writer {
                     let kept = if is_cut { whole } else { wrote };
                     self.pending.advance(kept);
                     self.good_bytes += kept as u64;
+                    // The pending bytes may have lines that are not in the journal, so this is the least.
+                    self.written = self.written.max(self.taken.saturating_sub(self.pending.len() as u64));
                     return Err(e);
                 }
             }
