@@ -13,7 +13,7 @@ STRAND = target/debug/strand
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
+run: setup-compiler binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
 test: setup-compiler ## all checks: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers

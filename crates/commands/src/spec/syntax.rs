@@ -9,11 +9,18 @@ impl CommandSpec {
     }
 }
 
+/// A part of a block. Alternatives are in `<>`, because a neighbour would seem to belong to one of them.
+fn part(arg: &Arg) -> String {
+    let own = piece(arg);
+    let is_choice = arg.kind == "oneof" && arg.args.len() > 1 && arg.token.is_none() && !arg.optional;
+    if is_choice { format!("<{own}>") } else { own }
+}
+
 /// One argument in redis-cli's notation.
 fn piece(arg: &Arg) -> String {
     let mut own = match arg.kind {
         "oneof" => arg.args.iter().map(piece).collect::<Vec<_>>().join("|"),
-        "block" => arg.args.iter().map(piece).collect::<Vec<_>>().join(" "),
+        "block" => arg.args.iter().map(part).collect::<Vec<_>>().join(" "),
         "pure-token" => String::new(),
         _ => arg.name.to_string(),
     };

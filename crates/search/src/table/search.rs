@@ -17,6 +17,21 @@ const PARAMS: Arg = Arg::block(
 .optional();
 const DIALECT: Arg = Arg::integer("dialect").token("DIALECT").optional();
 
+const FILTER: Arg = Arg::block(
+    "filter",
+    &[Arg::string("numeric_field").token("FILTER"), Arg::double("min"), Arg::double("max")],
+)
+.optional()
+.multiple();
+const IN_KEYS: Arg =
+    Arg::block("inkeys", &[Arg::integer("count").token("INKEYS"), Arg::string("key").multiple()]).optional();
+const IN_FIELDS: Arg =
+    Arg::block("infields", &[Arg::integer("count").token("INFIELDS"), Arg::string("field").multiple()])
+        .optional();
+const NO_STOP_WORDS: Arg = Arg::word("nostopwords", "NOSTOPWORDS").optional();
+const LANGUAGE: Arg = Arg::string("language").token("LANGUAGE").optional();
+const SCORER: Arg = Arg::string("scorer").token("SCORER").optional();
+
 /// The row of IMPORT.VERSION KEEP, for the table with the other subcommands.
 pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
     "keep",
@@ -50,6 +65,12 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         Arg::string("version").token("FROM"),
         Arg::string("version").token("TO").optional(),
         Arg::word("verbatim", "VERBATIM").optional(),
+        NO_STOP_WORDS,
+        FILTER,
+        IN_KEYS,
+        IN_FIELDS,
+        LANGUAGE,
+        SCORER,
         Arg::integer("timeout").token("TIMEOUT").optional(),
         LIMIT,
         PARAMS,
@@ -69,6 +90,11 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         Arg::oneof("on", &[Arg::word("hash", "HASH")]).token("ON").optional(),
         Arg::block("prefixes", &[Arg::integer("count").token("PREFIX"), Arg::string("prefix").multiple()])
             .optional(),
+        LANGUAGE,
+        Arg::double("score").token("SCORE").optional(),
+        Arg::block("stopwords", &[Arg::integer("count").token("STOPWORDS"), Arg::string("word").multiple()])
+            .optional(),
+        Arg::word("skipinitialscan", "SKIPINITIALSCAN").optional(),
         Arg::word("schema", "SCHEMA"),
         Arg::block(
             "field",
@@ -82,7 +108,13 @@ pub(super) const SEARCH: &[CommandSpec] = &[
                 Arg::double("weight").token("WEIGHT").optional(),
                 Arg::word("nostem", "NOSTEM").optional(),
                 Arg::string("separator").token("SEPARATOR").optional(),
-                Arg::word("sortable", "SORTABLE").optional(),
+                Arg::word("casesensitive", "CASESENSITIVE").optional(),
+                Arg::block(
+                    "sortable",
+                    &[Arg::word("sortable", "SORTABLE"), Arg::word("unf", "UNF").optional()],
+                )
+                .optional(),
+                Arg::word("noindex", "NOINDEX").optional(),
             ],
         )
         .multiple(),
@@ -122,23 +154,23 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         Arg::string("query"),
         Arg::word("nocontent", "NOCONTENT").optional(),
         Arg::word("verbatim", "VERBATIM").optional(),
-        Arg::word("nostopwords", "NOSTOPWORDS").optional(),
+        NO_STOP_WORDS,
         Arg::word("withscores", "WITHSCORES").optional(),
         Arg::word("withsortkeys", "WITHSORTKEYS").optional(),
+        FILTER,
+        IN_KEYS,
+        IN_FIELDS,
         Arg::block(
-            "filter",
-            &[Arg::string("numeric_field").token("FILTER"), Arg::double("min"), Arg::double("max")],
+            "return",
+            &[
+                Arg::integer("count").token("RETURN"),
+                Arg::block("field", &[Arg::string("field"), Arg::string("name").token("AS").optional()])
+                    .multiple(),
+            ],
         )
-        .optional()
-        .multiple(),
-        Arg::block("inkeys", &[Arg::integer("count").token("INKEYS"), Arg::string("key").multiple()])
-            .optional(),
-        Arg::block("infields", &[Arg::integer("count").token("INFIELDS"), Arg::string("field").multiple()])
-            .optional(),
-        Arg::block("return", &[Arg::integer("count").token("RETURN"), Arg::string("field").multiple()])
-            .optional(),
-        Arg::string("language").token("LANGUAGE").optional(),
-        Arg::string("scorer").token("SCORER").optional(),
+        .optional(),
+        LANGUAGE,
+        SCORER,
         Arg::integer("timeout").token("TIMEOUT").optional(),
         Arg::block(
             "sortby",
