@@ -115,7 +115,7 @@ simulation: ## run SEEDS (10,000) seeds of simulated clients, clock and scheduli
 
 kills: ## kill a server under load 200 times, let the power of a disk in memory fail 20,000 times, check histories of 10 s each
 	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills --nocapture
-	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk --nocapture
+	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- durable --nocapture
 	STRAND_STRESS_MS=10000 $(CARGO) test --workspace --test server -- linearizable
 
 hostile: binary ## send every command with every hostile shape of its arguments to the release build (make test sends a sample)

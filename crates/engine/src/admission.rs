@@ -245,7 +245,9 @@ impl Engine {
     }
     /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
-        let mut ledger = Ledger { shares: self.shares(), facts: self.host.memory() };
+        // Some shares are figures of the allocator, as of its last reading. So this reading comes first.
+        let facts = self.host.memory();
+        let mut ledger = Ledger { shares: self.shares(), facts };
         ledger.shares[Purpose::Allocator as usize] = ledger.facts.thread_caches_bytes;
         ledger
     }

@@ -62,6 +62,18 @@ pub enum ImportError {
         /// What is wrong.
         error: Box<redb::Error>,
     },
+    /// The file with the records of a destination that keeps none itself is damaged.
+    #[error(
+        "the records in {} are damaged: {why}. Remove the file to go on: the next import then sends every document again, \
+         and does not know of documents that the source has lost since the last import",
+        path.display()
+    )]
+    DamagedRecords {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// Another importer of the dataset is at work.
     #[error("another import into {dataset:?} is under way")]
     Busy {

@@ -13,6 +13,7 @@ pub mod cache;
 pub mod compare;
 pub mod connection;
 pub mod container;
+mod database;
 pub mod datasets;
 pub mod diff;
 pub mod document;

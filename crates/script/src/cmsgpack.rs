@@ -223,7 +223,7 @@ impl<'r> Reader<'r, '_> {
     fn value(&mut self, level: usize) -> Result<Value> {
         state::charge(1)?;
         if level > UNPACK_NESTING_MAX {
-            return Err(self.args.error("Bad data format in input."));
+            return Err(self.args.error("The input is nested too deep."));
         }
         state::check_level(level)?;
         let code = self.take(1)?[0];

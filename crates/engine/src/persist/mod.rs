@@ -77,6 +77,8 @@ pub(crate) struct Persist {
     loading: Loading,
     /// True after SHUTDOWN NOSAVE.
     ends_unsaved: AtomicBool,
+    /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
+    may_lose_writes: AtomicBool,
     pub(crate) aof: Aof,
 }
 
@@ -143,6 +145,7 @@ impl Persist {
             }),
             loading: Loading::default(),
             ends_unsaved: AtomicBool::new(false),
+            may_lose_writes: AtomicBool::new(false),
             aof: Aof::new(host),
         }
     }

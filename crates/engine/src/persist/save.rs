@@ -184,6 +184,10 @@ impl Engine {
         let by_default = !request.nosave && !self.config.save_points().is_empty();
         !self.persist.is_loading() && (request.save || by_default)
     }
+    /// True when [`Engine::save_at_end`] may wait for the disk.
+    pub fn waits_at_end(&self, request: ShutdownRequest) -> bool {
+        self.saves_at_end(request) || self.lacks_writes(request)
+    }
     /// The work of SHUTDOWN and the signals before the server stops. Cancels background saves and rewrites, and makes
     /// the last save if the options ask for it. Writes wait from the start of the last save. `Ok`: stop now. Runs on
     /// a helper thread.
@@ -193,6 +197,7 @@ impl Engine {
     /// the disk did not take, and the options do not force the stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
         self.check_first_base(request)?;
+        self.persist.may_lose_writes.store(request.nosave || request.force, Relaxed);
         self.check_file_is_written(request)?;
         let mut saves = self.saves_at_end(request);
         if saves {
@@ -243,13 +248,23 @@ impl Engine {
     /// Refuses the end of the server while a write to the append-only file has failed and was not made up for: the end
     /// would lose writes that clients believe saved.
     fn check_file_is_written(&self, request: ShutdownRequest) -> Result<(), SaveError> {
-        if request.nosave || request.force || self.persist.alerts() & AOF_FAILED == 0 {
+        if !self.lacks_writes(request) {
+            return Ok(());
+        }
+        // The disk may have room again.
+        self.write_aof(true);
+        if !self.lacks_writes(request) {
             return Ok(());
         }
         let why = self.persist.aof.failure();
+        self.host.warn(&format!("Error writing to the AOF file, can't exit: {why}"));
         Err(SaveError(format!(
             "the append-only file lacks the newest writes: {why}. SHUTDOWN FORCE ends the server without them"
         )))
+    }
+    /// True when a write to the append-only file has failed, and a stop with these options must not lose it.
+    fn lacks_writes(&self, request: ShutdownRequest) -> bool {
+        !request.nosave && !request.force && self.persist.alerts() & AOF_FAILED != 0
     }
     fn last_save(&self, now: Now) -> Result<(), String> {
         self.host.log("Saving the final RDB snapshot before exiting.");

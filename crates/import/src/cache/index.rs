@@ -73,7 +73,7 @@ impl Index {
     }
 
     fn load(folder: &Path, file: &Path) -> Result<Index, OpenError> {
-        let database = Database::builder().set_cache_size(MEMORY_BYTES).create(file)?;
+        let database = crate::database::open(file, MEMORY_BYTES)?;
         let write = database.begin_write().map_err(damaged)?;
         let next_use = {
             write.open_table(OBJECTS).map_err(damaged)?;

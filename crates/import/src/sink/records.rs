@@ -4,8 +4,8 @@
 //! never damages the file.
 
 use super::{Destination, FieldNames, SolrTarget};
-use crate::container::Container;
-use crate::versions::{damaged, outdated};
+use crate::container::{Container, ContainerError};
+use crate::versions::outdated;
 use crate::{ImportError, ImportMode, ImportOptions, OptionError};
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
@@ -38,7 +38,6 @@ struct File {
     database: Database,
     /// The transaction with the changes that are not on the disk yet.
     open: Option<WriteTransaction>,
-    dataset: String,
     path: PathBuf,
     /// True in a dry run, which changes nothing. So the rows of [`LATER`] are those of a run that was cut short.
     is_dry_run: bool,
@@ -60,13 +59,13 @@ impl Stored {
             return Ok(Stored { file: None });
         }
         std::fs::create_dir_all(&folder).map_err(|error| state_error(&folder, error))?;
-        let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).create(&path);
+        let opened = crate::database::open(&path, CACHE_BYTES);
         let database = opened.map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => ImportError::Busy { dataset: options.into.clone() },
             error => state_error(&path, error),
         })?;
-        let (dataset, is_dry_run) = (options.into.clone(), options.dry_run);
-        let mut file = File { database, open: None, dataset, path, is_dry_run, has_other_fields: false };
+        let is_dry_run = options.dry_run;
+        let mut file = File { database, open: None, path, is_dry_run, has_other_fields: false };
         let fields = match &options.to {
             Destination::Solr(target) => Some(fields_text(&target.names)),
             _ => None,
@@ -88,7 +87,10 @@ impl Stored {
         let Some(blob) = file.get(name).map_err(|error| state_error(&file.path, error))? else {
             return Ok(None);
         };
-        let is_damaged = |error| damaged(&file.dataset, name, error);
+        let is_damaged = |error: ContainerError| {
+            let why = format!("the container {:?}: {error}", String::from_utf8_lossy(name));
+            ImportError::DamagedRecords { path: file.path.clone(), why }
+        };
         let container = Container::parse(&blob).map_err(is_damaged)?;
         match file.has_other_fields {
             true => outdated(container).map(Some).map_err(is_damaged),
@@ -295,5 +297,9 @@ fn file_name(dataset: &str, to: &Destination) -> String {
 }
 
 fn state_error(path: &Path, error: impl Into<redb::Error>) -> ImportError {
-    ImportError::State { path: path.to_path_buf(), error: Box::new(error.into()) }
+    let path = path.to_path_buf();
+    match error.into() {
+        redb::Error::Corrupted(why) => ImportError::DamagedRecords { path, why },
+        error => ImportError::State { path, error: Box::new(error) },
+    }
 }

@@ -390,6 +390,37 @@ fn hostile_archives_are_refused_by_name() {
     assert_eq!(fake.field("cut.zip/a.eml", "subject").as_deref(), Some("a"));
 }
 
+/// A tar that is still being copied. Nothing says that the documents behind the cut are gone.
+#[test]
+fn a_tar_that_is_cut_off_keeps_its_documents() {
+    let long = format!("{}.txt", "long".repeat(40));
+    let whole = tar(&[("a.txt", "one"), (&long, "two"), ("z.txt", "three")]);
+    let zeros = whole.chunks(512).rposition(|block| block.iter().any(|b| *b != 0)).expect("it has files");
+    let end = (zeros + 1) * 512;
+    // The cut behind the header of the long name is on the border of two blocks.
+    let behind_name =
+        whole.chunks(512).position(|block| block.starts_with(b"././@LongLink")).expect("GNU tar") + 2;
+    let mut cuts: Vec<usize> = (513..end).step_by(397).filter(|cut| cut % 512 != 0).collect();
+    cuts.push(behind_name * 512);
+    let tree = Tree::new(&[]);
+    tree.write("t.tar", &whole);
+    let fake = Fake::start();
+    assert_eq!(fake.import(tree.path()).failed, 0);
+    let ids = fake.ids();
+    assert_eq!(ids.len(), 4);
+    for cut in cuts {
+        tree.write("t.tar", &whole[..cut]);
+        let summary = fake.import(tree.path());
+        assert!(
+            summary.failed > 0 && summary.removed == 0 && fake.ids() == ids,
+            "{cut} of {end}: {summary:?}"
+        );
+    }
+    // Some programs write no blocks of zeros.
+    tree.write("t.tar", &whole[..end]);
+    assert_eq!((fake.import(tree.path()).failed, fake.ids()), (0, ids));
+}
+
 #[test]
 fn links_pipes_and_paths_out_of_a_tar_are_skipped() {
     let packed = Tree::new(&[]);

@@ -127,6 +127,9 @@ fn file_to_check(path: &Path) -> Result<PathBuf, AofError> {
 fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError> {
     let display = path.display();
     let failed = |error| AofError::Read { path: path.to_owned(), error };
+    // No server may write to the file between this check and the cut.
+    let cuts = args.fix || args.truncate_to_timestamp.is_some();
+    let _locks = if cuts { locks_of(path)? } else { Vec::new() };
     let file = File::open(path).map_err(failed)?;
     let bytes = file.metadata().map_err(failed)?.len();
     // As in redis-check-aof, 0 means no timestamp.
@@ -190,7 +193,6 @@ fn truncate(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<
     if !args.yes && !is_confirmed() {
         return Err(AofError::NotConfirmed);
     }
-    let _locks = locks_of(path)?;
     let file = OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.set_len(good_bytes).and_then(|()| file.sync_all()))
         .map_err(|error| AofError::Cut { path: path.to_owned(), error })?;
@@ -202,13 +204,11 @@ fn truncate(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<
 /// stay locked until the result is dropped. There is none where no server of Strand has been.
 fn locks_of(path: &Path) -> Result<Vec<File>, AofError> {
     let failed = |error| AofError::Read { path: path.to_owned(), error };
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    // A symbolic link lies elsewhere.
+    let place = path.canonicalize().map_err(failed)?;
+    let name = place.file_name().unwrap_or_default().as_encoded_bytes();
     let mut locks = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
+    for entry in std::fs::read_dir(place.parent().unwrap_or(&place)).map_err(failed)? {
         let lock = entry.map_err(failed)?.path();
         let of = lock.file_name().and_then(|lock| lock.as_encoded_bytes().strip_suffix(b".lock"));
         if of.is_none_or(|of| !name.starts_with(of)) {

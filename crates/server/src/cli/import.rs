@@ -168,16 +168,22 @@ enum RateError {
 
 /// Runs the import. Returns the exit code of the process.
 pub fn run(args: ImportArgs) -> ExitCode {
+    let is_json = args.json || args.supervised;
+    let refused = |why: &str| {
+        say!("strand import: {why}");
+        if is_json {
+            json::print_error(why, 2);
+        }
+        ExitCode::from(2)
+    };
     let idle = args.server.given().or_else(|| args.tls.is_on().then_some("--tls"));
     if let (Some(option), Some(_)) = (idle, &args.to) {
-        say!("strand import: {option} has no effect with --to");
-        return ExitCode::from(2);
+        return refused(&format!("{option} has no effect with --to"));
     }
     let access = match args.server.access(&args.tls) {
         Ok(access) => access,
         Err(error) => {
-            say!("strand import: {}", safe(&error.to_string()));
-            return ExitCode::from(2);
+            return refused(&safe(&error.to_string()));
         }
     };
     let mode = match (args.retry_failed, args.verify) {
@@ -185,12 +191,10 @@ pub fn run(args: ImportArgs) -> ExitCode {
         (_, true) => ImportMode::Verify,
         _ => ImportMode::Import,
     };
-    let is_json = args.json || args.supervised;
     if let Some(path) = &args.log_requests
         && let Err(why) = strand_import::requests::open_log(path)
     {
-        say!("strand import: --log-requests: cannot open {}: {why}", safe(&path.display().to_string()));
-        return ExitCode::from(2);
+        return refused(&format!("--log-requests: cannot open {}: {why}", safe(&path.display().to_string())));
     }
     let options = ImportOptions {
         source: args.source,
@@ -226,8 +230,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     };
     if matches!(options.to, Destination::Lines { path: None, .. }) {
         if is_json {
-            say!("strand import: --json and --to both want the standard output");
-            return ExitCode::from(2);
+            return refused("--json and --to both want the standard output");
         }
         super::display::lines_to_stderr();
     }

@@ -28,7 +28,8 @@ use std::process::ExitCode;
 
 /// Text of `strand --help` below the subcommands.
 const AFTER_HELP: &str = "Try: strand serve --port 6379, then redis-cli ping.
-Exit codes: 0 done; 1 failed, with the reason on the standard error; 2 wrong usage.
+Exit codes: 0 done; 1 failed, with the reason on the standard error; 2 wrong usage (of serve: 1).
+Some subcommands have further codes: see their --help.
 `strand serve --help` lists every configuration option.";
 
 /// An in-memory data server that speaks Redis, imports mail archives and folders, and searches them.

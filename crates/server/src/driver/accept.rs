@@ -85,7 +85,7 @@ pub async fn accept_until_stopped(
                 }
                 let request = engine.on_signal(name == SIGINT);
                 let time = if request.now { Duration::ZERO } else { grace };
-                if !engine.saves_at_end(request) {
+                if !engine.waits_at_end(request) {
                     match engine.save_at_end(request, clock.now()) {
                         Ok(()) => {
                             tracing::info!("{name}: stopping");

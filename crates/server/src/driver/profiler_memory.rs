@@ -44,6 +44,7 @@ struct ArenaSwitch {
 
 impl ArenaSwitch {
     fn to(index: u32) -> Option<ArenaSwitch> {
+        empty_thread_cache();
         let own = b"thread.arena\0".name().read().ok()?;
         b"thread.arena\0".name().write(index).ok()?;
         Some(ArenaSwitch { own })
@@ -52,8 +53,21 @@ impl ArenaSwitch {
 
 impl Drop for ArenaSwitch {
     fn drop(&mut self) {
+        empty_thread_cache();
         // The thread came from this arena, so the arena exists.
         let _ = b"thread.arena\0".name().write(self.own);
+    }
+}
+
+/// Gives the free memory that the allocator keeps ready for this thread back to its arena. Otherwise the other arena would
+/// keep a part of it, and the part would count twice: `stats.arenas.N.small.allocated` has it, and so have the bytes of
+/// the caches of threads.
+fn empty_thread_cache() {
+    let enabled = || b"thread.tcache.enabled\0".name();
+    if enabled().read() == Ok(true) {
+        // To disable the cache empties it. A failure only makes a figure inexact.
+        let _ = enabled().write(false);
+        let _ = enabled().write(true);
     }
 }
 

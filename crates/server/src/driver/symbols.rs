@@ -81,7 +81,7 @@ fn serve(works: &Receiver<Work>) {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
-        backtrace::clear_symbol_cache();
+        profiler_memory::within(backtrace::clear_symbol_cache);
     }
 }
 

@@ -154,6 +154,9 @@ fn the_file_of_a_running_server_is_not_cut_and_an_empty_manifest_is_not_valid() 
     let refused = ours(&["--fix", "--yes"], &files);
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && text.contains("appendonly.aof.lock is locked"), "{text}");
+    let elsewhere = folder.path().join("link.aof");
+    std::os::unix::fs::symlink(&increment, &elsewhere).expect("ours");
+    assert!(!ours(&["--fix", "--yes"], &elsewhere).status.success());
     drop(server);
     assert!(ours(&["--fix", "--yes"], &files).status.success());
     assert_eq!(std::fs::read(&increment).expect("there"), whole);

@@ -20,7 +20,7 @@ impl Session {
         {
             return Err(busy_text(is_function).into());
         }
-        if self.engine.saves_at_end(request) {
+        if self.engine.waits_at_end(request) {
             return Ok(NextStep::Detach);
         }
         self.engine.save_at_end(request, now).map_err(|_| SHUTDOWN_FAILED)?;
@@ -118,16 +118,16 @@ pub(super) fn time(now: Now, reply: &mut Reply<'_>) {
     reply.bulk_int(now.unix_us.rem_euclid(1_000_000));
 }
 
-/// SHUTDOWN with a save, on a helper thread. Without an error there is no reply, and the connection ends.
+/// SHUTDOWN that may wait for the disk, on a helper thread. Without an error there is no reply, and the connection ends.
 pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), ErrorText> {
     let request = shutdown_request(args)?;
-    // Stops scripts, because an endless script must not keep the server running or hold the shards that must be
-    // saved.
-    engine.scripts.stopping.store(true, Relaxed);
+    // Stops scripts before a save, because an endless script must not hold the shards that must be saved.
+    engine.scripts.stopping.store(engine.saves_at_end(request), Relaxed);
     engine.save_at_end(request, now).map_err(|_| {
         engine.scripts.stopping.store(false, Relaxed);
         SHUTDOWN_FAILED
     })?;
+    engine.scripts.stopping.store(true, Relaxed);
     engine.host.shutdown(request);
     Ok(())
 }

@@ -43,12 +43,16 @@ pub(super) fn is_tar(beginning: &[u8]) -> bool {
 pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Members> {
     let mut members = Members::default();
     let (mut at, mut long_name, mut long_size, mut is_sparse) = (0u64, None, None, false);
-    while at + BLOCK_BYTES <= tar.len() {
+    while at != tar.len() {
+        // A tar without blocks of zeros at its end is accepted, because some programs write none.
+        if at + BLOCK_BYTES > tar.len() {
+            return Err(cut_off(tar, "within a header, or before the end of an entry's last block"));
+        }
         let header = tar.bytes(at, BLOCK_BYTES as usize)?;
         at += BLOCK_BYTES;
         // Two blocks of zeros end the archive. One is enough here.
         if header.iter().all(|b| *b == 0) {
-            break;
+            return Ok(members);
         }
         if !checksum_fits(&header) {
             let header_at = at - BLOCK_BYTES;
@@ -122,17 +126,22 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
         }
         at = next_header_at;
     }
-    Ok(members)
+    // A long name or a size describes the entry behind it.
+    match long_name.is_none() && long_size.is_none() && !is_sparse {
+        true => Ok(members),
+        false => Err(cut_off(tar, "behind an extended header, without its entry")),
+    }
+}
+
+fn cut_off(tar: &Window, place: &str) -> io::Error {
+    archive_error(format!("the tar ends at byte {}, {place}", tar.len()))
 }
 
 /// The offset after the sparse map whose first block is at `at` (GNU tar's old format).
 fn after_sparse_map(tar: &Window, mut at: u64) -> io::Result<u64> {
     for _ in 0..SPARSE_BLOCKS_MAX {
         if at + BLOCK_BYTES > tar.len() {
-            let len = tar.len();
-            return Err(archive_error(format!(
-                "the tar ends at byte {len}, within the map of a sparse file"
-            )));
+            return Err(cut_off(tar, "within the map of a sparse file"));
         }
         let block = tar.bytes(at, BLOCK_BYTES as usize)?;
         at += BLOCK_BYTES;

@@ -103,7 +103,10 @@ impl Source for Folder {
     }
 
     fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
-        stamp::identity(entry.token).map(|bytes| Identity { bytes, is_certain: true })
+        // The token of a message of a Maildir has no ctime, so a new message may get the token of a deleted one: its
+        // inode, its size, and a time that a program has set.
+        let is_certain = entry.get(FLAGS_KEY).is_none();
+        stamp::identity(entry.token).map(|bytes| Identity { bytes, is_certain })
     }
 
     /// Documents of a folder are cached too, because the folder may be on another machine (NFS, for instance).
