@@ -172,7 +172,7 @@ async function importsAreShown(browser, { base, port }) {
 }
 
 async function works(browser, { base, port }) {
-  const page = await open(browser, { viewport: { width: 1280, height: 800 } });
+  const page = await open(browser, { viewport: { width: 1280, height: 800 } }, (text) => /400/.test(text));
   await page.goto(base);
   await page.waitForSelector(".nav");
   await page.keyboard.press("7");
@@ -204,7 +204,13 @@ async function works(browser, { base, port }) {
   check((await page.inputValue("[role=combobox]")) === "HGETALL ", "Tab completes a command");
   await page.keyboard.type("user:1");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector(".console-out")?.textContent.includes("name => Ann"));
+  await page.waitForFunction(() => document.querySelector(".console-out")?.textContent.includes('name => "Ann"'));
+  const says = (text) => page.waitForFunction((text) => document.querySelector(".console-out")?.textContent.includes(text), text);
+  for (const [line, text] of [['HSET nested f "\\xff"', "1"], ["HGETALL nested", 'f => "\\xff"'], ["HVALS nested", '1) "\\xff"'], ["SELECT 99", "DB index is out of range"], ["SELECT abc", "invalid DB index"]]) {
+    await page.fill("[role=combobox]", line);
+    await page.keyboard.press("Enter");
+    await says(text);
+  }
   await page.fill("[role=combobox]", 'SET typed "a\\x00b"');
   await page.keyboard.press("Enter");
   check(await becomes(async () => (await ask(base, [["STRLEN", "typed"]]))[0].result, 3), "bytes typed as \\x00 arrive");
@@ -261,6 +267,13 @@ async function works(browser, { base, port }) {
   await page.locator("dialog").getByRole("button", { name: "Delete" }).click();
   await page.waitForFunction(() => !document.querySelector(".keylist li"));
   check((await ask(base, [["EXISTS", "typed"]]))[0].result === 0, "a key is deleted from the page");
+  // A part of 64 KiB would end within a character.
+  await ask(base, [["SET", "cyrillic", `x${"\u044f".repeat(60_000)}`]]);
+  await go(page, base, "keys?pattern=cyrillic");
+  await page.locator(".keylist button").click();
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.waitForFunction(() => document.querySelector(".value")?.textContent.length === 60_001);
+  check(!(await page.textContent(".value")).includes("\\x"), "text is shown as text");
   await page.close();
 }
 
