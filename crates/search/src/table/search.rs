@@ -160,15 +160,8 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         FILTER,
         IN_KEYS,
         IN_FIELDS,
-        Arg::block(
-            "return",
-            &[
-                Arg::integer("count").token("RETURN"),
-                Arg::block("field", &[Arg::string("field"), Arg::string("name").token("AS").optional()])
-                    .multiple(),
-            ],
-        )
-        .optional(),
+        Arg::block("return", &[Arg::integer("count").token("RETURN"), Arg::string("field").multiple()])
+            .optional(),
         LANGUAGE,
         SCORER,
         Arg::integer("timeout").token("TIMEOUT").optional(),
