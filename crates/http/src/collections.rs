@@ -11,12 +11,11 @@ use crate::keys::Expiry;
 use crate::problem::Problem;
 use crate::session_client::SessionClient;
 use crate::text;
-use hyper::StatusCode;
 use serde_json::Value as Json;
 use strand_wire::events::Event;
 
-/// Maximum number of attempts of a write, because the watched key may change during each attempt.
-const ATTEMPTS_MAX: usize = 4;
+/// Maximum number of attempts of a read or a write of several commands, because the key may change during each attempt.
+pub const ATTEMPTS_MAX: usize = 4;
 /// Maximum number of elements per command. A transaction may have any number of commands.
 const ELEMENTS_PER_COMMAND: usize = 1024;
 
@@ -216,7 +215,7 @@ pub async fn replace(
             return Ok(was_there);
         }
     }
-    Err(Problem::new(StatusCode::CONFLICT, "the key is changed all the time".to_owned()))
+    Err(Problem::always_changed())
 }
 
 /// Deletes the key and runs the commands in one transaction. Returns whether the key existed; `None` when the

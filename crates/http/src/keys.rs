@@ -10,7 +10,7 @@
 //! DELIF for entity tags.
 
 use crate::body::ResponseBody;
-use crate::collections::{self, CollectionType, KeyCondition};
+use crate::collections::{self, ATTEMPTS_MAX, CollectionType, KeyCondition};
 use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
@@ -32,8 +32,6 @@ use strand_wire::events::Event;
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of a JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of attempts to read a key that other clients change between two commands.
-const ATTEMPTS_MAX: usize = 4;
 /// The response header with the type of a value.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
 /// The header with a value's remaining time, in milliseconds.
@@ -46,7 +44,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
             return Ok(response);
         }
     }
-    Err(Problem::new(StatusCode::CONFLICT, "the key is changed all the time"))
+    Err(Problem::always_changed())
 }
 
 /// Answers GET and HEAD of a key. `None`: another client changed the key between two commands.

@@ -47,6 +47,10 @@ impl Problem {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "nothing came of the body for too long (http-keepalive)")
             .closing()
     }
+    /// The problem 409: other clients changed the key during each attempt.
+    pub fn always_changed() -> Problem {
+        Problem::new(StatusCode::CONFLICT, "the key is changed all the time")
+    }
     /// The problem 412: a condition of the request is not met.
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, detail)
