@@ -26,6 +26,8 @@ const COUNTS_BYTES: usize = 16;
 const MAILBOX_NOTE_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<ContainerDigest>();
 /// Number of bytes at the beginning of a document that decide whether the document is an archive.
 const BEGINNING_BYTES: usize = 1024;
+/// Number of bytes at the beginning of a document that an error shows.
+const BEGINNING_SHOWN_BYTES: usize = 24;
 
 /// The opened archives of a folder, by name.
 pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
@@ -134,6 +136,24 @@ fn mailbox_state(note: &[u8]) -> Option<(Prefix, &[u8])> {
     let (prefix, record) = state.split_at_checked(Prefix::BYTES)?;
     (note.len() == MAILBOX_NOTE_BYTES && self::counts(counts).1 == 0)
         .then_some((Prefix::from_bytes(prefix)?, record))
+}
+
+/// The kind and the error of a document with the name of an archive, whose bytes are not those of an archive: a download
+/// that was cut off, or a page of errors in the archive's place. `None` for a document that may have become something
+/// else: its name has no ending of an archive, or it is an empty mailbox.
+fn lost_archive(name: &[u8], beginning: &[u8]) -> Option<(&'static str, String)> {
+    let kind = Format::promised_kind(name)?;
+    if beginning.is_empty() && Some(kind) == Format::Mailbox.kind() {
+        return None;
+    }
+    let shown = beginning[..beginning.len().min(BEGINNING_SHOWN_BYTES)].escape_ascii();
+    let error = match beginning {
+        [] => "the archive has become an empty file; the documents of the last run stay".to_owned(),
+        _ => format!(
+            "the archive has become a file that begins with \"{shown}\"; the documents of the last run stay"
+        ),
+    };
+    Some((kind, error))
 }
 
 fn is_mail_name(entry: &Entry<'_>) -> bool {
@@ -267,7 +287,10 @@ impl Job<'_> {
         };
         beginning.truncate(got);
         let Some(format) = Format::of(entry.name, &beginning).or(mail.then_some(Format::Mail)) else {
-            return Ok(None);
+            return match lost_archive(entry.name, &beginning) {
+                Some((kind, error)) if kept > 0 => failed(Some(kind), error),
+                _ => Ok(None),
+            };
         };
         let kind = format.kind();
         let limits = self.options.archives;

@@ -3,7 +3,7 @@
 
 use crate::fake::{Fake, Stored, counts, interrupted};
 use crate::files::{Tree, mail};
-use crate::nested::{stored, with_attachment, zip};
+use crate::nested::{gzip, mailbox, stored, tar, with_attachment, zip};
 use strand_import::source::archive::limits::ArchiveLimits;
 use strand_import::{ImportOptions, Outcome, Progress, Silent, Summary};
 
@@ -85,6 +85,51 @@ fn an_archive_that_cannot_be_read_keeps_its_documents() {
     assert_eq!((failed.removed, failed.failed), (1, 1), "this run imports no attachments: {failed}");
     assert_eq!(fake.ids(), ["a.txt", "m.eml", "m.zip", "m.zip/in.txt"]);
     assert_eq!(fake.import(tree.path()).removed, 2, "now the source has lost the archive");
+}
+
+/// A page of errors in the place of an archive says nothing about the archive's documents. A file without the name of an
+/// archive may become something else, and a mailbox may become empty.
+#[test]
+fn an_archive_name_without_an_archive_keeps_the_documents_of_the_last_run() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.txt", "text")]));
+    let archives = [
+        ("m.zip", zip(&[stored("in.txt", b"one")])),
+        ("m.tar.gz", gzip(&tar(&[("in.txt", "one")]))),
+        ("m.mbox", mailbox(&["one", "two"]).into_bytes()),
+    ];
+    for (name, bytes) in &archives {
+        let write = |bytes: &[u8]| {
+            tree.write(name, bytes);
+            fake.import(tree.path())
+        };
+        write(bytes);
+        let ids = fake.ids();
+        assert!(ids.len() >= 3, "{ids:?}");
+        for lost in [&b"<!DOCTYPE html><title>Log in</title>"[..], b"PK", b""] {
+            let is_empty_mailbox = lost.is_empty() && *name == "m.mbox";
+            let summary = write(lost);
+            if is_empty_mailbox {
+                assert_eq!((summary.removed, summary.failed), (2, 0), "{summary}");
+                continue;
+            }
+            assert_eq!((summary.removed, summary.failed), (0, 1), "{name}, {lost:?}: {summary}");
+            assert_eq!(fake.ids(), ids);
+            let again = fake.import(tree.path());
+            assert_eq!((again.removed, again.failed), (0, 1), "the next run says it again: {again}");
+        }
+        assert_eq!((write(bytes).failed, fake.ids()), (0, ids));
+        tree.remove(name);
+        fake.import(tree.path());
+        assert_eq!(fake.ids(), ["a.txt"], "now the source has lost the archive");
+        // What never was an archive is a file.
+        assert_eq!(write(b"<!DOCTYPE html>").failed, 0);
+        tree.remove(name);
+    }
+    tree.write("Inbox", mailbox(&["one", "two"]));
+    fake.import(tree.path());
+    tree.write("Inbox", "notes");
+    let summary = fake.import(tree.path());
+    assert_eq!((summary.removed, summary.failed), (2, 0), "{summary}");
 }
 
 #[test]

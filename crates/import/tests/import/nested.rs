@@ -72,7 +72,7 @@ pub fn tar(files: &[(&str, &str)]) -> Vec<u8> {
     output.stdout
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
@@ -151,16 +151,15 @@ fn every_kind_of_archive_holds_documents() {
     tree.write("box.mbox", mailbox(&["m1", "m2", "m2", "m3"]));
     let appended = fake.import(tree.path());
     assert_eq!(counts(&appended), ([1, 1, 0, 24, 0], 2));
-    // An archive is replaced by a folder, another one by a plain file: the documents of both archives are removed.
+    // An archive is replaced by a folder, another one is gone: the documents of both archives are removed.
     tree.remove("b.tar");
     tree.write("b.tar/five.eml", mail("five", "5"));
-    tree.write("b.tgz", "no archive any more");
     tree.remove("b.tar.zst");
-    assert_eq!(counts(&fake.import(tree.path())).0, [1, 1, 3 + 2 + 3, 17, 0]);
-    assert!(!fake.ids().iter().any(|id| id.starts_with("b.tgz/") || id.starts_with("b.tar.zst")));
+    assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 3 + 3, 20, 0]);
+    assert!(!fake.ids().iter().any(|id| id.starts_with("b.tar.zst")));
     tree.remove("b.tar");
     tree.write("b.tar", &packed);
-    assert_eq!(counts(&fake.import(tree.path())).0, [3, 0, 1, 18, 0]);
+    assert_eq!(counts(&fake.import(tree.path())).0, [3, 0, 1, 20, 0]);
     let fresh = Fake::start();
     fresh.import(tree.path());
     assert_eq!(fake.state().keys, fresh.state().keys);
@@ -400,7 +399,7 @@ fn a_tar_that_is_cut_off_keeps_its_documents() {
     // The cut behind the header of the long name is on the border of two blocks.
     let behind_name =
         whole.chunks(512).position(|block| block.starts_with(b"././@LongLink")).expect("GNU tar") + 2;
-    let mut cuts: Vec<usize> = (513..end).step_by(397).filter(|cut| cut % 512 != 0).collect();
+    let mut cuts: Vec<usize> = (0..end).step_by(397).filter(|cut| cut % 512 != 0).collect();
     cuts.push(behind_name * 512);
     let tree = Tree::new(&[]);
     tree.write("t.tar", &whole);

@@ -38,6 +38,8 @@ use std::rc::Rc;
 /// its name may be an archive too, because mail programs give such names to mailboxes. The bytes then decide.
 const SUFFIXES: [&str; 13] =
     ["zip", "jar", "tar", "tgz", "gz", "txz", "xz", "tzst", "zst", "mbox", "mbx", "ova", "apk"];
+/// The endings of [`SUFFIXES`] that mailboxes have.
+const MAILBOX_SUFFIXES: [&str; 2] = ["mbox", "mbx"];
 
 /// Bytes of a token that is a digest.
 const DIGEST_BYTES: usize = size_of::<ContainerDigest>();
@@ -62,6 +64,14 @@ impl Format {
             Some(dot) => SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes())),
             None => true,
         }
+    }
+
+    /// The kind of archive that the ending of the name promises, as in [`Format::kind`]. `None` when the name has no
+    /// ending of an archive.
+    pub(crate) fn promised_kind(name: &[u8]) -> Option<&'static str> {
+        let dot = name.iter().rposition(|b| *b == b'.').filter(|_| Format::is_archive_name(name))?;
+        let is_mailbox = MAILBOX_SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes()));
+        if is_mailbox { Format::Mailbox.kind() } else { Format::Zip.kind() }
     }
 
     /// The kind of the archive with this name and this beginning. `None` when the document is not an archive.
