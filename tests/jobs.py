@@ -136,6 +136,7 @@ def jobs_are_defined_run_and_told_of(world):
     # The file's own jobs are the file's; wrong definitions say what is wrong.
     assert service.http("DELETE", "/v1/jobs/fixed")[0] == 409
     for body, word in [({}, "source"), ({"source": "x", "every": "soon"}, "soon"), ({"source": "x", "options": ["--json"]}, "--json"),
+                       ({"source": "x", "options": ["--include", "a["]}, "--include"), ({"source": "x", "options": ["--region", "r"]}, "--region"),
                        ({"source": "x", "into": "more", "server": f"127.0.0.1:{world.strand.port}"}, "fills")]:
         status, said = service.http("PUT", "/v1/jobs/odd", body)
         assert status in (400, 409) and word in said["error"], (status, said)

@@ -672,6 +672,8 @@ def a_server_without_ranges_sends_everything_once(world):
         assert counts(first) == [3, 0, 0, 0, 0] and len(world.client.hget("d:box.zip/two.eml", "body")) == len(LONG.rstrip())
         again, _ = world.imports(url)
         assert counts(again) == [0, 0, 0, 3, 0] and again["opened"] == 0, again
+        missing, _ = world.imports(url.replace("box", "no"), code=5)
+        assert "no.zip" in missing["message"] and "404" in missing["message"], missing
     finally:
         server.shutdown()
         server.server_close()

@@ -39,7 +39,7 @@ pub use cache::{CacheCounts, CacheOptions};
 pub use compare::compare;
 pub use error::{Bound, ImportError, Loss, OptionError, SinkError};
 pub use filter::FilterOptions;
-pub use job::{Forecast, ImportMode, MaxDelete, Pace, run};
+pub use job::{Forecast, ImportMode, MaxDelete, Pace, check_source, run};
 pub use sink::{Destination, Notices};
 pub use source::archive::limits::ArchiveLimits;
 pub use source::remote::RemoteOptions;

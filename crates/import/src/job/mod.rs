@@ -40,13 +40,14 @@ use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{
     self, DIGEST_NOTE, INNER_NOTE, KnownContainer, MAYBE_NOTE, intent_name, recorded_name,
 };
-use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
+use crate::{FilterOptions, ImportError, ImportOptions, Outcome, Progress, RemoteOptions, Summary, source};
 use budget::Plan;
 use divided::Divided;
 use listings::Listings;
 use moves::Moves;
 use nested::{CurrentArchive, RemovalPass};
 use reports::Reports;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -114,6 +115,20 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     summary.cache = job.source.cache().map(CacheUse::counts);
     summary.took = started.elapsed();
     Ok(summary)
+}
+
+/// Checks the options of a source before there is a run. Reads no file, so the files of `--exclude-from` are not checked.
+///
+/// # Errors
+/// [`OptionError`], when the run would refuse the options.
+pub fn check_source(
+    source: &Path,
+    remote: &RemoteOptions,
+    filter: &FilterOptions,
+) -> Result<(), OptionError> {
+    source::check_options(&[source], remote)?;
+    let filter = FilterOptions { exclude_from: Vec::new(), ..filter.clone() };
+    Filter::new(&filter).map(drop).map_err(OptionError::Filter)
 }
 
 fn check(options: &ImportOptions) -> Result<(), OptionError> {

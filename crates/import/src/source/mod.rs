@@ -216,6 +216,9 @@ pub(crate) fn check_options(names: &[&Path], options: &remote::RemoteOptions) ->
     if options.endpoint.is_some() && !is_s3 {
         return wrong("--endpoint", "only a bucket (s3://) has an endpoint");
     }
+    if options.region.is_some() && !is_s3 {
+        return wrong("--region", "only a bucket (s3://) has a region");
+    }
     if options.as_of.is_some() && !is_s3 {
         return wrong("--as-of", "only a bucket (s3://) has states of other times");
     }

@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, Stored, counts};
 use crate::files::{Tree, mail};
-use strand_import::{ImportError, ImportOptions, Outcome, Progress, Silent};
+use strand_import::{ImportError, ImportOptions, Outcome, Progress, RemoteOptions, Silent};
 
 #[test]
 fn failed_documents_are_reported_again_without_being_opened_until_they_are_repaired() {
@@ -180,9 +180,17 @@ fn names_of_datasets_are_checked() {
 #[test]
 fn an_option_for_another_source_and_an_unknown_type_are_errors() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
-    let remote = strand_import::RemoteOptions { password_file: Some("p".into()), ..Default::default() };
-    let options = ImportOptions { remote, ..fake.options(tree.path()) };
-    fails(strand_import::run(&options, &mut Silent), &["--password-file", "only a restic source"]);
+    let of_others = [
+        (
+            RemoteOptions { password_file: Some("p".into()), ..Default::default() },
+            ["--password-file", "only a restic source"],
+        ),
+        (RemoteOptions { region: Some("r".into()), ..Default::default() }, ["--region", "only a bucket"]),
+    ];
+    for (remote, words) in of_others {
+        let options = ImportOptions { remote, ..fake.options(tree.path()) };
+        fails(strand_import::run(&options, &mut Silent), &words);
+    }
     let filter = strand_import::FilterOptions { types_not: vec!["foo".to_owned()], ..Default::default() };
     let options = ImportOptions { filter, ..fake.options(tree.path()) };
     fails(strand_import::run(&options, &mut Silent), &["--type-not foo: unknown type; expected mail"]);

@@ -166,6 +166,17 @@ enum RateError {
     Zero,
 }
 
+impl ImportArgs {
+    /// Checks the source's options, as a run does, without reading a file.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn check(self) -> Result<(), String> {
+        let checked = strand_import::check_source(&self.source, &self.remote.into(), &self.filters.into());
+        checked.map_err(|error| error.to_string())
+    }
+}
+
 /// Runs the import. Returns the exit code of the process.
 pub fn run(args: ImportArgs) -> ExitCode {
     let is_json = args.json || args.supervised;

@@ -92,7 +92,11 @@ pub fn parse() -> Cli {
 /// What is wrong, in one line.
 pub fn check_import(arguments: Vec<String>) -> Result<(), String> {
     let words = std::iter::once("strand".to_owned()).chain(arguments);
-    let Err(error) = Cli::try_parse_from(words) else { return Ok(()) };
+    let error = match Cli::try_parse_from(words) {
+        Ok(Cli { command: Command::Import(args) }) => return args.check(),
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     Err(line.strip_prefix("error: ").unwrap_or(line).to_owned())

@@ -232,7 +232,6 @@ impl HttpFetch {
                     StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                         return Ok(response);
                     }
-                    StatusCode::NOT_FOUND | StatusCode::GONE => return Err(vanished()),
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT if !is_last => {
                         Some(self::retry_after(response.headers()))
                     }
