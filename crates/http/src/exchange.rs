@@ -6,10 +6,10 @@ use crate::body::{Outgoing, ResponseBody, TruncatedBody};
 use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::query::Query;
+use crate::request_body::RequestBody;
 use crate::session_client::{Gone, SessionClient};
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use std::cell::Cell;
@@ -105,7 +105,7 @@ pub struct Request {
     /// The parsed query of the URI.
     pub query: Query,
     /// The part of the body that was not read yet.
-    pub body: Incoming,
+    pub body: RequestBody,
     /// Maximum number of bytes that the rest of the body may have.
     pub body_bytes_left: u64,
     /// Counts the bytes of the body that are held in memory.
@@ -115,7 +115,7 @@ pub struct Request {
 
 impl Request {
     /// Creates a request from its HTTP head, query and body.
-    pub(crate) fn new(context: Rc<Context>, parts: Parts, query: Query, body: Incoming) -> Request {
+    pub(crate) fn new(context: Rc<Context>, parts: Parts, query: Query, body: RequestBody) -> Request {
         let (holding, body_bytes_left) =
             (context.session.http_end().holding(), context.settings.body_bytes_max);
         Request { parts, query, body, body_bytes_left, holding, context }
@@ -140,7 +140,7 @@ impl Request {
     /// The poll form of [`Request::data`].
     pub fn poll_data(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         loop {
-            let next = Pin::new(&mut self.body).poll_frame(cx);
+            let next = self.body.poll_frame(cx);
             if next.is_pending() && self.context.stalled.get() {
                 return Poll::Ready(Err(Problem::stalled()));
             }
@@ -234,6 +234,10 @@ impl Context {
     /// was already called for this request.
     pub(crate) fn stop_waiting(&self) -> bool {
         !self.stalled.replace(true)
+    }
+    /// True when the client took too long to send the body, or to read the earlier responses.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.get()
     }
     /// True when the request that waits in [`Context::wait_for_reader`] can continue.
     pub(crate) fn can_continue(&self) -> bool {

@@ -17,7 +17,6 @@ use crate::json::JsonWriter;
 use crate::problem::Problem;
 use crate::text;
 use bytes::Bytes;
-use hyper::body::Body;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
 };

@@ -32,6 +32,7 @@ mod origin;
 pub mod pipe;
 pub mod problem;
 pub mod query;
+pub mod request_body;
 pub mod route;
 pub mod routes;
 pub mod search;

@@ -14,21 +14,36 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// Fields of INFO that only grow. All other fields are gauges.
-const COUNTERS: [&str; 17] = [
+/// Fields of INFO that only grow. All other fields are gauges, also `search_documents_added` and its neighbours: they are
+/// sums over the text indexes that exist, and shrink with each dropped index.
+const COUNTERS: [&str; 31] = [
+    "aof_rewrites",
     "client_idle_disconnections",
     "client_output_buffer_limit_disconnections",
     "client_query_buffer_limit_disconnections",
     "evicted_clients",
     "evicted_keys",
+    "expire_cycle_cpu_milliseconds",
     "expired_keys",
+    "expired_time_cap_reached_count",
     "keyspace_hits",
     "keyspace_misses",
+    "lazyfreed_objects",
+    "rdb_saves",
+    "regex_bytes",
+    "regex_cache_clears",
+    "regex_cache_resets",
+    "regex_give_ups",
+    "regex_greps",
+    "regex_greps_indexed",
+    "regex_quits",
+    "regex_searches",
     "rejected_connections",
     "total_commands_processed",
     "total_connections_received",
     "total_error_replies",
     "total_eviction_exceeded_time",
+    "total_forks",
     "total_net_input_bytes",
     "total_net_output_bytes",
     "total_reads_processed",

@@ -11,12 +11,14 @@ use crate::origin;
 use crate::pipe::{Holding, HttpEnd};
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::query::Query;
+use crate::request_body::RequestBody;
 use crate::route::Found;
 use crate::routes;
 use crate::session_client::SessionClient;
 use hyper::StatusCode;
-use hyper::body::{Body, Incoming};
-use hyper::header::TRANSFER_ENCODING;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use std::convert::Infallible;
@@ -151,20 +153,24 @@ impl Service<hyper::Request<Incoming>> for Server {
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         let context = self.context.clone();
         context.start_request();
+        let (parts, body) = request.into_parts();
+        let body = RequestBody::new(body, &parts.headers);
         Box::pin(async move {
             let answered = match context.wait_for_reader().await {
-                Ok(()) => answer(context, request).await,
+                Ok(()) => answer(context.clone(), parts, body.clone()).await,
                 Err(problem) => Err(problem),
             };
             let mut response = answered.unwrap_or_else(Problem::response);
+            if !response.headers().contains_key(CONNECTION) && !body.read_rest(&context).await {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             origin::forbid_embedding(response.headers_mut());
             Ok(response)
         })
     }
 }
 
-async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
+async fn answer(context: Rc<Context>, parts: Parts, body: RequestBody) -> Result<Response, Problem> {
     // The door decodes no body (RFC 9112, section 6.1).
     if parts
         .headers

@@ -391,6 +391,13 @@ impl Session {
         self.update_client_info();
         self.client.update_request(self.request_bytes, args.iter().map(<[u8]>::len).sum());
     }
+    /// Does what [`Session::update_client_info`] does, before a script or a transaction of a user whose commands may be
+    /// denied: the entry of ACL LOG then shows EVAL or EXEC, and not the command before.
+    fn update_info_for_denials(&self) {
+        if !self.identity.user.is_unrestricted() {
+            self.update_client_info();
+        }
+    }
     fn update_client_info(&self) {
         let decoded_bytes = self.request_bytes.saturating_sub(self.input.len());
         // As in redis-server, the arguments of an incomplete request count as input.

@@ -273,6 +273,7 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
         let (mut laps, slot) = (Laps::default(), self.slot());
+        self.update_info_for_denials();
         for (at, queued) in commands.iter().enumerate() {
             let Queued { spec, argv } = queued;
             let id = self.engine.stats.ids.of(spec);

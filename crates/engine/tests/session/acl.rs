@@ -184,6 +184,8 @@ fn the_log_tells_where_it_was_denied() {
         bob.run(&server, "EVAL \"redis.call('incr','n')\" 0")
             .starts_with("-ERR The user executing the script")
     );
+    let newest = admin.run(&server, "ACL LOG 1");
+    assert!(newest.contains(" cmd=eval "), "the command that ran the script: {newest}");
     // Rights that are lost between MULTI and EXEC, on a worker and on a helper thread.
     let long = format!("MSET {}", (0..3000).map(|n| format!("k{n} 1")).collect::<Vec<_>>().join(" "));
     for others in ["GET n", &long] {
@@ -191,6 +193,9 @@ fn the_log_tells_where_it_was_denied() {
         bob.script(&server, &[("MULTI", "+OK|"), ("INCR n", "+QUEUED|"), (others, "+QUEUED|")]);
         admin.run(&server, "ACL SETUSER bob -incr");
         assert!(bob.run(&server, "EXEC").starts_with("*2|-NOPERM ACLs rules changed"));
+        let newest = admin.run(&server, "ACL LOG 1");
+        assert!(newest.contains(" cmd=exec "), "{newest}");
+        assert!(others == long || newest.contains(" flags=x ") && newest.contains(" multi=2 "), "{newest}");
     }
     let log = admin.run(&server, "ACL LOG");
     let contexts: Vec<&str> =

@@ -64,6 +64,44 @@ fn every_type_can_be_read_and_written() {
     assert_eq!((status, http.get("/v1/keys/long").text()), (201, many));
 }
 
+/// An error may come before the body is read. The next request begins behind the body, or the response says that the
+/// connection ends.
+#[test]
+fn an_error_before_the_body_keeps_the_connection_or_says_that_it_ends() {
+    let site = site(&["--workers", "1"]);
+    let mut http = site.http();
+    let errors = [
+        ("/v1/keys/k", "Strand-Type: none\r\n", 400),
+        ("/v1/keys/k", "Strand-TTL-Ms: x\r\n", 400),
+        ("/v1/keys/k", "Strand-Type: list\r\nIf-Match: \"x\"\r\n", 422),
+        ("/v1/keys/k", "Authorization: Bearer no:no\r\n", 401),
+        ("/v2", "", 404),
+    ];
+    for (path, headers, status) in errors {
+        let head = |framing: &str| {
+            format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{framing}\r\n\r\n").into_bytes()
+        };
+        http.send(&head("Content-Length: 40000"));
+        // The server has the head, and not yet the body: it answers another connection behind it.
+        assert_eq!(site.http().get("/v1/keys/none").status, 404);
+        http.send(&[b'x'; 40_000]);
+        let answer = http.answer(false);
+        assert_eq!((answer.status, answer.header("connection")), (status, ""), "{path} {headers}");
+        for framing in ["Content-Length: 400000", "Transfer-Encoding: chunked"] {
+            let mut other = site.http();
+            other.send(&head(framing));
+            let answer = other.answer(false);
+            assert_eq!((answer.status, answer.header("connection")), (status, "close"), "{path} {headers}");
+            other.expect_end();
+        }
+    }
+    assert_eq!(
+        http.ask("PUT /v1/keys/k", "", b"x").status,
+        201,
+        "the connection of the short bodies goes on"
+    );
+}
+
 #[test]
 fn writing_a_collection_needs_the_right_to_its_commands() {
     let site = site(&["--workers", "1"]);

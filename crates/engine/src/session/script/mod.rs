@@ -394,6 +394,7 @@ impl Session {
             return Ok(NextStep::Detach);
         }
         let client = self.client.clone();
+        self.update_info_for_denials();
         loop {
             let needs_all = script_call.routes().needs_all_shards();
             let shards = match needs_all {
