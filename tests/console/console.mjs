@@ -84,7 +84,7 @@ const go = async (page, base, view) => {
 /** The view has its data: nothing says that it loads, and there is a piece of content. */
 const settled = (page) => page.waitForFunction(() => {
   const main = document.querySelector("main");
-  return main.querySelector("table, .tiles dd, .keylist li, .hit, .empty, .console-out") && ![...main.querySelectorAll(".hint")].some((n) => /^(Looking|Loading)/.test(n.textContent));
+  return main.querySelector("table, .tiles dd, .keylist li, .hit, .empty, .console-out") && ![...main.querySelectorAll(".hint")].some((n) => /^(Sampling|Reading|Loading)/.test(n.textContent));
 });
 
 /** Whether `look` gives `wanted` before the time for one step is over. */
@@ -342,8 +342,8 @@ async function instruments(browser, { base, folder }) {
   await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3);
   await page.selectOption("select", "cpu");
   await page.fill("input[type=number]", "1");
-  await page.getByRole("button", { name: "Take it" }).click();
-  await page.waitForFunction(() => /^Looking/.test(document.querySelector("[role=status].hint")?.textContent ?? ""));
+  await page.getByRole("button", { name: "Take a profile" }).click();
+  await page.waitForFunction(() => /^Sampling/.test(document.querySelector("[role=status].hint")?.textContent ?? ""));
   await page.waitForFunction(() => document.querySelector(".flame g, .empty"));
 
   // A command that waits for a key, and one that took long, are told apart.
@@ -476,7 +476,7 @@ async function bundled(browser, { base, port, folder }) {
     await page.waitForFunction(() => document.querySelector("main")?.textContent.includes("in:the:bundle"));
     check((await page.evaluate(() => window.hacked)) === undefined, "markup of a bundle became part of the page");
     const [set] = (await (await fetch(`${shown}/v1/commands`, { method: "POST", body: '["CONFIG","SET","port","1"]' })).text()).split("\n");
-    check(/does not have this/.test(set), `a bundle was changed: ${set}`);
+    check(/has no reply to this command/.test(set), `a bundle was changed: ${set}`);
     check((await new Promise((done) => http.get(`${shown}/`, { headers: { Host: "evil.example" } }, (r) => done(r.statusCode)))) === 403, "a bundle is shown to another name");
     check((await fetch(`${shown}/console/..%2fapi.js`)).status === 404, "a file beside the console's");
     await page.close();

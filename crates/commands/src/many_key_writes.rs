@@ -174,7 +174,7 @@ impl<'a> SetAll<'a> {
 }
 
 impl Found {
-    /// True when the look would find the same now. `view` began before the look.
+    /// True when a new look would have an equal result. `view` began before the look.
     fn is_current<'k>(&self, view: &View<'k>, txn: &Txn<'k>) -> bool {
         view.is_unchanged(txn) && !self.first_expiry_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }

@@ -2,12 +2,12 @@
 //!
 //! Most code locks a shard for microseconds: each command on a worker, each slice on the lane. That code announces
 //! nothing, and other threads wait at the shard's lock. A call that locks shards for long announces a long lock here
-//! before it locks them. A session that needs one of these shards is put aside and its worker serves other sessions.
+//! before it locks them. A session that needs one of these shards is parked, and its worker serves other sessions.
 //! The session is woken and tries again when the long lock ends. For this a command pays one load of a counter, which
 //! is zero while no long lock is announced.
 //!
-//! No two long locks on one shard are announced at one time. Between two of them each session that waited for the
-//! first one runs once. So a loop of long calls slows other clients down and does not starve them.
+//! Two long locks on one shard are never announced at the same time. Between two long locks, each session that waited
+//! for the first lock runs once. So a loop of long calls slows other clients down and does not starve them.
 
 use crate::host::wake_together;
 use crate::{Signal, Wake};

@@ -51,7 +51,7 @@ async function limited(response) {
     size += value.length;
     if (size > RESPONSE_BYTES_MAX) {
       reader.cancel();
-      throw new Refused(0, `This is more than ${RESPONSE_BYTES_MAX >> 20} MiB, too much for a page. strand cli shows it whole.`);
+      throw new Refused(0, `The response has more than ${RESPONSE_BYTES_MAX >> 20} MiB, too much for a page. strand cli shows all of it.`);
     }
     parts.push(value);
   }

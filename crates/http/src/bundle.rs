@@ -38,7 +38,7 @@ pub enum PackError {
     #[error("the archive of the bundle cannot be made: {0}")]
     Archive(io::Error),
     /// The thread that makes the archive cannot be started.
-    #[error("no thread makes the bundle: {0}")]
+    #[error("the thread that makes the bundle cannot be started: {0}")]
     Thread(io::Error),
     /// The thread that makes the archive ended before its work was done.
     #[error("the bundle could not be made, see the log")]
@@ -61,7 +61,7 @@ pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
     // user may not run, the bundle contains the error reply.
     context.check_rights(&[&[b"DIAG", b"SYSTEM"]])?;
     let Some(packer) = context.settings.bundler.0() else {
-        let detail = "a bundle is being made: one at a time";
+        let detail = "another bundle is being made: try again when it is complete";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let mut budget = RequestBudget::new(context.session.http_end().holding(), REPLIES_BYTES_MAX);

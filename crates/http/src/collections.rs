@@ -138,12 +138,12 @@ impl CollectionType {
     }
     fn wrong_element(self) -> Problem {
         Problem::bad_request(match self {
-            CollectionType::Hash => "a hash is a JSON object with a member at least",
+            CollectionType::Hash => "a hash is a JSON object with at least one member",
             CollectionType::List | CollectionType::Set => {
-                "a list or a set is a JSON array of strings, one at least"
+                "a list or a set is a JSON array of at least one string"
             }
-            CollectionType::ZSet => "a sorted set is a JSON array of [member, score], one at least",
-            CollectionType::Stream => "a stream is a JSON array of [id, [field, value, ...]], one at least",
+            CollectionType::ZSet => "a sorted set is a JSON array of at least one [member, score]",
+            CollectionType::Stream => "a stream is a JSON array of at least one [id, [field, value, ...]]",
         })
     }
 }

@@ -125,7 +125,7 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
     }
     let bad = || {
         Problem::bad_request(format!(
-            "the header {name} is no list of entity tags: expected * or quoted tags like \"a\", \"b\""
+            "the header {name} is not a list of entity tags: expected * or quoted tags like \"a\", \"b\""
         ))
     };
     let mut tags = Vec::new();

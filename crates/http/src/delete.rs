@@ -40,7 +40,7 @@ impl Update {
         match parse_term(query) {
             Some(("id", id)) => self.remove(&id, place).await,
             Some((field, value)) => self.remove_with(field, &value, place).await,
-            None => Err(refused(place, "the queries *:*, id:... and field:value can be deleted by")),
+            None => Err(refused(place, "this query is not supported: expected *:*, id:... or field:value")),
         }
     }
     async fn remove_all(&mut self, place: Position) -> Result<(), Problem> {

@@ -382,7 +382,7 @@ impl WriteCondition {
     }
     fn failed(&self) -> Problem {
         Problem::precondition_failed(match self {
-            WriteCondition::Absent => "the key is there",
+            WriteCondition::Absent => "the key exists",
             WriteCondition::Present => "there is no such key",
             WriteCondition::None | WriteCondition::Digests(_) => {
                 "the condition does not hold for the current value"

@@ -44,12 +44,12 @@ impl Problem {
     }
     /// The problem 408: the client was too slow. The connection ends.
     pub fn stalled() -> Problem {
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "nothing came of the body for too long (http-keepalive)")
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "no byte of the body arrived for http-keepalive seconds")
             .closing()
     }
     /// The problem 409: other clients changed the key during each attempt.
     pub fn always_changed() -> Problem {
-        Problem::new(StatusCode::CONFLICT, "the key is changed all the time")
+        Problem::new(StatusCode::CONFLICT, "the key changed during each attempt")
     }
     /// The problem 412: a condition of the request is not met.
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {

@@ -95,7 +95,7 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
     let as_xml = request.query.get("wt") == Some("xml");
     let prefix = text("prefix", &context.settings.update_prefix);
     if !["text/xml", "application/xml"].contains(&request.media().as_str()) {
-        let detail = "the Content-Type is to be text/xml or application/xml";
+        let detail = "unsupported Content-Type: expected text/xml or application/xml";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let separator = text("separator", ",");

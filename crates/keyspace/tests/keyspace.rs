@@ -459,7 +459,7 @@ fn prefetch_skips_locked_shards_and_changes_nothing() {
     let held = space.lock(&[keys[0].hash], NOW_MS);
     space.prefetch(0, &keys);
     drop(held);
-    assert_eq!([space.shape(0), space.shape(1)], before, "expired keys too are left to whoever reads them");
+    assert_eq!([space.shape(0), space.shape(1)], before, "expired keys too stay until a command reads them");
 }
 
 #[test]

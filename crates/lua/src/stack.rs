@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::slice;
 
-/// Reads the value at `index`. `None` for a table, a function and the like.
+/// Reads the value at `index`. `None` for a table, a function and other values.
 ///
 /// # Safety
 /// `state` must be the state of the running C function, `index` an index of its stack or of an upvalue. The value

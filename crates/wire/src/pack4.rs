@@ -30,7 +30,9 @@ pub enum FrameError {
     #[error("Protocol error: a frame of 0 bytes")]
     Empty,
     /// The frame's length exceeds the limit.
-    #[error("Protocol error: a frame of {len} bytes, the most is {max}; is it a frame?")]
+    #[error(
+        "Protocol error: a frame of {len} bytes, at most {max} are allowed; does the client send frames?"
+    )]
     TooLong {
         /// The length that the frame announces.
         len: usize,
@@ -40,7 +42,7 @@ pub enum FrameError {
     /// The frame holds a plain line, but is longer than a plain line may be. Most likely the client sends RESP
     /// without frames.
     #[error(
-        "Protocol error: a frame of {len} bytes that begins no RESP command, the most is {max}; is it a frame?"
+        "Protocol error: a frame of {len} bytes without a RESP command, at most {max} are allowed; does the client send frames?"
     )]
     LineTooLong {
         /// The length that the frame announces.
@@ -431,12 +433,12 @@ mod tests {
             assert_eq!(out.len(), 1, "{out:?}");
             out[0].clone()
         };
-        let text = "a frame of 1346981447 bytes, the most is 1073741824; is it a frame?";
-        assert!(lost(b"PING\r\n", RequestLimits::FULL).ends_with(text));
         let text =
-            "a frame of 707857674 bytes that begins no RESP command, the most is 65538; is it a frame?";
+            "a frame of 1346981447 bytes, at most 1073741824 are allowed; does the client send frames?";
+        assert!(lost(b"PING\r\n", RequestLimits::FULL).ends_with(text));
+        let text = "a frame of 707857674 bytes without a RESP command, at most 65538 are allowed; does the client send frames?";
         assert!(lost(b"*1\r\n$4\r\nPING\r\n", RequestLimits::FULL).ends_with(text));
-        assert!(lost(&[0, 3, 0, 0], RequestLimits::UNAUTHENTICATED).contains("the most is 40960"));
+        assert!(lost(&[0, 3, 0, 0], RequestLimits::UNAUTHENTICATED).contains("at most 40960 are"));
     }
 
     #[test]

@@ -256,8 +256,8 @@ const ANONYMOUS: &str = "RssAnon";
 
 fn memory(options: &Options) -> Result<Report> {
     let title = format!(
-        "Memory: growth of resident anonymous memory, bytes a key (key and content included), {} keys of {} bytes (a tenth of 50 \
-         elements; one key where a member is told of); at once after the fill, and when it has settled (ratio, overhead)",
+        "Memory: growth of resident anonymous memory, bytes a key (key and content included), {} keys of {} bytes (a tenth of \
+         them for values of 50 elements; one key for \"a member\" and similar rows); right after the fill, and settled (ratio, overhead)",
         grouped(options.common.keys as f64),
         fill::KEY_BYTES
     );

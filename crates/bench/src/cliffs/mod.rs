@@ -238,8 +238,8 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
     let [keys, fields, expiring, many, large] = sizes;
     let title = format!(
         "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
-         {many} keys a command, values of {large} MB). net, and quiet: less what other processes and the machine's \
-         pauses took of the two cores; due: with the probes that a closed loop omits while it waits; event: median ms."
+         {many} keys a command, values of {large} MB). net, quiet: without the time that other processes and the machine's \
+         pauses took of the two cores; due: with the probes that a closed loop omits while it waits; event: median in ms"
     );
     let columns = [
         "quiet p99.9",

@@ -220,7 +220,7 @@ pub(crate) fn object_help(call: &mut Call<'_, '_>) {
         "OBJECT",
         &[
             "ENCODING <key>",
-            "    The name of the form in which the value of <key> is kept.",
+            "    The internal encoding of the value of <key>.",
             "FREQ <key>",
             "    How often <key> is used, on a logarithmic scale; needs an LFU maxmemory-policy.",
             "IDLETIME <key>",

@@ -58,7 +58,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "del",
         "generic",
         "1.0.0",
-        "O(N), N keys, and the elements of those that are no strings",
+        "O(N), N keys and the elements of their collections",
         "Removes keys.",
     )
     .flags(&[F::WRITE])
@@ -70,7 +70,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         "delif",
         "generic",
         "0.1.0",
-        "O(N), N the length of the string that is there",
+        "O(N), N the length of the current string",
         "Removes a key only if its current string has, or lacks, one of the given digests.",
     )
     .flags(&[F::WRITE])
@@ -310,7 +310,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         .history(&[("2.8.0", "Returns -2 when there is no such key.")])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Inline(expiry::pttl)),
-    CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Returns any one key.")
+    CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Returns a random key.")
         .flags(&[F::READONLY])
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
         .exec(Exec::Estimated(keyspace_wide::randomkey, Cost::Shards, SlowPath::Locked)),
@@ -384,7 +384,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         KeySpec::one(1, &[K::RO, K::ACCESS]),
         SORT_PATTERNS,
         KeySpec::unknown(Some(sort::destination), &[K::OW, K::UPDATE])
-            .notes("The key behind `STORE`, which may stand anywhere."),
+            .notes("The key after `STORE`. This option may stand anywhere among the options."),
     ])
     .args(&[
         Arg::key("key", 0),

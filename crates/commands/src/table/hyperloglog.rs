@@ -34,7 +34,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
         "hyperloglog",
         "2.8.9",
         "O(1), 16,384 registers",
-        "Returns the inside of a HyperLogLog; for tests.",
+        "Returns the internal data of a HyperLogLog; for tests.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::ADMIN])
     .keys(&[KeySpec::one(2, &[K::RW, K::ACCESS])])

@@ -17,7 +17,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "list",
         "6.2.0",
         "O(1)",
-        "Takes an element off an end of a list and adds it to an end of another; blocks until one exists.",
+        "Takes an element off an end of a list and adds it to an end of another; blocks until an element exists.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT, F::BLOCKING])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
@@ -120,7 +120,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         "linsert",
         "list",
         "2.2.0",
-        "O(N) with the number of elements up to the one looked for",
+        "O(N) with the number of elements up to the pivot",
         "Inserts an element before or after another element of a list.",
     )
     .flags(&[F::WRITE, F::DENYOOM])

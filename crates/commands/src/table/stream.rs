@@ -49,7 +49,8 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         "Adds an entry to a stream.",
     )
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
-    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE]).notes("It may trim, too: an update.")])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])
+        .notes("The command may also trim the stream, which is an update.")])
     .args(&[
         Arg::key("key", 0),
         Arg::word("nomkstream", "NOMKSTREAM").optional().since("6.2.0"),
@@ -179,7 +180,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 "delconsumer",
                 "stream",
                 "5.0.0",
-                "O(N) with what is pending there",
+                "O(N), N pending entries of the consumer",
                 "Removes a consumer of a group, and the consumer's pending entries.",
             )
             .flags(&[F::WRITE])
@@ -194,7 +195,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 "destroy",
                 "stream",
                 "5.0.0",
-                "O(N) with what is pending in the group",
+                "O(N), N pending entries of the group",
                 "Removes a consumer group.",
             )
             .flags(&[F::WRITE])
@@ -273,7 +274,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
                 "stream",
                 "stream",
                 "5.0.0",
-                "O(N) with the blocks of the stream; FULL: and with what is shown",
+                "O(N) with the blocks of the stream; with FULL also with the entries shown",
                 "Describes a stream.",
             )
             .flags(&[F::READONLY])

@@ -32,7 +32,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "delex",
         "string",
         "8.4.0",
-        "O(N), N the length of the string where it is compared",
+        "O(N), N the length of the string, if the command compares it",
         "Removes a key, optionally only if its string equals, or differs from, a value or digest.",
     )
     .flags(&[F::WRITE, F::FAST])
@@ -288,7 +288,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         "setif",
         "string",
         "0.1.0",
-        "O(N), N the length of the string that is there",
+        "O(N), N the length of the current string",
         "Sets a string only if the current string has, or lacks, one of the given digests.",
     )
     .flags(&[F::WRITE, F::DENYOOM])

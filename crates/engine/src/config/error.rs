@@ -149,7 +149,7 @@ pub enum ConfigLineError {
     )]
     RenameCommand,
     /// A line for Sentinel.
-    #[error("sentinel is a word of Sentinel's configuration; this is a server")]
+    #[error("sentinel is an option of Redis Sentinel; Strand is a data server")]
     Sentinel,
     /// There is no such option.
     #[error(

@@ -188,7 +188,7 @@ impl Config {
             return Ok(());
         }
         if is("loadmodule") && !rest.is_empty() {
-            return without_effect("modules are not loaded; their commands are not there");
+            return without_effect("modules are not loaded, so their commands do not exist");
         }
         if is("rename-command") {
             return Err(ConfigLineError::RenameCommand);
@@ -197,7 +197,7 @@ impl Config {
             return Err(ConfigLineError::Sentinel);
         }
         if DEPRECATED.into_iter().any(is) && rest.len() == 1 {
-            return without_effect("redis-server 7.0 does nothing with it either");
+            return without_effect("redis-server 7.0 ignores this option, too");
         }
         if DIRECTIVES.into_iter().any(is) {
             return Err(ConfigLineError::WordCount(shown(name)));

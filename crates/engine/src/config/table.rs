@@ -48,14 +48,14 @@ const NO_SYSLOG: &str = "the log goes to `logfile` or the standard error";
 const NO_TITLE: &str = "the title of the process stays its command line";
 const NO_CRASH_LOG: &str =
     "a panic is always logged with its place in the source, and nothing else is logged";
-const NO_REHASHING: &str = "tables grow by one small segment at a time, nothing is rehashed";
-const NO_CLIENT_SIDE: &str = "it is for connections to a primary or to nodes of a cluster, and none are made";
+const NO_REHASHING: &str = "tables grow by one small segment at a time, so there is nothing to rehash";
+const NO_CLIENT_SIDE: &str = "Strand makes no connections to a primary or to nodes of a cluster";
 const ALWAYS_LAZY: &str = "large values are always freed by a helper thread";
 const IN_FOREGROUND: &str = "the server stays in the foreground; let a service manager run it";
 const OWN_THREADS: &str = "threads are set with \"workers\" (default: one for each core)";
 const OWN_PURGING: &str = "freed memory is always given back by a thread of its own";
-const OF_THE_SYSTEM: &str = "it is left to the system; a service manager can set it";
-const FOR_TESTS: &str = "it is a tool of redis-server's own tests";
+const OF_THE_SYSTEM: &str = "Strand leaves this to the system; a service manager can set it";
+const FOR_TESTS: &str = "only redis-server's own tests use this option";
 
 /// All values of `maxmemory-policy`, in Redis's order. Nothing is evicted while `maxmemory` is 0.
 pub(crate) const POLICIES: &[&str] = &[
@@ -142,7 +142,7 @@ options! {
     ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", Bool, "no", Anytime,
         "Serve reads while the cluster is down", no effect: NO_CLUSTER;
     ClusterAllowReplicaMigration "cluster-allow-replica-migration", Bool, "yes", Anytime,
-        "Let replicas move to primaries without one", no effect: NO_CLUSTER;
+        "Let replicas move to primaries that have no replica", no effect: NO_CLUSTER;
     ClusterAnnounceBusPort "cluster-announce-bus-port", Integer(0, 65535), "0", Anytime,
         "Port of the bus that is announced to other nodes", no effect: NO_CLUSTER;
     ClusterAnnounceHostname "cluster-announce-hostname", Text, "", Anytime,
@@ -186,7 +186,7 @@ options! {
     DisableThp "disable-thp", Bool, "yes", Startup,
         "Switch off huge pages for this process", no effect: OF_THE_SYSTEM;
     DynamicHz "dynamic-hz", Bool, "yes", Anytime,
-        "More rounds of background work with more clients", no effect: "hz is the same however many clients there are";
+        "More rounds of background work with more clients", no effect: "hz does not depend on the number of clients";
     EnableDebugCommand "enable-debug-command", Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may call DEBUG";
     EnableModuleCommand "enable-module-command", Choice(&["no", "yes", "local"]), "no", Startup,
@@ -214,7 +214,7 @@ options! {
         "Prefix of the keys of documents that POST /v1/update writes; the document's id follows";
     Hz "hz", Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IgnoreWarnings "ignore-warnings", Text, "", Anytime,
-        "Startup warnings to suppress", no effect: "there is no such warning here";
+        "Startup warnings to suppress", no effect: "Strand has no warning that can be suppressed";
     IoDriver "io-driver", Choice(&["auto", "epoll", "io_uring"]), "auto", Startup,
         "How sockets are read and written. auto: a connection begins with epoll while its worker has at most four. When there \
          are more, connections move to io_uring and stay there. Where the kernel does not allow io_uring, epoll is used";
@@ -233,26 +233,26 @@ options! {
     LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Percentiles, "50 99 99.9", Anytime,
         "Percentiles that INFO latencystats shows";
     LazyfreeLazyEviction "lazyfree-lazy-eviction", Bool, "no", Anytime,
-        "Free in the background what is evicted", no effect: ALWAYS_LAZY;
+        "Free evicted values in the background", no effect: ALWAYS_LAZY;
     LazyfreeLazyExpire "lazyfree-lazy-expire", Bool, "no", Anytime,
-        "Free in the background what is expired", no effect: ALWAYS_LAZY;
+        "Free expired values in the background", no effect: ALWAYS_LAZY;
     LazyfreeLazyServerDel "lazyfree-lazy-server-del", Bool, "no", Anytime,
-        "Free in the background what is replaced", no effect: ALWAYS_LAZY;
+        "Free replaced values in the background", no effect: ALWAYS_LAZY;
     LazyfreeLazyUserDel "lazyfree-lazy-user-del", Bool, "no", Anytime,
-        "Free in the background what is deleted by DEL", no effect: ALWAYS_LAZY;
+        "Free in the background the values that DEL removes", no effect: ALWAYS_LAZY;
     LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", Bool, "no", Anytime,
-        "Free in the background what FLUSHALL and FLUSHDB remove", no effect: ALWAYS_LAZY;
+        "Free in the background the values that FLUSHALL and FLUSHDB remove", no effect: ALWAYS_LAZY;
     LfuDecayTime "lfu-decay-time", Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";
     LfuLogFactor "lfu-log-factor", Integer(0, INT), "10", Anytime,
         "Logarithmic factor of the LFU counter; with a larger factor, the counter needs more accesses to grow by one";
     ListCompressDepth "list-compress-depth", Integer(0, INT), "0", Anytime,
-        "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: LISTS_BY_BYTES;
+        "Nodes at each end of a list that stay uncompressed; 0: no node is compressed", no effect: LISTS_BY_BYTES;
     ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Integer(i32::MIN as i64, INT), "-2", Anytime,
         "Most elements in a node of a list; -1 to -5: most bytes, 4 to 64 KiB",
         no effect: LISTS_BY_BYTES;
     LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Integer(1024, INT), "2097152", Anytime,
-        "Bytes loaded between two looks at clients",
+        "Bytes that are loaded between two rounds in which clients are served",
         no effect: FOR_TESTS;
     LogFormat "log-format", Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
     LogLevels "log-levels", LogLevels, "", Anytime,
@@ -262,8 +262,8 @@ options! {
         "Failed logins from one address after which further logins from there are delayed, by at most 5 seconds; \
          the count falls by one each second; 0: no delays";
     LoginTimeout "login-timeout", Integer(0, INT), "60", Anytime,
-        "Seconds after which a client is disconnected that has not logged in, or has not sent its first request \
-         (HTTP: the head of each request) in full; 0: no limit";
+        "Seconds within which a client must log in and send its first request \
+         (HTTP: the head of each request) in full; otherwise it is disconnected; 0: no limit";
     LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
     MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
@@ -278,7 +278,7 @@ options! {
     MaxMemoryPolicy "maxmemory-policy", Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; with an lfu policy OBJECT FREQ works, and OBJECT IDLETIME does not";
     MaxMemorySamples "maxmemory-samples", Integer(1, INT), "5", Anytime,
-        "Keys looked at for each key evicted";
+        "Keys that are examined for each evicted key";
     MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Integer(0, INT), "10", Anytime,
         "Seconds after which a silent replica does not count", no effect: NO_REPLICAS;
     MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Integer(0, INT), "0", Anytime,
@@ -339,7 +339,7 @@ options! {
     ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Integer(0, 65535), "0", Anytime,
         "Port that is announced to the primary", no effect: NO_REPLICAS;
     ReplicaAnnounced "replica-announced", Bool, "yes", Anytime,
-        "Let Sentinel know this replica", no effect: NO_REPLICAS;
+        "Announce this replica to Sentinel", no effect: NO_REPLICAS;
     ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Bool, "no", Anytime,
         "As a replica, go on when the disk fails", no effect: NO_REPLICAS;
     ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Bool, "yes", Anytime,
@@ -351,7 +351,7 @@ options! {
     ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
         "As a replica, refuse writes", no effect: NO_REPLICAS;
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
-        "As a replica without its primary, serve what is there", no effect: NO_REPLICAS;
+        "As a replica without its primary, serve the data that it has", no effect: NO_REPLICAS;
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
         "Primary to be a replica of", no effect: NO_REPLICAS;
     RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
@@ -377,7 +377,7 @@ options! {
     SlowlogMaxLen "slowlog-max-len", Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
     SnapshotMemoryBudget "snapshot-memory-budget", Memory(0, LONG), "128mb", Anytime,
         "Limit of the memory in which a snapshot keeps old versions of changed records; at the limit, writes wait \
-         until some are on the disk";
+         until some of these versions are on the disk";
     SocketMarkId "socket-mark-id", Integer(0, u32::MAX as i64), "0", Startup,
         "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Bool, "yes", Anytime,

@@ -86,7 +86,7 @@ fn a_bad_line_is_named_and_explained() {
         ("port\0 1", "a.conf:1: there is a NUL byte in this line; the file is not a text file"),
         (
             "sentinel monitor m 127.0.0.1 6379 2",
-            "a.conf:1: sentinel is a word of Sentinel's configuration; this is a server",
+            "a.conf:1: sentinel is an option of Redis Sentinel; Strand is a data server",
         ),
         (
             "\u{1b}[31m 1",
@@ -130,11 +130,11 @@ fn options_without_effect_are_accepted_and_noted_once() {
         ),
         ("a.conf:6: always-show-logo has no effect: there is no logo", true),
         (
-            "a.conf:7: \"loadmodule\" has no effect: modules are not loaded; their commands are not there",
+            "a.conf:7: \"loadmodule\" has no effect: modules are not loaded, so their commands do not exist",
             false,
         ),
         (
-            "a.conf:8: \"lua-replicate-commands\" has no effect: redis-server 7.0 does nothing with it either",
+            "a.conf:8: \"lua-replicate-commands\" has no effect: redis-server 7.0 ignores this option, too",
             false,
         ),
         (

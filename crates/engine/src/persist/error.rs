@@ -27,7 +27,7 @@ pub enum DataError {
     /// The snapshot is damaged, or belongs to another program or version.
     #[error(
         "cannot load the snapshot {name}: at offset {offset}: {problem}. The file is left as it is. `strand check rdb \
-         {name}` tells what is in it; move it away or give another dbfilename to start without it"
+         {name}` shows what is in the file. To start without the file, move it away or give another dbfilename"
     )]
     Snapshot {
         /// The snapshot's name.
@@ -40,7 +40,7 @@ pub enum DataError {
     /// The RDB at the start of an append-only file is damaged.
     #[error(
         "Error reading the RDB preamble of the AOF file {name}: at offset {offset}: {problem}. The file is left as it \
-         is. `strand check aof {manifest}` tells what is in it"
+         is. `strand check aof {manifest}` shows what is in the file"
     )]
     Preamble {
         /// The file's name.
@@ -173,7 +173,7 @@ pub enum DataError {
         why: io::Error,
     },
     /// The system refuses a thread or a file.
-    #[error("the system refuses a thread or a file: {}", system_text(.0))]
+    #[error("the system cannot start a thread or open a file: {}", system_text(.0))]
     System(io::Error),
     /// The thread that loads the data panicked.
     #[error("loading the data failed inside the server, see its log")]

@@ -210,7 +210,8 @@ impl Engine {
         for code in &loaded.functions {
             if let Err(text) = load_library(self, code) {
                 let text = text.escape_ascii();
-                self.host.warn(&format!("cannot load a function library of {name}, which is kept: {text}"));
+                self.host
+                    .warn(&format!("cannot load a function library of {name}: {text}. The library is kept"));
             }
         }
         for command in &commands {
@@ -239,11 +240,11 @@ impl Engine {
         let argv = Argv::from_slices(words);
         let spec = match TABLE.resolve(argv.args()) {
             Ok(found) => found.spec,
-            Err(_) => return failed("it is no command of this version"),
+            Err(_) => return failed("this version does not have this command"),
         };
         let service = match spec.exec {
             Exec::Service(service) if spec.flags.has(Flags::DEFINES) => service,
-            _ => return failed("it makes nothing"),
+            _ => return failed("it creates neither an index nor a set of patterns"),
         };
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2);

@@ -22,8 +22,8 @@ const GROUPS: &[(&str, &str)] = &[
     ("scripting", "Scripts and functions"),
     ("connection", "Connection"),
     ("server", "Server"),
-    ("cluster", "Clusters: answers of a server that is in none"),
-    ("diag", "Knowing itself"),
+    ("cluster", "Clusters: replies of a server without a cluster"),
+    ("diag", "Diagnosis"),
     ("search", "Text search"),
     ("regex", "Regular expressions"),
     ("import", "Import"),
@@ -33,25 +33,28 @@ const GROUPS: &[(&str, &str)] = &[
 const NOT_THERE: &[(&str, &str)] = &[
     (
         "A cluster",
-        "One server uses all cores. `CLUSTER` and kin answer as redis-server does outside a cluster.",
+        "One server uses all cores. `CLUSTER` and similar commands reply as redis-server does outside a cluster.",
     ),
     (
         "Replicas",
-        "There is no replication yet. `ROLE`, `REPLICAOF NO ONE` and `FAILOVER` answer as a master without replicas does.",
+        "There is no replication yet. `ROLE`, `REPLICAOF NO ONE` and `FAILOVER` reply as a master without replicas does.",
     ),
     ("Modules", "`MODULE LOAD` fails; text search and regular expressions are built in."),
-    ("`COMMANDLOG` (Valkey)", "`SLOWLOG` is there; long requests and replies are not logged by themselves."),
     (
-        "`HGETF` and other names of drafts",
-        "The released names are there: `HGETEX`, `HSETEX`, `HGETDEL`, `HEXPIRE` and kin.",
+        "`COMMANDLOG` (Valkey)",
+        "`SLOWLOG` exists. There is no log of large requests and none of large replies.",
+    ),
+    (
+        "`HGETF` and other names from drafts",
+        "The released commands exist: `HGETEX`, `HSETEX`, `HGETDEL`, `HEXPIRE` and similar commands.",
     ),
     (
         "`FT.AGGREGATE`, `FT.ALTER`, `FT.ALIASADD`, `FT.SUGADD` and the rest of `FT.*`",
-        "Of RediSearch's commands those of the table above are there.",
+        "Strand has only the RediSearch commands in the table above.",
     ),
     (
         "`JSON.*`, `TS.*`, `BF.*`, `CF.*`, `CMS.*`, `TOPK.*`, `TDIGEST.*`, `V*` (vector sets)",
-        "These types are not there yet.",
+        "Strand does not have these types yet.",
     ),
 ];
 
@@ -60,7 +63,7 @@ pub(super) fn page() -> String {
     let mut page = String::from(
         "# Commands\n\n\
          Made from the command table by `make pages`. Behaviour is that of redis-server 7.0, and of the newer version where *since* \
-         says so; each deviation has its line in [differences.md](differences.md). `COMMAND DOCS` tells a client the same.\n",
+         says so; each deviation has its line in [differences.md](differences.md). `COMMAND DOCS` returns these facts to a client.\n",
     );
     for (group, title) in GROUPS {
         let rows: Vec<&CommandSpec> = TABLE.rows().iter().filter(|spec| spec.group == *group).collect();

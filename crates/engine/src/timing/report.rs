@@ -62,7 +62,7 @@ pub(crate) fn doctor(events: &Events, slow_us: Option<u64>) -> String {
     let threshold_ms = events.threshold_ms();
     if threshold_ms == 0 {
         return "Nothing is watched: latency-monitor-threshold is 0. CONFIG SET latency-monitor-threshold <milliseconds> \
-                makes LATENCY note what takes longer.\n"
+                makes LATENCY record longer events.\n"
             .into();
     }
     let mut text = String::new();
@@ -93,31 +93,31 @@ pub(crate) fn doctor(events: &Events, slow_us: Option<u64>) -> String {
 fn advice(event: Event, slow_us: Option<u64>) -> &'static str {
     match event {
         Event::Command if slow_us.is_none() => {
-            "Which commands these were SLOWLOG GET tells, once slowlog-log-slower-than is not negative."
+            "Set slowlog-log-slower-than to 0 or more: then SLOWLOG GET shows slow commands."
         }
-        Event::Command => "SLOWLOG GET tells which commands these were. No other client waited for them.",
+        Event::Command => "SLOWLOG GET shows these commands. No other client waited for them.",
         Event::FastCommand => {
-            "Commands of constant cost take microseconds: the processor was taken away, or memory is swapped. Does the \
-             machine do anything else?"
+            "Commands of constant cost take microseconds. A longer time means that another program had the processor, or \
+             that memory was swapped. Check what else runs on the machine."
         }
         Event::ExpireCycle => {
-            "Expired keys are removed in slices. A lower active-expire-effort makes these smaller."
+            "Expired keys are removed in slices. A lower active-expire-effort makes the slices smaller."
         }
         Event::CommandQueued => {
-            "Long commands wait for a helper thread: there are more of them than cores. DIAG SLOWLOG names them."
+            "Long commands wait for a helper thread: more long commands run than there are cores. DIAG SLOWLOG names them."
         }
         Event::CommandParked => {
-            "Commands wait for a shard that a long command holds, for memory, for a pause. DIAG SLOWLOG names who held what."
+            "Commands wait for a shard that a long command holds, for memory or for the end of a pause. DIAG SLOWLOG has the causes."
         }
         Event::EvictionCycle => {
-            "More is written than evicted. A lower maxmemory-eviction-tenacity lets a command evict less; a higher \
-             maxmemory gives it less to do."
+            "Clients write more than the server evicts. A lower maxmemory-eviction-tenacity lets a command evict fewer keys; a higher \
+             maxmemory makes fewer evictions necessary."
         }
         Event::AofWrite | Event::AofWriteAlone | Event::AofWritePendingFsync | Event::AofWriteActiveChild => {
-            "The disk of the append-only file is slow, or others use it. No client waited, unless appendfsync is always."
+            "The disk of the append-only file is slow, or other programs use the disk. No client waited, unless appendfsync is always."
         }
         Event::AofFsyncAlways => {
-            "Who writes waits for the disk with appendfsync always. A faster disk, or appendfsync everysec, shortens that."
+            "With appendfsync always, a client that writes waits for the disk. A faster disk, or appendfsync everysec, shortens the wait."
         }
     }
 }

@@ -118,7 +118,7 @@ fn kill_reaches_other_sessions() {
         d.run(&server, "CLIENT KILL LADDR 127.0.0.1:6379 USER default SKIPME no ADDR 127.0.0.1:40004"),
         ":1|"
     );
-    assert_eq!(d.ended, Some(End::Close), "whoever kills itself gets the reply first");
+    assert_eq!(d.ended, Some(End::Close), "a client that kills itself gets the reply first");
     assert_eq!(a.drive(&server), Stop::Read);
 }
 

@@ -185,7 +185,7 @@ fn a_client_that_leaves_before_its_job_begins_frees_the_arguments_or_counts_unti
     parked(&server, &mut writer, &command(&format!("MSET{}", format!(" k {large}").repeat(2100))));
     let job = writer.job.take().unwrap();
     drop(writer);
-    assert!(held(&mut watcher) > 100_000, "it is done all the same");
+    assert!(held(&mut watcher) > 100_000, "the command is done although its client is gone");
     let now = server.now;
     let first = server.try_connect(true).expect("there is room for one");
     assert!(server.try_connect(true).is_err(), "the writer counts");

@@ -179,9 +179,9 @@ fn memory_is_shown_by_purpose() {
     peer.script(&server, &[("MEMORY PURGE", "+OK|"), ("MEMORY MALLOC-STATS", "$0||")]);
     assert!(peer.run(&server, "MEMORY DOCTOR").contains("too little"));
     server.used_bytes.store(20 * MB, Relaxed);
-    assert!(peer.run(&server, "MEMORY DOCTOR").contains("Nothing remarkable"));
+    assert!(peer.run(&server, "MEMORY DOCTOR").contains("No problem of memory use"));
     peer.script(&server, &[("CONFIG SET maxmemory 10mb", "+OK|")]);
-    assert!(peer.run(&server, "MEMORY DOCTOR").contains("maxmemory is passed by 10"));
+    assert!(peer.run(&server, "MEMORY DOCTOR").contains("memory use exceeds maxmemory by 10"));
     // The arguments of a job count as memory while the job waits.
     peer.hold_jobs = true;
     let mut other = server.connect();

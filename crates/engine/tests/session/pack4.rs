@@ -80,7 +80,7 @@ fn a_lie_is_answered_and_the_next_frame_is_served() {
     peer.feed(b"GET / HTTP/1.1\r\n\r\n", usize::MAX);
     assert_eq!(peer.drive(&server), Stop::Ended);
     assert_eq!(peer.ended, Some(End::Close));
-    let error = "-ERR Protocol error: a frame of 1195725856 bytes, the most is 1073741820; is it a frame?|";
+    let error = "-ERR Protocol error: a frame of 1195725856 bytes, at most 1073741820 are allowed; does the client send frames?|";
     assert_eq!(replies(&peer.received_bytes()), [error]);
 }
 

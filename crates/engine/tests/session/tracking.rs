@@ -55,7 +55,7 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
     let keys: Vec<String> = (0..5000).map(|i| format!("k{i}")).collect();
     a.hold_jobs = true;
     assert_eq!(a.run(&server, &format!("MGET {}", keys.join(" "))), "");
-    let job = a.job.take().expect("so many keys are read on a helper thread");
+    let job = a.job.take().expect("this number of keys is read on a helper thread");
     let done = job.run(server.now, &|| {});
     // The client has read the key, but the reply has not arrived yet.
     b.run(&server, "SET k7 new");

@@ -2,7 +2,7 @@ import { command } from "../api.js";
 import { button, card, confirm, field, h, put, table, toast } from "../dom.js";
 import { bytes, count, seconds, shown } from "../format.js";
 
-/** The lines of CLIENT LIST; a name may have an equals sign in it, a space it cannot. */
+/** The lines of CLIENT LIST; a name may contain an equals sign, but no space. */
 const parse = (text) => text.split("\n").filter(Boolean).map((line) => Object.fromEntries(line.trim().split(" ").map((part) => {
   const at = part.indexOf("=");
   return [part.slice(0, at), part.slice(at + 1)];
@@ -28,7 +28,7 @@ export const clients = {
         { name: "Age", class: "num", cell: (c) => seconds(c.age) }, { name: "Idle", class: "num", cell: (c) => seconds(c.idle) },
         { name: "Memory", class: "num", cell: (c) => bytes(c["tot-mem"]) }, { name: "Protocol", class: "num", cell: (c) => `RESP${c.resp}` },
         { name: "", class: "end", cell: (c) => button("Close", () => kill(c), { class: "small", "aria-label": `Close the connection ${c.addr}` }) },
-      ], found.slice(0, ROWS_MAX), { caption: "Clients", empty: ["No such client", "No connection fits what you look for."] }));
+      ], found.slice(0, ROWS_MAX), { caption: "Clients", empty: ["No such client", "No connection matches the text."] }));
     };
     const load = async () => {
       try { all = parse(await command(["CLIENT", "LIST"])); draw(); } catch (e) { failed(box, e); }
@@ -36,7 +36,7 @@ export const clients = {
     const kill = async (client) => {
       if (!(await confirm("Close this connection?", `${client.addr}${client.name ? ` (${client.name})` : ""}, user ${client.user}. Most clients connect again by themselves.`, "Close it"))) return;
       const killed = await command(["CLIENT", "KILL", "ID", client.id]);
-      toast(killed ? `${client.addr} is closed.` : "It was gone already.");
+      toast(killed ? `${client.addr} is closed.` : "The connection was closed already.");
       load();
     };
     filter.oninput = order.onchange = draw;

@@ -8,8 +8,8 @@ const SECRET = /(^requirepass$|^masterauth$|-pass$|password|secret)/;
 export const config = {
   id: "config", title: "Configuration",
   async show({ head, add, failed }) {
-    head("As it is now", button("Keep (CONFIG REWRITE)", async () => {
-      if (!(await confirm("Write the configuration file?", "The options as they are now replace those of the file.", "Write"))) return;
+    head("The current values", button("Keep (CONFIG REWRITE)", async () => {
+      if (!(await confirm("Write the configuration file?", "The current values replace the values in the file.", "Write"))) return;
       try { await command(["CONFIG", "REWRITE"]); toast("The configuration file is written."); } catch (e) { toast(e.message, "bad"); }
     }));
     const filter = h("input", { type: "search", placeholder: "maxmemory", spellcheck: "false", autocapitalize: "none" });
@@ -23,7 +23,7 @@ export const config = {
         { name: "Option", class: "nowrap", cell: ([name]) => h("code", {}, name) },
         { name: "Value", cell: (row) => (SECRET.test(row[0]) ? h("span", { class: "muted" }, row[1] ? "(set, not shown)" : "(none)") : shown(row[1], { max: 600 })) },
         { name: "", class: "end", cell: (row) => button("Change", (e) => edit(e.currentTarget.closest("tr"), row), { class: "small", "aria-label": `Change ${row[0]}` }) },
-      ], rows, { caption: "Options", empty: ["No such option", "No option has this in its name."] }));
+      ], rows, { caption: "Options", empty: ["No such option", "No option has this text in its name."] }));
     };
     const edit = (line, row) => {
       const secret = SECRET.test(row[0]);
@@ -34,7 +34,7 @@ export const config = {
           await command(["CONFIG", "SET", row[0], input.value]);
           const now = await command(["CONFIG", "GET", row[0]]);
           row[1] = now[row[0]] ?? input.value;
-          toast(`${row[0]} is changed, until the next start. Keep writes it to the file.`);
+          toast(`${row[0]} is changed until the next start. The button Keep writes the change to the file.`);
           draw();
         } catch (error) { toast(error.message, "bad"); }
       };

@@ -29,7 +29,7 @@ export const history = {
   id: "history", title: "History", needs: "DIAG",
   show({ head, add, onLeave, failed }) {
     const span = h("select", { "aria-label": "Time" }, SPANS.map(([seconds, name]) => h("option", { value: seconds }, name)));
-    head("What the server remembers of itself", span);
+    head("The history of the server's figures", span);
     const plots = PLOTS.map(([title, format, lines]) => ({ lines, made: plot(title, lines.map(([, name], i) => ({ name, colour: i + 1, fill: lines.length === 1 })), format, { binary: format === bytes || format === rate }) }));
     const grid = h("div", { class: "grid" }, plots.map((p) => p.made.node)), trouble = h("div");
     add(trouble, grid);

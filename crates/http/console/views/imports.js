@@ -22,7 +22,7 @@ export const imports = {
           { name: "State", class: "nowrap", cell: state },
           { name: "Documents", cell: (r) => (r.running ? progress(r.running) : h("span", { class: "muted" }, "–")) },
           { name: "Version", cell: (r) => (r.version ? shown(r.version, { max: 300 }) : h("span", { class: "muted" }, "–")) },
-        ], rows, { caption: "Datasets", empty: ["No dataset yet", "strand import ~/Mail --into mail --server HOST:PORT makes this server hold the documents of a folder, a bucket or a repository."] }));
+        ], rows, { caption: "Datasets", empty: ["No dataset yet", "strand import ~/Mail --into mail --server HOST:PORT imports the documents of a folder, a bucket or a repository into this server."] }));
       } catch (e) { failed(box, e); }
     });
   },

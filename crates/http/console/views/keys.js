@@ -80,13 +80,13 @@ export const keys = {
         const found = await commands([["TYPE", name], ["PTTL", name], ["OBJECT", "ENCODING", name], ["MEMORY", "USAGE", name]], options);
         if (found[0].error !== undefined) throw new Error(found[0].error);
         const [kind, ttl, encoding, size] = found.map((r) => r.result);
-        if (kind === "none") return put(box, card("Value", {}, emptyState("It is gone", "The key expired or was deleted.")));
+        if (kind === "none") return put(box, card("Value", {}, emptyState("The key is gone", "The key expired or was deleted.")));
         const body = h("div");
         const facts = h("div", { class: "facts" }, [["Type", kind], ["Encoding", encoding ?? "–"], ["Memory", size == null ? "–" : bytes(size)], ["Expires", ttl === undefined ? "–" : ttl >= 0 ? `in ${ttl < 1000 ? `${ttl} ms` : seconds(ttl / 1000)}` : "never"]].map(([n, v]) => h("span", {}, `${n} `, h("b", {}, v))));
         const remove = button("Delete", async () => {
-          if (!(await confirm("Delete this key?", "Its value is gone then.", "Delete"))) return;
+          if (!(await confirm("Delete this key?", "This also deletes its value.", "Delete"))) return;
           const gone = await command(["UNLINK", name], options);
-          toast(gone ? "The key is deleted." : "It was gone already.");
+          toast(gone ? "The key is deleted." : "The key did not exist any more.");
           list.querySelector("[aria-current]")?.parentNode.remove();
           put(detail, card("Value", {}, emptyState("No key is chosen", "Choose one on the left to see its value.")));
         }, { class: "small" });
@@ -118,7 +118,7 @@ export const keys = {
       const total = await command([size, name], options);
       const rowsMax = 2000, rows = [], where = h("div"), more = h("div", { class: "actions" }), hint = h("p", { class: "hint" });
       put(box, where, hint, more);
-      if (total && (memory / total) * PAGE > MEMORY_MAX) return put(where, emptyState("Its elements are large", `Its ${count(total)} elements take ${bytes(memory / total)} each. The command line shows single ones.`));
+      if (total && (memory / total) * PAGE > MEMORY_MAX) return put(where, emptyState("Its elements are large", `Its ${count(total)} elements take ${bytes(memory / total)} each. The command line shows single elements.`));
       let position = kind === "stream" ? "-" : kind === "zset" || kind === "list" ? 0 : "0";
       const next = async () => {
         let ends = false;
@@ -142,7 +142,7 @@ export const keys = {
         put(where, table(columns.map((title, i) => ({
           name: title, class: title === "#" || title === "Score" ? "num" : "",
           cell: (row) => (kind === "stream" && i === 1 ? pairs(row[1]).map(([f, v]) => h("div", {}, h("b", { class: "mono" }, shown(f, { max: 80 })), " ", shown(v, { max: 400 }))) : i === 0 && kind === "list" ? count(row[0]) : shown(row[i], { max: 2000 })),
-        })), rows, { caption: "Elements", empty: ["It is empty", "There are no elements."] }));
+        })), rows, { caption: "Elements", empty: ["No elements", "The value is empty."] }));
         hint.textContent = `${count(Math.min(rows.length, total))} of ${count(total)}`;
         put(more, !ends && rows.length < rowsMax && button("More", next, { class: "small" }), !ends && rows.length >= rowsMax && h("span", { class: "hint" }, "The command line shows the rest."));
       };

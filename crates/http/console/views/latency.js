@@ -3,7 +3,7 @@ import { button, card, confirm, emptyState, field, h, put, table, toast } from "
 import { count, day, micros, percent, short } from "../format.js";
 import * as live from "../live.js";
 
-/** Rows of commands, of what INFO says. */
+/** The rows of the table of commands, from INFO. */
 function rowsOf(info) {
   return Object.entries(info).filter(([name]) => name.startsWith("cmdstat_")).map(([name, stat]) => {
     const command = name.slice(8), at = info[`latency_percentiles_usec_${command}`] ?? {};
@@ -28,9 +28,9 @@ export const latency = {
     head("Of each command, since the start or the last CONFIG RESETSTAT");
     const box = h("div"), events = h("div"), flushing = h("p", { class: "hint" });
     let waits = null;
-    const order = h("select", {}, [["usec", "Time in all"], ["p99", "p99"], ["p999", "p99.9"], ["calls", "Calls"], ["failed", "Failed"]].map(([value, text]) => h("option", { value }, text)));
+    const order = h("select", {}, [["usec", "Total time"], ["p99", "p99"], ["p999", "p99.9"], ["calls", "Calls"], ["failed", "Failed"]].map(([value, text]) => h("option", { value }, text)));
     const filter = h("input", { type: "search", placeholder: "All commands" });
-    add(h("div", { class: "bar" }, field("Command", filter, { class: "mid" }), field("Sort by", order)), card("Commands", { hint: "p50 to p99.9: executing. Queued: for a helper thread. Parked: for somebody else, a key or the disk" }, box, flushing), card("Events", { hint: "What took longer than latency-monitor-threshold" }, events));
+    add(h("div", { class: "bar" }, field("Command", filter, { class: "mid" }), field("Sort by", order)), card("Commands", { hint: "p50 to p99.9: time of execution. Queued: waiting for a helper thread. Parked: waiting for a shard, a key, memory or the disk" }, box, flushing), card("Events", { hint: "What took longer than latency-monitor-threshold" }, events));
     const draw = () => {
       if (!live.latest) return;
       const all = rowsOf(live.latest.info);
@@ -45,9 +45,9 @@ export const latency = {
         ...(waits ? [
           { name: "Queued p99", class: "num", cell: (r) => micros(waits.get(r.command)?.queued?.p99) }, { name: "Parked p99", class: "num", cell: (r) => micros(waits.get(r.command)?.parked?.p99) },
         ] : []),
-        { name: "Time in all", class: "num", cell: (r) => micros(r.usec) }, { name: "Share", class: "nowrap", cell: (r) => [bar(sum ? r.usec / sum : 0), h("span", { class: "sr" }, percent(sum ? r.usec / sum : 0))] },
+        { name: "Total time", class: "num", cell: (r) => micros(r.usec) }, { name: "Share", class: "nowrap", cell: (r) => [bar(sum ? r.usec / sum : 0), h("span", { class: "sr" }, percent(sum ? r.usec / sum : 0))] },
         { name: "Failed", class: "num", cell: (r) => (r.failed ? h("span", { class: "bad" }, count(r.failed)) : "0") },
-      ], rows, { caption: "Commands", empty: word ? ["No such command", "No command that was called has this in its name."] : ["Nothing was called yet", "Commands appear here when clients call them."] }));
+      ], rows, { caption: "Commands", empty: word ? ["No such command", "No called command has this text in its name."] : ["Nothing was called yet", "Commands appear here when clients call them."] }));
       box.querySelector(".table-wrap")?.scrollTo(scroll, 0);
     };
     order.onchange = filter.oninput = draw;
@@ -66,7 +66,7 @@ export const latency = {
         const rows = (await command(["LATENCY", "LATEST"])) ?? [];
         put(events, table([
           { name: "Event", cell: (r) => h("code", {}, r[0]) }, { name: "Last", class: "nowrap", cell: (r) => day(r[1] * 1000) },
-          { name: "It took", class: "num", cell: (r) => micros(r[2] * 1000) }, { name: "The worst", class: "num", cell: (r) => micros(r[3] * 1000) },
+          { name: "Last duration", class: "num", cell: (r) => micros(r[2] * 1000) }, { name: "Longest", class: "num", cell: (r) => micros(r[3] * 1000) },
         ], rows, { caption: "Events", empty: ["No event", "Nothing took longer than the threshold. CONFIG SET latency-monitor-threshold 10 records what takes 10 ms and more."] }));
       } catch (e) { failed(events, e); }
     };

@@ -21,7 +21,7 @@ function slowest(info) {
 /** Milliseconds between two looks at what is wrong. */
 const ADVICE_MS = 10_000;
 
-/** Shows what the server says is wrong, as `strand doctor` does. Whoever may not ask sees nothing. */
+/** Shows what the server says is wrong, as `strand doctor` does. A user who may not call DIAG DOCTOR sees nothing. */
 async function advise(into) {
   let said;
   try { said = JSON.parse(await command(["DIAG", "DOCTOR"])); } catch { return; }

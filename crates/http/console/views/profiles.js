@@ -8,9 +8,9 @@ import * as live from "../live.js";
 const ROWS_MAX = 20;
 const SECOND_MS = 1000;
 const KINDS = {
-  heap: { title: "Memory in use", format: bytes, about: "Where the memory in use was asked for. One allocation in 4 MiB is looked at." },
-  allocs: { title: "All memory ever", format: bytes, about: "Where all memory since the start was asked for, freed or not." },
-  cpu: { title: "Processor time", format: (ns) => micros(ns / 1000), about: "Where processor time goes, 99 samples a second of each busy core, while it is taken." },
+  heap: { title: "Memory in use", format: bytes, about: "Where the memory in use was allocated. One allocation in 4 MiB is sampled." },
+  allocs: { title: "All allocations", format: bytes, about: "Where all memory since the start was allocated, freed or not." },
+  cpu: { title: "Processor time", format: (ns) => micros(ns / 1000), about: "Where processor time went while the profile was taken: 99 samples a second of each busy core." },
 };
 
 /** Folded stacks, a line each: the functions from the outermost on with semicolons between, a blank, a number. */
@@ -49,7 +49,7 @@ function leaves(stacks) {
 export const profiles = {
   id: "profiles", title: "Profiles", needs: "DIAG",
   show({ head, add, onLeave, failed }) {
-    head("Where memory was asked for, and where processor time goes");
+    head("Where memory was allocated, and where processor time goes");
     const kind = h("select", {}, Object.entries(KINDS).map(([value, { title }]) => h("option", { value }, title)));
     const seconds = h("input", { type: "number", min: "1", max: "60", value: "5" });
     const length = field("Seconds", seconds, { class: "thin" }), box = h("div");
@@ -64,29 +64,29 @@ export const profiles = {
           const wait = Math.min(60, Math.max(1, Math.round(+seconds.value) || 5));
           const id = await command(["DIAG", "PROFILE", "CPU", "START", "SECONDS", String(wait)]);
           for (let left = wait; left > 0 && !gone; left -= 1) {
-            put(box, h("p", { class: "hint", role: "status" }, `Looking: ${left} s left.`));
+            put(box, h("p", { class: "hint", role: "status" }, `Sampling: ${left} s left.`));
             await new Promise((done) => setTimeout(done, SECOND_MS));
           }
           text = await command(["DIAG", "PROFILE", "CPU", "STOP", String(id), "FOLDED"]);
         } else {
-          put(box, h("p", { class: "hint", role: "status" }, "Looking at the allocator's samples."));
+          put(box, h("p", { class: "hint", role: "status" }, "Reading the allocator's samples."));
           text = await command(["DIAG", "PROFILE", kind.value.toUpperCase(), "FOLDED"]);
         }
         if (gone) return;
         const stacks = parseFolded(text), root = treeOf(stacks);
         shown?.end();
-        if (!stacks.length) { put(box, emptyState("Nothing was seen", "There was no sample. The server does little, or has allocated little since it started.")); return; }
+        if (!stacks.length) { put(box, emptyState("No samples", "The profile has no samples. The server does little, or has allocated little since it started.")); return; }
         shown = flame(root, format);
         const rows = leaves(stacks).map((row) => h("tr", {}, h("td", {}, h("code", {}, row.name)), h("td", { class: "num" }, format(row.value)), h("td", { class: "num" }, percent(row.value / root.value))));
-        put(box, card("Flame graph", { hint: `${about} ${count(stacks.length)} different stacks. A click makes a function as wide as all.` }, shown.node),
-          card("Functions by what they took themselves", {}, h("div", { class: "table-wrap", tabindex: "0", role: "region", "aria-label": "Functions" },
-            h("table", {}, h("caption", { class: "sr" }, "Functions"), h("thead", {}, h("tr", {}, ["Function", "Itself", "Share"].map((name, i) => h("th", { scope: "col", class: i ? "num" : null }, name)))), h("tbody", {}, rows)))));
+        put(box, card("Flame graph", { hint: `${about} ${count(stacks.length)} different stacks. Click a function to show it at full width.` }, shown.node),
+          card("Functions by self cost", {}, h("div", { class: "table-wrap", tabindex: "0", role: "region", "aria-label": "Functions" },
+            h("table", {}, h("caption", { class: "sr" }, "Functions"), h("thead", {}, h("tr", {}, ["Function", "Self", "Share"].map((name, i) => h("th", { scope: "col", class: i ? "num" : null }, name)))), h("tbody", {}, rows)))));
       } catch (e) {
         shown?.end();
         if (!gone) failed(box, e);
       } finally { start.disabled = false; }
     };
-    const start = button("Take it", take, { class: "primary" });
+    const start = button("Take a profile", take, { class: "primary" });
     const choose = () => { length.hidden = kind.value !== "cpu"; };
     kind.onchange = choose;
     choose();

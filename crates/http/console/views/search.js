@@ -67,14 +67,14 @@ export const search = {
     const index = h("select", {}), words = h("input", { class: "mono", type: "search", spellcheck: "false", value: query.get("q") ?? "" });
     const prefix = h("input", { class: "mono", placeholder: "mail:", spellcheck: "false", autocapitalize: "none" }), nocase = h("input", { type: "checkbox" });
     const results = h("div"), hint = h("p", { class: "hint" }), info = h("div");
-    const indexField = field("Index", index), prefixField = field("Keys that begin with", prefix), caseField = field("Any case", nocase, { class: "inline thin" });
+    const indexField = field("Index", index), prefixField = field("Keys that begin with", prefix), caseField = field("Ignore case", nocase, { class: "inline thin" });
     const form = h("form", { class: "bar", onsubmit: (e) => { e.preventDefault(); run(0); } }, field("Look in", kind), indexField, prefixField, caseField, field("For", words, { class: "mid" }), h("button", { class: "primary" }, "Search"));
     add(form, h("div", { class: "grid split reverse" }, card("Index", {}, info), card("Results", { actions: hint }, results)));
 
     let turn = 0, ready = Promise.resolve();
     const run = async (offset) => {
       const mine = ++turn, q = words.value;
-      if (!q.trim()) return put(results, emptyState("Say what to look for", kind.value === "text" ? "Words, \"phrases\", -without, @field:words, @number:[1 9], @tag:{a|b}." : "A regular expression in Rust's syntax; it takes linear time, whatever it is."));
+      if (!q.trim()) return put(results, emptyState("Enter what to search for", kind.value === "text" ? "Words, \"phrases\", -without, @field:words, @number:[1 9], @tag:{a|b}." : "A regular expression in Rust's syntax; a search takes linear time, whatever the expression is."));
       hint.textContent = "Looking …";
       await ready;
       if (mine !== turn) return;
@@ -88,7 +88,7 @@ export const search = {
           hint.textContent = `${count(found.total)} in ${micros((performance.now() - begun) * 1000)}`;
           const mark = marker(q);
           put(results, found.total ? found.documents.map((d) => hit(d.id, Object.entries(d.fields ?? {}).map(([name, value]) => [name, shown(around(text(value), mark), { max: FIELD_MAX + 8, mark })])))
-            : emptyState("Nothing found", "No document fits the query."),
+            : emptyState("Nothing found", "No document matches the query."),
             h("div", { class: "actions" }, offset > 0 && button("Back", () => run(Math.max(0, offset - PAGE)), { class: "small" }), found.next && button("Next", () => run(offset + PAGE), { class: "small" })));
         } else {
           const lines = kind.value === "values";
@@ -104,7 +104,7 @@ export const search = {
           put(results, rows.length ? rows.map((row, i) => {
             const marked = shown(texts[i], { max: 400, mark: (value) => cut(value, spans?.[i] ?? []) });
             return lines ? hit(row.key, [[row.field ? text(row.field) : "value", marked]]) : h("div", { class: "hit" }, marked);
-          }) : emptyState("Nothing found", lines ? "No value fits the expression." : "No key fits the expression."));
+          }) : emptyState("Nothing found", lines ? "No value matches the expression." : "No key matches the expression."));
         }
       } catch (e) { if (mine === turn) { hint.textContent = ""; failed(results, e); } }
     };
@@ -117,7 +117,7 @@ export const search = {
       if (!isText) {
         try {
           const list = asMap(await command(["RX.STATS"], { signal }));
-          return put(info, h("div", {}, table([{ name: "Figure", cell: ([n]) => n }, { name: "", class: "num", cell: ([, v]) => (typeof v === "object" ? "–" : String(v)) }], Object.entries(list), { caption: "Regular expressions", empty: ["No figures", "Nothing was searched by an expression yet."] })));
+          return put(info, h("div", {}, table([{ name: "Figure", cell: ([n]) => n }, { name: "", class: "num", cell: ([, v]) => (typeof v === "object" ? "–" : String(v)) }], Object.entries(list), { caption: "Regular expressions", empty: ["No figures", "No search with an expression has run yet."] })));
         } catch (e) { return failed(info, e); }
       }
       if (!index.value) return put(info, emptyState("No text index", "FT.CREATE name ON HASH PREFIX 1 mail: SCHEMA subject TEXT makes one over the hashes under a prefix."));

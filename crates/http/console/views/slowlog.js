@@ -9,7 +9,7 @@ export const slowlog = {
   show({ head, add, every, failed }) {
     const box = h("div");
     head("Commands above slowlog-log-slower-than", button("Empty it", async () => {
-      if (!(await confirm("Empty the slow log?", "Its entries are gone then.", "Empty it"))) return;
+      if (!(await confirm("Empty the slow log?", "This deletes all entries.", "Empty it"))) return;
       await command(["SLOWLOG", "RESET"]);
       toast("The slow log is empty.");
       load();
@@ -23,9 +23,9 @@ export const slowlog = {
         if (text === last) return;
         last = text;
         put(box, table([
-          { name: "When", class: "nowrap", cell: (r) => day(r[1] * 1000) }, { name: "It took", class: "num", cell: (r) => micros(r[2]) },
+          { name: "When", class: "nowrap", cell: (r) => day(r[1] * 1000) }, { name: "Duration", class: "num", cell: (r) => micros(r[2]) },
           { name: "Command", cell: (r) => r[3].map((word, i) => [i ? " " : "", i ? shown(word, { max: 120 }) : h("b", { class: "mono" }, shown(word, { max: 40 }))]) },
-          { name: "It waited for", cell: (r) => phases(asMap(r[6])) },
+          { name: "Waited for", cell: (r) => phases(asMap(r[6])) },
           { name: "Client", class: "nowrap", cell: (r) => [shown(r[4], { max: 60 }), r[5] ? [" ", shown(r[5], { max: 40 })] : ""] },
         ], rows, { caption: "Slow commands", empty: ["Nothing was slow", "No command took longer than slowlog-log-slower-than microseconds."] }));
       } catch (e) { failed(box, e); }

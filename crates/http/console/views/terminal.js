@@ -160,7 +160,7 @@ export const terminal = {
       else if (e.key === "Escape" && open) { e.stopPropagation(); close(); }
       else if (e.key === "Enter") { e.preventDefault(); if (open && chosen >= 0) take(options[chosen]); else run(); }
     });
-    add(card("Replies", { hint: "Commands that change the connection (AUTH, SUBSCRIBE, MULTI) are for strand cli" }, out, h("div", { class: "prompt" }, list, input, syntax)));
+    add(card("Replies", { hint: "Use strand cli for commands that change the connection (AUTH, SUBSCRIBE, MULTI)" }, out, h("div", { class: "prompt" }, list, input, syntax)));
     input.focus();
     await docs().catch(() => {});
     hint();

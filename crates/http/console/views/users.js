@@ -15,7 +15,7 @@ export const users = {
     const form = h("form", { class: "bar", onsubmit: async (e) => {
       e.preventDefault();
       const list = words(rule.value);
-      if (!name.value || !list) return toast("A user needs a name, and quotation marks are to be closed.", "bad");
+      if (!name.value || !list) return toast("Enter the name of a user, and close all quotation marks.", "bad");
       try {
         await command(["ACL", "SETUSER", name.value, ...list]);
         toast(`${name.value} is changed. ACL SAVE or CONFIG REWRITE keeps it.`);
@@ -24,11 +24,11 @@ export const users = {
       } catch (error) { toast(error.message, "bad"); }
     } }, field("User", name), field("Rules", rule, { class: "wide" }), h("button", { class: "primary" }, "Set"));
     add(card("Users", { actions: button("Save to aclfile", async () => { try { await command(["ACL", "SAVE"]); toast("The users are saved."); } catch (e) { toast(e.message, "bad"); } }, { class: "small" }) }, list),
-      card("Change or add a user", { hint: "Rules are added to those that a user has" }, form),
+      card("Change or add a user", { hint: "These rules are added to the rules that the user has" }, form),
       card("Refused", { hint: "The newest denials (ACL LOG)" }, denied));
     const remove = async (user) => {
       if (!(await confirm("Delete this user?", `${text(user)}: connections of this user are closed.`, "Delete"))) return;
-      try { toast((await command(["ACL", "DELUSER", user])) ? `${text(user)} is deleted.` : `${text(user)} was gone already.`); load(); } catch (e) { toast(e.message, "bad"); }
+      try { toast((await command(["ACL", "DELUSER", user])) ? `${text(user)} is deleted.` : `${text(user)} did not exist any more.`); load(); } catch (e) { toast(e.message, "bad"); }
     };
     // A line is: user, its name, its rules. The name may have any bytes but a space.
     const nameOf = (line) => { const data = unwire(line); return wire(data.subarray(5, data.indexOf(0x20, 5))); };

@@ -35,7 +35,7 @@ pub(crate) enum OpenError {
     InUse,
     /// The index cannot be read, and no new one can be made in its place.
     #[error(
-        "the cache's index cannot be made: {0}; the folder holds only what can be fetched again, so it may be deleted"
+        "cannot create the cache's index: {0}. You may delete this folder: it holds only data that can be fetched again"
     )]
     Damaged(String),
     /// The operating system refused a call.

@@ -81,7 +81,7 @@ pub enum LimitsError {
 pub enum ContentError {
     /// A command that needs a share has something else.
     #[error(
-        "line {line}: {command} {value:?} is no share of the disk: expected a percentage of 0% to 99%, as 7%"
+        "line {line}: {command} {value:?} is not a share of the disk: expected a percentage of 0% to 99%, as 7%"
     )]
     Share {
         /// The number of the line, from 1.
@@ -99,7 +99,7 @@ pub enum ContentError {
     },
     /// The line begins with an unknown command.
     #[error(
-        "line {line}: {command:?} is no command of cachefilesd.conf: expected dir, brun, bcull, bstop, frun, fcull, \
+        "line {line}: {command:?} is not a command of cachefilesd.conf: expected dir, brun, bcull, bstop, frun, fcull, \
          fstop or nocull"
     )]
     Command {
@@ -207,7 +207,7 @@ mod tests {
         for (bad, expected) in [
             ("brun 10", "line 1: brun"),
             ("\nbcull x%", "line 2: bcull"),
-            ("brun 300%", "no share"),
+            ("brun 300%", "not a share"),
             ("bcull 8%", "bstop < bcull < brun"),
             ("fstop 5%", "fstop < fcull"),
             ("brun 100%", "< 100%"),

@@ -397,11 +397,11 @@ mod tests {
         for (script, expected) in [
             (
                 "kill -SEGV $$",
-                "the extractor died of this document twice (the process ended by signal 11; its limit is 1024 MiB of memory)",
+                "the extractor crashed twice on this document (the process ended by signal 11; its limit is 1024 MiB of memory)",
             ),
             (
                 "kill -ABRT $$",
-                "the extractor died of this document twice (the process ended by signal 6; its limit is 1024 MiB of memory)",
+                "the extractor crashed twice on this document (the process ended by signal 6; its limit is 1024 MiB of memory)",
             ),
         ] {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());

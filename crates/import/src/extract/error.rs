@@ -74,7 +74,7 @@ pub(crate) enum ExtractError {
     #[error("the extractor cannot be started: {0}")]
     Start(io::Error),
     /// Two processes in a row died while they extracted this document.
-    #[error("the extractor died of this document twice ({how}; its limit is {memory_mib} MiB of memory)")]
+    #[error("the extractor crashed twice on this document ({how}; its limit is {memory_mib} MiB of memory)")]
     Died {
         /// How the process ended.
         how: String,

@@ -9,7 +9,7 @@ pub struct ByteSize(pub u64);
 
 /// The error for a text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no size: expected a number of bytes, or a number with k, M, G or T behind it")]
+#[error("{0:?} is not a size: expected a number of bytes, or a number followed by k, M, G or T")]
 pub struct SizeError(String);
 
 impl FromStr for ByteSize {

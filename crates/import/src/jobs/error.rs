@@ -32,7 +32,7 @@ pub enum DefinitionError {
     #[error("expected an object of JSON")]
     NoObject,
     /// A key is unknown.
-    #[error("{key:?} is no key of a job; there are {}", KEYS.join(", "))]
+    #[error("{key:?} is not a key of a job: expected one of {}", KEYS.join(", "))]
     Key {
         /// The key.
         key: String,

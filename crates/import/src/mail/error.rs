@@ -22,7 +22,9 @@ pub(crate) enum MailError {
     #[error("a mailbox of several messages; only files of one message are read")]
     SeveralMessages,
     /// Parsing would take too many steps.
-    #[error("the message has so many multipart headers that parsing it takes more than {STEPS_MAX} steps")]
+    #[error(
+        "the message has too many multipart headers: parsing the message takes more than {STEPS_MAX} steps"
+    )]
     Costly,
     /// The stack for parsing a message of this size cannot be allocated.
     #[error("no memory to parse {bytes} bytes: {error}")]

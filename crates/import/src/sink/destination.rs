@@ -77,10 +77,12 @@ pub enum DestinationError {
     #[error("expected -, file:PATH, ndjson:PATH, xml:PATH or solr+http://host:8983/solr/collection")]
     Form,
     /// The path of a file is missing.
-    #[error("a path is missing behind the colon")]
+    #[error("the path after the colon is missing")]
     NoPath,
     /// The ending of a file's name is not the ending of a known format.
-    #[error("a file's name ends in .ndjson, .jsonl or .xml; else say ndjson:PATH or xml:PATH")]
+    #[error(
+        "the file's name must end in .ndjson, .jsonl or .xml; for another name use ndjson:PATH or xml:PATH"
+    )]
     Ending,
     /// The text begins with `solr+` and is not the URL of a collection.
     #[error("expected solr+http://host:8983/solr/collection")]

@@ -191,9 +191,10 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
     match folder::Folder::open(name, options.list_cutoff) {
         Ok(folder) => Ok(Box::new(folder)),
         Err(e) => match name.to_str().and_then(|text| text.split_once("://")) {
-            Some((scheme, _)) => {
-                Err(io::Error::new(e.kind(), format!("{e}, and {scheme}:// is no kind of source: {KINDS}")))
-            }
+            Some((scheme, _)) => Err(io::Error::new(
+                e.kind(),
+                format!("{e}, and {scheme}:// is not a kind of source: {KINDS}"),
+            )),
             None => Err(e),
         },
     }
@@ -403,6 +404,6 @@ mod tests {
     fn an_unknown_scheme_is_named_with_the_kinds_of_sources() {
         let opened = open(Path::new("s4://bucket/folder"), &remote::RemoteOptions::default());
         let text = opened.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(text.contains("s4:// is no kind of source") && text.contains("s3://"), "{text}");
+        assert!(text.contains("s4:// is not a kind of source") && text.contains("s3://"), "{text}");
     }
 }

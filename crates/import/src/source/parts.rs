@@ -25,7 +25,8 @@ const BUFFERED_BYTES_MAX: usize = 16 << 20;
 /// The beginning of a part's name. Two hexadecimal digits follow. A folder with such a name cannot be imported.
 const NAME_PREFIX: &[u8] = b"\x01part-";
 /// The reason of the failure of a folder whose name is reserved for parts.
-pub const RESERVED: &str = "the folder has a name that is reserved for parts of large folders: rename it";
+pub const RESERVED: &str =
+    "the folder has a name that is reserved for parts of large folders: rename the folder";
 
 /// The name of a part.
 pub fn name_of(part: u8) -> Vec<u8> {

@@ -371,7 +371,7 @@ fn hostile_archives_are_refused_by_name() {
         ("bomb.gz", "more than 100 times"),
         ("overlapping.zip", "overlap"),
         ("encrypted.zip/secret.eml", "encrypted"),
-        ("lying.zip/lying.eml", "not those that the archive says"),
+        ("lying.zip/lying.eml", "differs from what the archive says"),
         ("out.zip/../../etc/passwd", "leads out of the archive"),
         ("cut.zip", "damaged"),
         ("many.mbox", "more than 100000 entries"),

@@ -19,18 +19,18 @@ const INDEX: &[&str] = &[
     "DROP <name>",
     "    Remove an index.",
     "INFO <name>",
-    "    Describe an index and how far it has come.",
+    "    Describe an index, and the progress of the indexing.",
     "LIST",
-    "    The names of the indexes.",
+    "    List the names of the indexes.",
 ];
 
 const STREAM: &[&str] = &[
     "CLOSE <stream>",
-    "    End a stream; replies the matches that end where its text does.",
+    "    End a stream; replies the matches that end at the end of its text.",
     "FEED <stream> <text>",
-    "    The next piece of a text; replies the matches that end in it.",
+    "    Scan the next piece of a text; replies the matches that end in this piece.",
     "OPEN <name>",
-    "    Begin a text that comes in pieces, for the patterns of a set; replies the stream's number.",
+    "    Open a stream, which scans a text in pieces with the patterns of a set; replies the stream's number.",
 ];
 
 #[cfg(test)]

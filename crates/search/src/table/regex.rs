@@ -14,8 +14,7 @@ const fn help(summary: &'static str, handler: fn(&mut Call<'_, '_>)) -> CommandS
 }
 
 /// The complexity of a search with a set, for the rows of such commands.
-const SEARCHED: &str =
-    "O(N), N bytes of text, times the states of the pattern where its automaton is no help";
+const SEARCHED: &str = "O(N), N bytes of text; O(N*M), M states of the pattern, where the DFA gives up";
 
 const LIMIT: Arg = Arg::integer("limit").token("LIMIT").optional();
 
@@ -63,7 +62,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "rx.grep",
         "regex",
         "0.1.0",
-        "O(N), N bytes of the keys or values looked at, which with an index are those that may match",
+        "O(N), N bytes of the keys or values; with an index, of the values that may match",
         "Finds the keys whose name or value matches a regular expression.",
     )
     .flags(&[F::READONLY])
@@ -175,7 +174,7 @@ pub(super) const REGEX: &[CommandSpec] = &[
         "regex",
         "0.1.0",
         "By subcommand",
-        "Groups the commands on texts that come in pieces.",
+        "Groups the commands on texts that arrive in pieces.",
     )
     .arity(-2)
     .subcommands(&[
@@ -204,8 +203,8 @@ pub(super) const REGEX: &[CommandSpec] = &[
             "open",
             "regex",
             "0.1.0",
-            "O(1), or as RX.SET for the first of a set",
-            "Begins a text that comes in pieces, for this client.",
+            "O(1); as RX.SET for the first stream of a set",
+            "Opens a stream, which scans a text that arrives in pieces.",
         )
         .flags(&[F::READONLY])
         .args(&[Arg::string("name")])

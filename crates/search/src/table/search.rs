@@ -37,8 +37,8 @@ pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
     "keep",
     "import",
     "0.1.0",
-    "O(N), N changes of its documents that are not indexed yet",
-    "Keeps what the text indexes find of a dataset now, as a version.",
+    "O(N), N changed documents of the dataset that are not indexed yet",
+    "Keeps the current state of a dataset's text indexes as a version.",
 )
 .flags(&[F::WRITE, F::NOSCRIPT])
 .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
@@ -56,7 +56,7 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         "search",
         "0.1.0",
         "O(N), N documents that match and lie in segments that changed",
-        "Finds what changed in the answer of a query between two versions of a dataset.",
+        "Finds what changed in the result of a query between two versions of a dataset.",
     )
     .flags(&[F::READONLY])
     .args(&[

@@ -140,7 +140,7 @@ fn a_deadline_ends_a_search() {
     let rng = &mut fastrand::Rng::with_seed(1);
     let hard: Vec<u8> = (0..1 << 20).map(|_| b"ab"[rng.usize(..2)]).collect();
     let reply = w.run(&[b"RX.MATCH", &b"h"[..], &hard]);
-    assert_eq!(short(&reply), "!ERR The deadline of the set has passed");
+    assert_eq!(short(&reply), "!ERR The search took longer than the DEADLINE of the set");
     assert_eq!(number(&w, "RX.STATS h", "deadlines"), 1);
 }
 

@@ -58,7 +58,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            let key = report.key.map_or(String::new(), |key| format!(", at or behind key \"{key}\""));
+            let key = report.key.map_or(String::new(), |key| format!(", at or after key \"{key}\""));
             say!("strand: {}: offset {}{key}: {e}", file.display(), report.bytes);
             ExitCode::FAILURE
         }

@@ -56,7 +56,7 @@ enum AofError {
         path = path.display()
     )]
     LaterElsewhere { path: PathBuf, offset: u64 },
-    #[error("{path}: nothing is before timestamp {until_s}; nothing is changed", path = path.display())]
+    #[error("{path}: no command was written before timestamp {until_s}; the file is not changed", path = path.display())]
     NothingBefore { path: PathBuf, until_s: i64 },
     #[error("{path}: not valid: {problem}{hint}", path = path.display())]
     Invalid { path: PathBuf, problem: CheckProblem, hint: &'static str },

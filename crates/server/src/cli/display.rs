@@ -102,7 +102,7 @@ impl Progress for Display {
             self.last_line = Instant::now();
             let (into, done, listed, left) =
                 (&self.into, self.done, self.listed, time_left_text(self.time_left));
-            say!("{into}: {done} of {listed} documents listed so far, {left}at {}", printable(path));
+            say!("{into}: {done} documents done, {listed} listed so far, {left}at {}", printable(path));
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {

@@ -300,7 +300,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
             summary.recorded
         );
         if summary.moved > 0 {
-            say!("copied {} of the added documents at the server: they have moved", summary.moved);
+            say!("copied {} of the added documents at the server, because they have moved", summary.moved);
         }
         if summary.containers_skipped > 0 {
             say!("skipped {} folders whose trees are unchanged", summary.containers_skipped);

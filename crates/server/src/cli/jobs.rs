@@ -366,7 +366,7 @@ fn cache_text(cache: &Value) -> String {
 fn progress_text(done: u64, listed: u64, rest_ms: Option<u64>, path: &str) -> String {
     let left = rest_ms.map(|ms| format!("about {} left, ", seconds(Duration::from_millis(ms))));
     let (left, path) = (left.unwrap_or_default(), printable(path.as_bytes()));
-    format!(", {done} of {listed} documents listed so far, {left}at {path}")
+    format!(", {done} documents done, {listed} listed so far, {left}at {path}")
 }
 
 /// The forecast of a run's cost, and beside it the figures of the run `last`.

@@ -74,13 +74,15 @@ enum ConfigReadError {
 pub fn options_help() -> String {
     let mut text = String::from(
         "Configuration options, by redis-server's names. In a file: one `name value` a line, without the dashes; \
-         `include FILE` reads another one (or all that a pattern names). Later ones win: file, then stdin, then command \
-         line. (*) CONFIG SET can change it while the server runs.\n",
+         `include FILE` reads another file (or all files that a pattern names). Later values win: file, then stdin, then command \
+         line. (*) CONFIG SET can change the option while the server runs.\n",
     );
     for option in OPTIONS.iter().filter(|option| option.no_effect.is_none()) {
         describe(&mut text, option);
     }
-    text.push_str("\n\nKnown, checked, shown by CONFIG GET, and without effect in this version:\n");
+    text.push_str(
+        "\n\nOptions without effect in this version. They are checked, and CONFIG GET shows them:\n",
+    );
     for option in OPTIONS.iter().filter(|option| !option.is_hidden()) {
         if let Some(why) = option.no_effect {
             describe(&mut text, option);

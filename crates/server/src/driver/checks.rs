@@ -47,10 +47,10 @@ impl Settings {
         if self.overcommit.trim() == "2" {
             found.push((
                 "overcommit",
-                "the kernel promises no memory that it may not have (vm.overcommit_memory is 2): an allocation may fail \
-                 although memory is free, and ends the process"
+                "the kernel limits how much memory may be reserved (vm.overcommit_memory is 2): an allocation may fail \
+                 although memory is free, and then the process ends"
                     .into(),
-                "sysctl vm.overcommit_memory=0 (Strand never forks and needs no 1)".into(),
+                "sysctl vm.overcommit_memory=0 (Strand never forks, so it does not need the value 1)".into(),
             ));
         }
         let waiting = self.somaxconn.trim().parse::<u32>();

@@ -64,7 +64,7 @@ struct Running {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Another profile is being taken.
-    #[error("BUSY a profile is being taken: one at a time")]
+    #[error("BUSY another profile is being taken: try again when it is complete")]
     Busy,
     /// The client does not know the number of the profile that is being taken.
     #[error("ERR no such profile is being taken")]

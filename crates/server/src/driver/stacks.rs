@@ -135,7 +135,7 @@ pub fn describe_thread(profiles: &Profiles, name: &str) -> String {
                 frames.iter().take(LINE_FRAMES_MAX).map(|frame| frame.function.as_str()).collect();
             format!("its stack: {}", names.join(" < "))
         }
-        Ok(None) => "it does not answer the signal for its stack".into(),
+        Ok(None) => "the thread did not answer the signal that asks for its stack".into(),
         Err(why) => why.to_string(),
     };
     format!("{place}; {stack}")

@@ -114,7 +114,7 @@ enum ContentError {
     TooLarge,
     #[error("{0}")]
     Toml(toml::de::Error),
-    #[error("listen: {0:?} is no address and port: expected a value like {LISTEN:?}")]
+    #[error("listen: {0:?} is not an address with a port: expected a value like {LISTEN:?}")]
     Address(String),
     #[error(
         "listen: {0} is reachable from other machines: expected a token, or an address of this machine like {LISTEN:?}"
@@ -125,10 +125,10 @@ enum ContentError {
     #[error("state is missing: expected the folder in which the service keeps its state")]
     NoState,
     #[error(
-        "{key:?} is no key of this file: expected listen, memory, running, state, token, [[limit]] or [[job]]"
+        "{key:?} is not a key of this file: expected listen, memory, running, state, token, [[limit]] or [[job]]"
     )]
     Key { key: String },
-    #[error("limit: {key:?} is no key of a limit: expected source, running or rate")]
+    #[error("limit: {key:?} is not a key of a limit: expected source, running or rate")]
     LimitKey { key: String },
     #[error("limit: source is missing: expected the source that is limited")]
     LimitSource,

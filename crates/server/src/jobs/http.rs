@@ -187,7 +187,7 @@ impl Service {
             _ => {
                 return (
                     StatusCode::NOT_FOUND,
-                    problem("there are errors, run, retry, pause, resume and cancel"),
+                    problem("unknown action: expected errors, run, retry, pause, resume or cancel"),
                 );
             }
         };

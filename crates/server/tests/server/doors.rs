@@ -208,10 +208,14 @@ fn malformed_input_ends_only_its_own_connection() {
     let cases: &[(&[u8], &str, bool)] = &[
         (
             &[0xff, 0xff, 0xff, 0xff],
-            "a frame of 4294967295 bytes, the most is 1073741820; is it a frame?",
+            "a frame of 4294967295 bytes, at most 1073741820 are allowed; does the client send frames?",
             false,
         ),
-        (&[0x40, 0, 0, 0], "a frame of 1073741824 bytes, the most is 1073741820; is it a frame?", false),
+        (
+            &[0x40, 0, 0, 0],
+            "a frame of 1073741824 bytes, at most 1073741820 are allowed; does the client send frames?",
+            false,
+        ),
         (&[0, 0, 0, 0], "a frame of 0 bytes", true),
         (&[0, 0, 0, 2, b'\r', b'\n'], "no command in a frame of 2 bytes", true),
         (b"\0\0\0\x0a*1\r\n$9\r\nPI", "a frame of 10 bytes ends inside its command", true),

@@ -78,7 +78,7 @@ pub(super) fn is_wanted(options: &Options) -> bool {
 pub(super) fn run(options: &Options) -> Result<Report> {
     let extent = &Extent::of(options);
     let title = format!(
-        "Creep (texts of {} KiB; times in microseconds; what does not pass says FAIL)",
+        "Creep (texts of {} KiB; times in microseconds; FAIL: the check did not pass)",
         TEXT_BYTES >> 10
     );
     let mut report = Report::new(&title, &["check", "strand", "regex crate", "RE2"]);

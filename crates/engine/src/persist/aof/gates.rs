@@ -105,7 +105,7 @@ impl Gates {
         drop(waiting);
         wake_together(woken.values());
     }
-    /// There is an append-only file whose first base is not complete. Sessions can wait, and no reply must.
+    /// There is an append-only file whose first base is not complete. Sessions may wait, but no reply has to.
     pub(super) fn begin(&self) {
         self.is_complete.store(false, SeqCst);
         self.waiting.lock().is_open = true;

@@ -260,9 +260,9 @@ const HELP: &[&str] = &[
     "GET <pattern> [<pattern> ...]",
     "    Return the options whose names match, with their values.",
     "SET <option> <value> [<option> <value> ...]",
-    "    Change options: all of them, or none when one is refused.",
+    "    Change options. If one of the values is refused, no option changes.",
     "RESETSTAT",
-    "    Set what INFO counts back to zero.",
+    "    Reset the counters of INFO to zero.",
     "REWRITE",
-    "    Write the present values into the configuration file.",
+    "    Write the current values into the configuration file.",
 ];

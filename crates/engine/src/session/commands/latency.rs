@@ -126,15 +126,15 @@ pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) 
 
 const HELP: &[&str] = &[
     "DOCTOR",
-    "    Return in words what has taken long.",
+    "    Return a report about slow events.",
     "GRAPH <event>",
     "    Return a picture of the samples of an event.",
     "HISTORY <event>",
     "    Return the samples of an event: Unix time and milliseconds.",
     "LATEST",
-    "    Return of each event its name, its last sample, and the longest ever.",
+    "    Return for each event its name, its last sample and its longest sample.",
     "RESET [<event> ...]",
-    "    Forget the samples of these events, or of all.",
+    "    Remove the samples of these events, or of all events.",
     "HISTOGRAM [<command> ...]",
-    "    Return how many calls of these commands, or of all, took how long.",
+    "    Return a histogram of the times of these commands, or of all commands.",
 ];

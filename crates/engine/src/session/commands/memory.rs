@@ -132,7 +132,7 @@ fn remarks(engine: &Engine) -> String {
     let facts = ledger.facts;
     let used = facts.used_bytes;
     if used < EXAMINED_BYTES_MIN {
-        return "There is too little in memory to find anything remarkable.\n".into();
+        return "The server uses too little memory for a report.\n".into();
     }
     let mut found = String::new();
     let mut note = |holds: bool, text: String| {
@@ -144,8 +144,8 @@ fn remarks(engine: &Engine) -> String {
     note(
         ratio(peak, used) > PEAK_RATIO_MAX,
         format!(
-            "Peak: {peak} bytes were in use at once, {used} are now. Freed pages go back to the system by and by; \
-             MEMORY PURGE gives them back now."
+            "Peak: up to {peak} bytes were in use, and {used} bytes are in use now. Freed pages go back to the system slowly; \
+             MEMORY PURGE gives them back at once."
         ),
     );
     let fragmentation = ratio(facts.resident_bytes, used);
@@ -166,12 +166,12 @@ fn remarks(engine: &Engine) -> String {
     note(
         over > 0,
         format!(
-            "Limit: maxmemory is passed by {over} bytes. Raise it, or choose a maxmemory-policy that has something to \
-             evict."
+            "Limit: memory use exceeds maxmemory by {over} bytes. Raise maxmemory, or choose a maxmemory-policy that can \
+             evict keys."
         ),
     );
     match found.is_empty() {
-        true => "Nothing remarkable about the memory.\n".into(),
-        false => format!("This is remarkable about the memory:\n{found}"),
+        true => "No problem of memory use was found.\n".into(),
+        false => format!("Problems of memory use:\n{found}"),
     }
 }

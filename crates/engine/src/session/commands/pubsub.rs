@@ -117,13 +117,13 @@ pub(super) fn numsub(
 
 const HELP: &[&str] = &[
     "CHANNELS [<pattern>]",
-    "    Return the channels with subscribers, all or those that match.",
+    "    Return the channels with subscribers: all channels, or the channels that match <pattern>.",
     "NUMPAT",
     "    Return the number of different patterns that are subscribed to.",
     "NUMSUB [<channel> ...]",
     "    Return these channels, each with the number of its subscribers.",
     "SHARDCHANNELS [<pattern>]",
-    "    Return the shard channels with subscribers, all or those that match.",
+    "    Return the shard channels with subscribers: all of them, or those that match <pattern>.",
     "SHARDNUMSUB [<shardchannel> ...]",
     "    Return these shard channels, each with the number of its subscribers.",
 ];

@@ -111,9 +111,9 @@ const HELP: &[&str] = &[
     "GET [<count> [PHASES]]",
     "    Return the newest slow commands (10 unless a count is given; -1: all), each as",
     "    id, Unix time, microseconds, arguments, client's address, client's name. With PHASES",
-    "    also how long it was queued, parked (on what, held by whom), executing, flushing.",
+    "    also how long the command was queued, parked (on what, held by which command), executing, flushing.",
     "LEN",
     "    Return how many slow commands are kept.",
     "RESET",
-    "    Forget them.",
+    "    Remove all entries.",
 ];

@@ -237,8 +237,8 @@ fn attempt(
         }
         (_, ScriptAccess::Bounded) => {
             take_back(txn);
-            "ERR the script runs for too long in a transaction with commands about the connection; in a transaction \
-             without them it may run longer"
+            "ERR the script takes too long for a transaction with commands about the connection or the server; without \
+             these commands it may run longer"
                 .into()
         }
         (_, ScriptAccess::Final) => format!(

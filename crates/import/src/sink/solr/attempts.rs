@@ -112,7 +112,7 @@ impl Solr {
             self.client.next_server();
             let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
             self.notices.notify(&format!(
-                "{} does not take documents ({reason}); sent again in {:.1} s",
+                "{} does not accept documents ({reason}); the batch is sent again in {:.1} s",
                 self.client.shown(),
                 pause_now.as_secs_f64()
             ));

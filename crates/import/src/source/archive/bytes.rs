@@ -167,7 +167,7 @@ impl Unpacking {
                 let found = (state.spool.len(), state.crc.sum());
                 if let Some(claimed) = self.claimed.filter(|claimed| *claimed != found) {
                     return Err(archive_error(format!(
-                        "its bytes are not those that the archive says: {} bytes with checksum {:08x}, expected {} \
+                        "its content differs from what the archive says: {} bytes with checksum {:08x}, expected {} \
                          bytes with checksum {:08x}",
                         found.0, found.1, claimed.0, claimed.1
                     )));

@@ -129,7 +129,7 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
     // A long name or a size describes the entry behind it.
     match long_name.is_none() && long_size.is_none() && !is_sparse {
         true => Ok(members),
-        false => Err(cut_off(tar, "behind an extended header, without its entry")),
+        false => Err(cut_off(tar, "after an extended header, before the entry of this header")),
     }
 }
 

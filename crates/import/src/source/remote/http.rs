@@ -279,7 +279,7 @@ fn token(headers: &HeaderMap, size: u64) -> Vec<u8> {
 }
 
 fn bad_answer(found: String) -> io::Error {
-    io::Error::other(format!("the server's answer to the request of a range has {found}"))
+    io::Error::other(format!("the server's answer to a request for a range has {found}"))
 }
 
 /// The text of the library's error and of its causes, without the URL, which may have a password in it.

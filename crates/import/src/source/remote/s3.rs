@@ -97,7 +97,7 @@ impl S3 {
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         if !endpoint.is_empty() && !is_url {
             let text =
-                format!("the endpoint {endpoint:?} is no URL: expected a value like https://HOST:PORT");
+                format!("the endpoint {endpoint:?} is not a URL: expected a value like https://HOST:PORT");
             return Err(io::Error::other(text));
         }
         let place = format!("s3\0{endpoint}\0{bucket}\0");

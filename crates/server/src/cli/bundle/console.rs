@@ -136,15 +136,17 @@ fn run_all(bundle: &Bundle, body: &[u8]) -> Result<String, &'static str> {
     let mut lines = String::new();
     let asked = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for (i, line) in asked.enumerate() {
-        let Ok(Value::Array(words)) = serde_json::from_slice(line) else { return Err("a line is no list") };
+        let Ok(Value::Array(words)) = serde_json::from_slice(line) else {
+            return Err("a line is not a list");
+        };
         if i >= COMMANDS_MAX {
-            return Err("these are too many commands");
+            return Err("too many commands");
         }
         let word = |word: &Value| word.as_str().map_or_else(|| word.to_string(), String::from);
         let words: Vec<String> = words.iter().map(word).collect();
         let line = match run(bundle, &words) {
             Some(result) => json!({ "result": result }),
-            None => json!({ "error": "ERR the bundle does not have this" }),
+            None => json!({ "error": "ERR the bundle has no reply to this command" }),
         };
         lines.push_str(&line.to_string());
         lines.push('\n');
@@ -326,7 +328,10 @@ mod tests {
         }
         let body = b"[\"PING\"]\n[\"FLUSHALL\"]\n";
         let lines = run_all(&bundle(), body).expect("lists");
-        assert_eq!(lines, "{\"result\":\"PONG\"}\n{\"error\":\"ERR the bundle does not have this\"}\n");
+        assert_eq!(
+            lines,
+            "{\"result\":\"PONG\"}\n{\"error\":\"ERR the bundle has no reply to this command\"}\n"
+        );
         assert!(run_all(&bundle(), b"{}").is_err() && run_all(&bundle(), &b"[]\n".repeat(300)).is_err());
     }
 

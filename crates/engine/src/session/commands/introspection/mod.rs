@@ -194,13 +194,13 @@ const HELP: &[&str] = &[
     "DOCS [<command-name> ...]",
     "    Document the named commands, or all of them.",
     "GETKEYS <full-command>",
-    "    Pick the keys out of a command.",
+    "    Return the keys of a command.",
     "GETKEYSANDFLAGS <full-command>",
-    "    Pick the keys out of a command and tell what it does to each.",
+    "    Return the keys of a command, and what the command does to each key.",
     "INFO [<command-name> ...]",
     "    Describe the named commands, or all of them.",
     "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
-    "    List the names of the commands, all or those that match.",
+    "    List the names of all commands, or of the commands that match the filter.",
 ];
 
 #[cfg(test)]

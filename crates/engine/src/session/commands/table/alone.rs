@@ -71,7 +71,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
             cluster_inspection(
                 "count-failure-reports",
                 "3.0.0",
-                "Counts the nodes that report that a node fails.",
+                "Counts the nodes that report a node as failing.",
             )
             .tips(VARIES)
             .args(NODE),
@@ -136,7 +136,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
         .exec(Exec::Session(NO_CLUSTER)),
-    CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Takes back what READONLY allows.")
+    CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Ends the effect of READONLY.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
         .exec(Exec::Session(NO_CLUSTER)),

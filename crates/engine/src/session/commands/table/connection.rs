@@ -175,7 +175,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "7.2.0",
             "O(1)",
-            "Sets whether commands of this connection change when a key was last used.",
+            "Sets whether commands of this connection update the keys' times of last use.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
@@ -231,7 +231,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.0.0",
             "O(N), N prefixes",
-            "Announces to this connection changes of the keys of which the client keeps copies.",
+            "Tells this connection when keys change that the client has cached.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[
@@ -249,7 +249,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "connection",
             "6.2.0",
             "O(N), N prefixes",
-            "Returns how this connection learns of keys that change.",
+            "Returns the state of client tracking for this connection.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_tracking_info()))),

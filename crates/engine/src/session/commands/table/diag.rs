@@ -12,14 +12,14 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
     "diag",
     "diag",
     "0.1.0",
-    "Groups the commands about what the server knows of itself.",
+    "Groups the commands that diagnose the server.",
     &[
         CommandSpec::sub(
             "bigkeys",
             "diag",
             "0.1.0",
             "O(1)",
-            "Returns the largest of the keys that were seen, as JSON.",
+            "Returns the largest of the keys that DIAG HOTKEYS has seen, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -32,7 +32,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N clients",
-            "Returns what is wrong now, what was done and what to do, as JSON.",
+            "Returns what is wrong now, what the server did by itself, and what to do, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
@@ -105,7 +105,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N different stacks",
-            "Returns where memory is asked for, or where processor time goes, in the form of pprof.",
+            "Returns where memory is allocated, or where processor time goes, in pprof's format or folded.",
         )
         .flags(FLAGS)
         .args(&[
@@ -129,7 +129,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "O(N), N entries",
-            "Returns slow commands, and commands that waited for long, as JSON.",
+            "Returns slow commands, and commands that waited long, as JSON.",
         )
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])

@@ -15,7 +15,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "server",
         "1.0.0",
         "O(1)",
-        "Writes the append-only file anew in the background, without what is no longer needed.",
+        "Rewrites the append-only file in the background, without commands that are no longer needed.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
     .exec(Exec::Session(
@@ -64,7 +64,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "2.8.13",
                 "O(N), N arguments",
-                "Picks the keys out of a whole command.",
+                "Returns the keys of a full command.",
             )
             .flags(&[F::LOADING, F::STALE])
             .arity(-4)
@@ -79,7 +79,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "7.0.0",
                 "O(N), N arguments",
-                "Picks the keys out of a whole command, with what the command does to each key.",
+                "Returns the keys of a full command, and what the command does to each key.",
             )
             .flags(&[F::LOADING, F::STALE])
             .arity(-4)
@@ -174,7 +174,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "2.8.0",
                 "O(1)",
-                "Writes the configuration in effect into its file.",
+                "Writes the current configuration into the configuration file.",
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
@@ -251,18 +251,12 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "latency",
         "server",
         "2.8.13",
-        "Groups the commands about what takes long.",
+        "Groups the commands about slow events.",
         &[
-            CommandSpec::sub(
-                "doctor",
-                "server",
-                "2.8.13",
-                "O(1)",
-                "Returns remarks about what has taken long.",
-            )
-            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .tips(LATENCY_TIPS)
-            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_doctor()))),
+            CommandSpec::sub("doctor", "server", "2.8.13", "O(1)", "Returns a report about slow events.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_doctor()))),
             CommandSpec::sub("graph", "server", "2.8.13", "O(1)", "Draws the samples of an event.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event")])
@@ -278,7 +272,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "server",
                 "7.0.0",
                 "O(N), N commands that were called",
-                "Returns how many calls of commands took how long.",
+                "Returns a histogram of the times of commands.",
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::string("command").optional().multiple()])

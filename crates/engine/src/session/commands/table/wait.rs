@@ -22,7 +22,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
         "generic",
         "7.2.0",
         "O(1)",
-        "Waits until the connection's writes are in the append-only file, and in those of this number of replicas. There \
+        "Waits until the connection's writes are in the append-only files of this server and of this number of replicas. There \
          are no replicas yet.",
     )
     .flags(&[F::NOSCRIPT])
