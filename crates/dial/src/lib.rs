@@ -3,8 +3,10 @@
 //!
 //! **Invariant:** this crate knows bytes, not the protocol: it uses none of Strand's crates.
 
+mod anchored;
 mod stream;
 mod tls;
 
+pub use anchored::{Anchored, may_sign_others};
 pub use stream::{DialError, Stream, Timeouts};
 pub use tls::{Tls, TlsError, TlsSettings};

@@ -1,5 +1,7 @@
 //! [`Tls`]: the certificates of a client. The cryptography is from ring, as in the server.
 
+use crate::Anchored;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -71,6 +73,9 @@ pub enum TlsError {
     /// rustls refuses the options or the certificates.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
+    /// The trusted certificates cannot be used.
+    #[error(transparent)]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
 }
 
 impl Tls {
@@ -85,7 +90,14 @@ impl Tls {
         let builder = if settings.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         } else {
-            builder.with_root_certificates(settings.roots()?)
+            let trusted = settings.trusted()?;
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(trusted.iter().cloned());
+            if roots.is_empty() {
+                return Err(TlsError::NoRoots);
+            }
+            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anchored::new(trusted, verifier)))
         };
         let config = match &settings.identity {
             Some((cert, key)) => {
@@ -108,7 +120,8 @@ impl Tls {
 }
 
 impl TlsSettings {
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
+    /// The trusted certificates.
+    fn trusted(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let mut files: Vec<PathBuf> = self.cacert.iter().cloned().collect();
         if let Some(folder) = &self.cacertdir {
             let entries =
@@ -119,14 +132,11 @@ impl TlsSettings {
         if files.is_empty() {
             files.extend(SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()));
         }
-        let mut roots = RootCertStore::empty();
+        let mut trusted = Vec::new();
         for file in files {
-            roots.add_parsable_certificates(certificates(&file)?);
+            trusted.extend(certificates(&file)?);
         }
-        match roots.is_empty() {
-            true => Err(TlsError::NoRoots),
-            false => Ok(roots),
-        }
+        Ok(trusted)
     }
 }
 

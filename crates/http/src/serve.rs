@@ -119,11 +119,11 @@ pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
     find(b"\r\ncontent-length: 0\r\n")?;
     let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;
     let detail = match status {
-        _ if is_hello => "this port takes no TLS".to_string(),
+        _ if is_hello => "this port does not accept TLS".to_string(),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
             format!("the head of a request has at most {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} lines")
         }
-        _ => "this is no request of HTTP/1.1, or where it ends is in doubt".to_string(),
+        _ => "this is not an HTTP/1.1 request, or the end of the request is ambiguous".to_string(),
     };
     Some(last_response(&Problem::new(status, detail)))
 }
@@ -211,7 +211,7 @@ mod tests {
         assert!(
             long.starts_with("HTTP/1.1 431 ") && long.contains("\"status\":431") && long.contains("65536")
         );
-        assert!(text(bare, true).expect("the parser's").contains("takes no TLS"));
+        assert!(text(bare, true).expect("the parser's").contains("does not accept TLS"));
         let ok = "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n";
         let ours = "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}";
         for other in [ok, ours, &format!("{ours}{ok}"), &format!("{bare}{ok}"), "HTTP/1.1 4", ""] {

@@ -34,7 +34,7 @@ pub enum Error {
         bytes: u64,
     },
     /// The input does not begin with `REDIS` or `VALKEY` and a version, as an RDB file does.
-    #[error("this is no RDB file: expected REDIS or VALKEY and a version at the beginning")]
+    #[error("this is not an RDB file: expected REDIS or VALKEY and a version at the beginning")]
     NotRdb,
     /// The file has an RDB version that is not supported.
     #[error(

@@ -14,6 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
 use std::net::TcpStream as StdStream;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -29,6 +30,11 @@ const STOP_GRACE_MS: u64 = 5_000;
 const ACCEPT_PAUSE_MS: u64 = 50;
 /// Minimum time between two log lines about a failed `accept`.
 const ACCEPT_LOG_MS: u64 = 1_000;
+
+/// Time for which connections wait in the kernel while the data is loaded. Small data is loaded within this time, so a
+/// client that connects as soon as the port is open gets no LOADING error. redis-server, too, loads the first 2 MB of
+/// data before it answers.
+const LOADING_HOLD_MS: u64 = 200;
 
 /// What the accept loop uses besides the doors and workers: requests, signals, the log level, the service manager.
 pub struct AcceptContext<'a> {
@@ -63,11 +69,13 @@ pub async fn accept_until_stopped(
         ready.announce(manager);
     }
     let mut doors = Doors::new(listeners)?;
+    let mut holds_for_loading = engine.is_loading();
+    let mut end_of_hold = pin!(tokio::time::sleep(Duration::from_millis(LOADING_HOLD_MS)));
     let (mut paused, mut logged_at) = (false, None::<Instant>);
     let mut saving: Option<FinalSave> = None;
     loop {
         tokio::select! {
-            accepted = doors.accept(), if !paused => match accepted {
+            accepted = doors.accept(), if !paused && !holds_for_loading => match accepted {
                 Ok(accepted) => assign_to_worker(engine, tls, workers, accepted),
                 Err(e) => {
                     paused = true;
@@ -78,6 +86,7 @@ pub async fn accept_until_stopped(
                 }
             },
             () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
+            () = &mut end_of_hold, if holds_for_loading => holds_for_loading = false,
             name = signals.next() => {
                 if saving.is_some() {
                     tracing::warn!("{name} again: stopping at once");
@@ -111,7 +120,10 @@ pub async fn accept_until_stopped(
                 Err(why) => tracing::warn!("SIGHUP: the TLS configuration is unchanged: {why}"),
             },
             request = inbox.recv() => match request {
-                Some(Request::Loaded(Ok(()))) => ready.announce(manager),
+                Some(Request::Loaded(Ok(()))) => {
+                    holds_for_loading = false;
+                    ready.announce(manager);
+                }
                 Some(Request::Loaded(Err(error))) => return Err(error.into()),
                 Some(Request::Changed(name)) => apply_change(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {

@@ -330,7 +330,7 @@ impl Connection<'_> {
                 peer.laddr
             );
         }
-        self.session.output().push_slice(b"-ERR Protocol error: this port takes no TLS\r\n");
+        self.session.output().push_slice(b"-ERR Protocol error: this port does not accept TLS\r\n");
         self.state = State::Closing(self.context.clock.now().mono_us + LINGER_US);
         Ok(())
     }

@@ -18,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strand_dial::Anchored;
 use strand_engine::Config;
 use strand_engine::config::Opt;
 
@@ -94,7 +95,7 @@ pub enum TlsConfigError {
     #[error("No {0} configured!")]
     NoFile(&'static str),
     /// A name is none of the suites.
-    #[error("{option}: '{name}' is none of {}", known.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(":"))]
+    #[error("{option}: '{name}' is not one of {}", known.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(":"))]
     Cipher {
         /// The option.
         option: &'static str,
@@ -104,10 +105,10 @@ pub enum TlsConfigError {
         known: &'static [(&'static str, CipherSuite)],
     },
     /// An old version of TLS.
-    #[error("tls-protocols: {0} is broken and not supported: expected TLSv1.2, TLSv1.3")]
+    #[error("tls-protocols: {0} is insecure and not supported: expected TLSv1.2 or TLSv1.3")]
     OldVersion(String),
     /// A name is no version of TLS.
-    #[error("tls-protocols: '{0}' is none of TLSv1.2, TLSv1.3")]
+    #[error("tls-protocols: '{0}' is not a version of TLS: expected TLSv1.2 or TLSv1.3")]
     Version(String),
     /// No suite belongs to one of the versions.
     #[error("no suite of tls-ciphers or tls-ciphersuites belongs to a version of tls-protocols: {0}")]
@@ -219,10 +220,13 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsConfigError> {
     let builder = if auth == "no" {
         builder.with_no_client_auth()
     } else {
-        let roots = Arc::new(roots(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let trusted = authorities(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?;
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted.iter().cloned());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         let verifier = if auth == "optional" { verifier.allow_unauthenticated() } else { verifier };
-        builder.with_client_cert_verifier(verifier.build().map_err(TlsConfigError::Verifier)?)
+        let verifier = verifier.build().map_err(TlsConfigError::Verifier)?;
+        builder.with_client_cert_verifier(Arc::new(Anchored::new(trusted, verifier)))
     };
     let chain = certificates(Path::new(&cert_file))
         .map_err(|error| TlsConfigError::Certificate { path: cert_file.clone(), error })?;
@@ -314,28 +318,30 @@ fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, Fi
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// The authorities that may sign client certificates.
-fn roots(file: &str, folder: &str) -> Result<RootCertStore, TlsConfigError> {
+/// The certificates of the authorities that may sign client certificates.
+fn authorities(file: &str, folder: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     if file.is_empty() && folder.is_empty() {
         return Err(TlsConfigError::NoAuthorities);
     }
     let failed = |path: &str, error: FileError| TlsConfigError::Authorities { path: path.to_owned(), error };
-    let mut roots = RootCertStore::empty();
+    let mut trusted = Vec::new();
     if !file.is_empty() {
         let found = certificates(Path::new(file)).map_err(|e| failed(file, e))?;
-        for certificate in found {
-            roots.add(certificate).map_err(|e| failed(file, FileError::Authority(e)))?;
+        for certificate in &found {
+            let added = RootCertStore::empty().add(certificate.clone());
+            added.map_err(|e| failed(file, FileError::Authority(e)))?;
         }
+        trusted = found;
     }
     if !folder.is_empty() {
         let entries = std::fs::read_dir(folder).map_err(|e| failed(folder, e.into()))?;
         for entry in entries.flatten().take(CA_CERTIFICATES_MAX) {
             // The folder may also have keys and certificate revocation lists.
             let Ok(found) = certificates(&entry.path()) else { continue };
-            roots.add_parsable_certificates(found.into_iter().take(CA_CERTIFICATES_MAX - roots.len()));
+            trusted.extend(found.into_iter().take(CA_CERTIFICATES_MAX - trusted.len()));
         }
     }
-    Ok(roots)
+    Ok(trusted)
 }
 
 /// Sessions to resume, with a time limit (`tls-session-cache-timeout`). The time at which a session was stored is

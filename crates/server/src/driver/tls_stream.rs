@@ -32,15 +32,19 @@ impl fmt::Display for TlsStreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-                f.write_str("TLS: what the client sends is none; this port takes TLS only")
+                f.write_str("TLS: the client does not speak TLS; this port accepts only TLS")
             }
             Error::AlertReceived(AlertDescription::UnknownCA) => {
-                f.write_str("TLS: the client does not know who signed tls-cert-file")
+                f.write_str("TLS: the client does not trust the authority that signed tls-cert-file")
             }
             Error::AlertReceived(alert) => write!(f, "TLS: the client refuses ({alert:?})"),
             Error::NoCertificatesPresented => {
                 f.write_str("TLS: the client has no certificate (tls-auth-clients)")
             }
+            refusal if strand_dial::may_sign_others(refusal) => f.write_str(
+                "TLS: the client's certificate is refused: it may sign others (CA:TRUE), and is not itself in \
+                 tls-ca-cert-file or tls-ca-cert-dir",
+            ),
             Error::InvalidCertificate(why) => write!(f, "TLS: the client's certificate is refused: {why}"),
             other => write!(f, "TLS: {other}"),
         }

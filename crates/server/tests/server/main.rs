@@ -37,6 +37,7 @@ mod pubsub;
 mod save_beside;
 mod saving;
 mod scripts;
+mod starting;
 mod stopping;
 mod tls;
 mod unix_socket;

@@ -8,9 +8,9 @@ use strand_wire::client::Value;
 
 const STRAND: &str = crate::harness::STRAND;
 
-type Link = strand_testkit::client::Client;
+pub type Link = strand_testkit::client::Client;
 
-fn link(server: &Server) -> Link {
+pub fn link(server: &Server) -> Link {
     Link::connect(server.address).expect("it listens")
 }
 fn text(value: Value) -> String {
@@ -22,11 +22,11 @@ fn text(value: Value) -> String {
         other => format!("{other:?}"),
     }
 }
-fn call(link: &mut Link, args: &[&str]) -> String {
+pub fn call(link: &mut Link, args: &[&str]) -> String {
     text(link.call(args).expect("a reply"))
 }
 /// A field of INFO persistence.
-fn info(link: &mut Link, field: &str) -> String {
+pub fn info(link: &mut Link, field: &str) -> String {
     let all = call(link, &["INFO", "persistence"]);
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {field} in {all}")).to_string()
@@ -35,7 +35,7 @@ fn until_saved(link: &mut Link) {
     comes_true(|| info(link, "rdb_bgsave_in_progress") == "0");
 }
 /// A server with the working folder `folder`, which allows DEBUG DIGEST.
-fn start(folder: &Path, more: &[&str]) -> Server {
+pub fn start(folder: &Path, more: &[&str]) -> Server {
     let dir = folder.to_str().expect("a plain path");
     let options = [&["--dir", dir, "--enable-debug-command", "yes", "--workers", "2"], more].concat();
     let server = Server::start(&options);
@@ -47,7 +47,7 @@ fn start(folder: &Path, more: &[&str]) -> Server {
 fn redis_at(folder: &Path) -> Peer {
     Peer::redis(&["--dir", folder.to_str().expect("a plain path")], None).expect("redis-server is installed")
 }
-fn folder() -> tempfile::TempDir {
+pub fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("strand-saving-").tempdir().expect("a folder")
 }
 /// The files in the folder, without the history of figures.
@@ -448,49 +448,6 @@ fn shutdown_saves_according_to_its_options() {
     }
 }
 
-#[test]
-fn a_loading_server_replies_with_loading() {
-    let folder = folder();
-    let first = start(folder.path(), &[]);
-    let mut client = link(&first);
-    for i in 0..3000 {
-        call(&mut client, &["SET", &format!("key:{i}"), "value"]);
-    }
-    call(&mut client, &["SET", "short", "x", "PX", "1"]);
-    assert_eq!(call(&mut client, &["SAVE"]), "OK");
-    drop((client, first));
-    // The server reports that it is ready only after loading, so do not wait for this report.
-    let dir = folder.path().to_str().expect("a plain path");
-    let port = strand_testkit::process::free_port().expect("loopback has ports").to_string();
-    let args = ["serve", "--http-port", "0", "--port", &port, "--bind", "127.0.0.1", "--dir", dir];
-    let mut command = std::process::Command::new(STRAND);
-    command.args(args).args(["--key-load-delay", "500", "--enable-debug-command", "yes"]);
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a number")));
-    let mut client = None;
-    comes_true(|| {
-        client = Link::connect(address).ok();
-        client.is_some()
-    });
-    let mut client = client.expect("connected");
-    let loading = "LOADING Redis is loading the dataset in memory";
-    for args in [&["GET", "key:1"][..], &["SET", "key:1", "x"], &["PING"], &["SAVE"], &["DBSIZE"]] {
-        assert_eq!(call(&mut client, args), loading, "{args:?}");
-    }
-    assert_eq!(info(&mut client, "loading"), "1");
-    for field in ["loading_start_time", "loading_total_bytes", "loading_loaded_bytes", "loading_eta_seconds"]
-    {
-        info(&mut client, field).parse::<u64>().expect("a number");
-    }
-    call(&mut client, &["LASTSAVE"]).parse::<i64>().expect("a number");
-    assert_eq!(call(&mut client, &["CONFIG", "SET", "key-load-delay", "0"]), "OK");
-    comes_true(|| info(&mut client, "loading") == "0");
-    assert_eq!(call(&mut client, &["GET", "key:1"]), "value");
-    assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "3000");
-    client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
-    assert!(child.wait().expect("our child").success());
-}
-
 /// Every real file in the tree is loaded, or refused if no released server loads it. No file is overwritten.
 #[test]
 fn files_of_every_version_are_loaded_or_refused() {
@@ -557,7 +514,7 @@ fn a_damaged_file_is_refused_and_unchanged() {
         (
             "another program's",
             b"#!/bin/sh\nexit 0\n".to_vec(),
-            "at offset 0: this is no RDB file: expected REDIS or VALKEY",
+            "at offset 0: this is not an RDB file: expected REDIS or VALKEY",
         ),
         ("empty", Vec::new(), "at offset 0: the input ends too early"),
         (

@@ -48,6 +48,13 @@ impl Identity {
         let cert = params.self_signed(&key).expect("its own key").pem();
         Identity::write(folder, name, &cert, &key)
     }
+    /// A self-signed certificate that may sign others (CA:TRUE), as `openssl req -x509` makes it.
+    fn of_an_authority(folder: &Folder, name: &str, year_of_end: i32) -> Identity {
+        let (mut params, key) = Identity::params(name, year_of_end);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let cert = params.self_signed(&key).expect("its own key").pem();
+        Identity::write(folder, name, &cert, &key)
+    }
     fn params(name: &str, year_of_end: i32) -> (CertificateParams, KeyPair) {
         let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -198,7 +205,7 @@ fn untrusted_clients_get_an_alert_and_others_are_served() {
 
     let told = fixture.refused(fixture.config(&stranger, Some(&fixture.client)));
     assert!(told.contains("UnknownIssuer"), "{told}");
-    fixture.logs("the client does not know who signed tls-cert-file");
+    fixture.logs("the client does not trust the authority that signed tls-cert-file");
     for (identity, told, logged) in [
         (None, "CertificateRequired", "the client has no certificate (tls-auth-clients)"),
         (Some(&expired), "ertificateExpired", "the client's certificate is refused: certificate expired"),
@@ -227,6 +234,39 @@ fn untrusted_clients_get_an_alert_and_others_are_served() {
     }
 }
 
+/// OpenSSL, and so redis-server, accepts such a certificate of a peer if the certificate itself is trusted.
+#[test]
+fn a_peer_may_show_a_trusted_certificate_that_may_sign_others() {
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let folder = &fixture.folder;
+    let [good, expired, foreign] = [("good", 2099), ("expired-ca", 2002), ("foreign-ca", 2099)]
+        .map(|(name, year_of_end)| Identity::of_an_authority(folder, name, year_of_end));
+    let pem = |identity: &Identity| std::fs::read_to_string(&identity.cert).expect("ours");
+    let trusted = folder.write("trusted.crt", &[pem(&good), pem(&expired)].concat());
+    let mut plain = fixture.server.connect();
+    plain.call(&format!("CONFIG SET tls-ca-cert-file {trusted}"), "+OK\r\n");
+    let mut stream = fixture.connect(fixture.doors[0], fixture.config(&fixture.ca, Some(&good)));
+    call(&mut stream, &command("PING"), b"+PONG\r\n");
+    for (identity, logged) in
+        [(&expired, "certificate expired"), (&foreign, "it may sign others (CA:TRUE), and is not itself in")]
+    {
+        fixture.refused(fixture.config(&fixture.ca, Some(identity)));
+        fixture.logs(&format!("the client's certificate is refused: {logged}"));
+    }
+    // The server's own certificate, in the same way.
+    plain.call("CONFIG SET tls-auth-clients no", "+OK\r\n");
+    plain.call(&format!("CONFIG SET tls-cert-file {} tls-key-file {}", good.cert, good.key), "+OK\r\n");
+    let port = fixture.doors[0].port().to_string();
+    let ping = |host: &str, cacert: &str| {
+        let output = strand(&["cli", "-h", host, "-p", &port, "--tls", "--cacert", cacert, "ping"]);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    assert_eq!(ping("127.0.0.1", &good.cert), "PONG\n");
+    let wrong = ping("localhost", &good.cert);
+    assert!(wrong.contains("localhost"), "the certificate is for 127.0.0.1: {wrong}");
+    assert!(ping("127.0.0.1", &foreign.cert).contains("CaUsedAsEndEntity"));
+}
+
 #[test]
 fn plain_text_at_a_tls_port_and_tls_at_a_plain_port_get_an_error() {
     let ports = ["--tls-port", "--pack4-port", "--http-port", "--tls-pack4-port", "--tls-http-port"];
@@ -241,7 +281,7 @@ fn plain_text_at_a_tls_port_and_tls_at_a_plain_port_get_an_error() {
         comes_true(|| {
             let log = fixture.server.folder.log_text();
             let at = format!(" at {address}: ");
-            log.lines().any(|l| l.contains(&at) && l.contains("this port takes TLS only"))
+            log.lines().any(|l| l.contains(&at) && l.contains("this port accepts only TLS"))
         });
         call(&mut friend, &command("PING"), b"+PONG\r\n");
     }
@@ -293,7 +333,7 @@ fn https_is_served_and_the_wrong_protocol_gets_an_error() {
     let mut hello = socket(fixture.doors[1]);
     hello.write_all(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00").expect("taken");
     let word = whole(&mut hello);
-    assert!(word.starts_with("HTTP/1.1 400 ") && word.contains("takes no TLS"), "{word}");
+    assert!(word.starts_with("HTTP/1.1 400 ") && word.contains("does not accept TLS"), "{word}");
     fixture.logs("sends TLS to");
     let mut plain = socket(fixture.doors[1]);
     plain.write_all(get).expect("taken");
@@ -389,7 +429,7 @@ fn a_server_without_a_usable_certificate_does_not_start() {
             "Failed to load private key",
         ),
         (&[&without_clients[..], &["--tls-protocols", "TLSv1.1"]].concat(), "not supported"),
-        (&[&without_clients[..], &["--tls-ciphers", "RC4-SHA"]].concat(), "'RC4-SHA' is none of"),
+        (&[&without_clients[..], &["--tls-ciphers", "RC4-SHA"]].concat(), "'RC4-SHA' is not one of"),
     ] {
         let said = start(options);
         assert!(said.contains("Failed to configure TLS: ") && said.contains(text), "{said}");

@@ -1,0 +1,66 @@
+//! The start of a server with data: what clients get while the data is loaded.
+
+use crate::harness::{STRAND, comes_true};
+use crate::saving::{Link, call, folder, info, link, start};
+
+/// Starts a server, and connects as soon as the port is open. The server reports that it is ready only after loading.
+fn connect_at_once(dir: &std::path::Path, options: &[&str]) -> (std::process::Child, Link) {
+    let dir = dir.to_str().expect("a plain path");
+    let port = strand_testkit::process::free_port().expect("loopback has ports").to_string();
+    let args = ["serve", "--http-port", "0", "--port", &port, "--bind", "127.0.0.1", "--dir", dir];
+    let mut command = std::process::Command::new(STRAND);
+    let command = command.args(args).args(options).stdout(std::process::Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a number")));
+    let mut client = None;
+    comes_true(|| {
+        client = Link::connect(address).ok();
+        client.is_some()
+    });
+    (child, client.expect("connected"))
+}
+
+/// As with redis-server, small data is loaded before a client that waits for the port gets a reply.
+#[test]
+fn a_client_that_connects_at_the_start_gets_no_error_when_there_is_little_data() {
+    let folder = folder();
+    for round in 0..5 {
+        for options in [&["--save", "60 1"][..], &["--appendonly", "yes"]] {
+            let (mut child, mut client) = connect_at_once(folder.path(), options);
+            assert_eq!(call(&mut client, &["SET", "k", "v"]), "OK", "{round} {options:?}");
+            client.send(&["SHUTDOWN", "SAVE"]).expect("sent");
+            assert!(child.wait().expect("our child").success());
+        }
+    }
+}
+
+#[test]
+fn a_loading_server_replies_with_loading() {
+    let folder = folder();
+    let first = start(folder.path(), &[]);
+    let mut client = link(&first);
+    for i in 0..3000 {
+        call(&mut client, &["SET", &format!("key:{i}"), "value"]);
+    }
+    call(&mut client, &["SET", "short", "x", "PX", "1"]);
+    assert_eq!(call(&mut client, &["SAVE"]), "OK");
+    drop((client, first));
+    let options = ["--key-load-delay", "500", "--enable-debug-command", "yes"];
+    let (mut child, mut client) = connect_at_once(folder.path(), &options);
+    let loading = "LOADING Redis is loading the dataset in memory";
+    for args in [&["GET", "key:1"][..], &["SET", "key:1", "x"], &["PING"], &["SAVE"], &["DBSIZE"]] {
+        assert_eq!(call(&mut client, args), loading, "{args:?}");
+    }
+    assert_eq!(info(&mut client, "loading"), "1");
+    for field in ["loading_start_time", "loading_total_bytes", "loading_loaded_bytes", "loading_eta_seconds"]
+    {
+        info(&mut client, field).parse::<u64>().expect("a number");
+    }
+    call(&mut client, &["LASTSAVE"]).parse::<i64>().expect("a number");
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "key-load-delay", "0"]), "OK");
+    comes_true(|| info(&mut client, "loading") == "0");
+    assert_eq!(call(&mut client, &["GET", "key:1"]), "value");
+    assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "3000");
+    client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
+    assert!(child.wait().expect("our child").success());
+}
