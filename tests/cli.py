@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 from harness import Process, free_port
@@ -152,7 +153,10 @@ def check_options(server):
         (["-r", "2", "-i", "0.01", "incr", "n"], b""), (["-x", "set", "k"], b"a\x00b\n"), (["-X", "tag", "set", "tag", "v"], b"k1"),
         (["-X", "none", "set", "tag", "v"], b"k1"), (["--quoted-input", "set", '"\\x00k"', "'v'"], b""),
         (["--quoted-input", "echo", '"a'], b""), (["-a", "wrong", "ping"], b""), (["--user", "u", "--pass", "p", "ping"], b""),
-        (["--no-auth-warning", "-a", "wrong", "ping"], b""), (["-u", with_login, "ping"], b""), (["--eval", script, "k1", "k2", ",", "a"], b""),
+        (["--no-auth-warning", "-a", "wrong", "ping"], b""), (["-n", "99", "--pipe"], b"SET a b\r\n"), (["-n", "99", "--scan"], b""),
+        (["--user", "u", "--pass", "p", "--pipe"], b"SET a b\r\n"), (["-n", "99", "--bigkeys"], b""),
+        (["-u", f"REDIS://127.0.0.1:{server.port}/2?x=1", "ping"], b""),
+        (["-u", with_login, "ping"], b""), (["--eval", script, "k1", "k2", ",", "a"], b""),
         (["--eval", script], b""), (["--eval", script, "k1"], b""), (["--eval", "/no/such/file"], b""), (["-e", "nosuch"], b""),
         (["--show-pushes", "q", "ping"], b""), (["-h", "localhost", "ping"], b""), (["-h", "no.such.host.invalid", "ping"], b""),
         (["-p", "1", "ping"], b""), (["-s", "/no/such/socket", "ping"], b""), (["--no-raw", "-3", "client", "tracking", "on"], b""),
@@ -170,7 +174,8 @@ def check_lines(server):
         b"ping\nset a \"b\nget n\n3 incr n\n0 incr n\nmulti\nincr n\nexec\nquit\nping\n", b"select 3\nset k v\ndbsize\nmulti\nselect 1\nexec\n",
         b"", b"\n\n  \nget s\n", b"lrange l 0 -1\nhgetall h", b"hello 3\nhgetall h\nzscore z a\nreset\nhgetall h\n", b"nosuch\nget\n",
         b"client tracking on\nclient kill type normal skipme no\nping\n", b"multi\nnosuch\nexec\ndiscard\n", b"info\n"[:0] + b"exit\n", b"auth x\n",
-        b"echo 'a\\'b'\necho \"\\x41\\n\"\n", b"config get maxmemory\n", b"debug sleep 0.01\n", b"reset\nping\n", b"shutdown nosuch\nping\n",
+        b"echo 'a\\'b'\necho \"\\x41\\n\"\n", b"config get maxmemory\n", b"debug sleep 0.01\n", b"reset\nping\n",
+        b":set hints\nget n\n", b"shutdown nosuch\nping\n",
     ]:
         # The reply of HELLO has the connection's number.
         masked = digits if data.startswith(b"hello") else None
@@ -213,11 +218,11 @@ def check_endless(server):
 class Terminal:
     """A person at `strand cli`."""
 
-    def __init__(self, port, home):
+    def __init__(self, port, home, *args):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update(HOME=home, TERM="xterm")
-            os.execv(STRAND, [STRAND, "cli", "-p", str(port)])
+            os.execv(STRAND, [STRAND, "cli", "-p", str(port), *args])
         self.seen = b""
 
     def until(self, text):
@@ -274,14 +279,48 @@ def check_editor(server):
     person.until(b"[2](TX)> ")
     person.type(b"discard\r")
     person.until(b"[2]> ")
-    person.type(b"auth sesame\r")
-    person.until(b"[2]> ")
+    # The prompt on a line of its own: the editor has the terminal again.
+    prompt = f"\r\n127.0.0.1:{server.port}[2]> ".encode()
+    for line in (b"auth sesame\r", b"3 auth sesame\r"):
+        person.type(line)
+        person.until(b"correct?" + prompt)
+    # Ctrl-C ends SUBSCRIBE and MONITOR, and the connection is made anew.
+    for command, shown in ((b"subscribe news", b'"news"'), (b"monitor", b"OK\r\n")):
+        person.type(command + b"\r")
+        person.until(shown)
+        person.type(b"\x03")
+        person.until(prompt)
     if person.end() != 0:
         failures.append("the editor did not end well")
-    with open(os.path.join(home, ".strandcli_history")) as f:
+    check_history(home, "get n")
+    # A signal that ends the process leaves the history.
+    person = Terminal(server.port, home)
+    person.until(b"> ")
+    person.type(b"echo last\r")
+    person.until(b'"last"\r\n127.0.0.1')
+    os.kill(person.pid, signal.SIGHUP)
+    os.waitpid(person.pid, 0)
+    check_history(home, "echo last")
+
+
+def check_history(home, command):
+    file = os.path.join(home, ".strandcli_history")
+    with open(file) as f:
         lines = f.read()
-    if "get n" not in lines or "sesame" in lines:
-        failures.append(f"the history is {lines!r}")
+    mode = os.stat(file).st_mode & 0o777
+    if command not in lines or "sesame" in lines or mode != 0o600:
+        failures.append(f"the history has mode {mode:o} and the lines {lines!r}")
+
+
+def check_password(server):
+    """Ctrl-C at the question for the password leaves a terminal that shows what is typed."""
+    person = Terminal(server.port, server.folder.name, "--askpass", "ping")
+    person.until(b"password: ")
+    person.type(b"x\x03")
+    person.until(b"no password was entered")
+    # The terminal is alive while this process holds it.
+    if not termios.tcgetattr(person.fd)[3] & termios.ECHO or os.waitstatus_to_exitcode(os.waitpid(person.pid, 0)[1]) != 1:
+        failures.append("after Ctrl-C the terminal has no echo, or the exit code is not 1")
 
 
 for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port", "0"])):
@@ -292,6 +331,7 @@ for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port",
         check_endless(server)
         try:
             check_editor(server)
+            check_password(server)
         except (AssertionError, OSError) as e:
             failures.append(f"editor: {e}")
 for failure in failures:

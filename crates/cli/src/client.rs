@@ -2,10 +2,11 @@
 //! lost. Follows the state that commands change: the database, the database before MULTI, the subscriptions.
 
 use crate::connection::{Connection, ConnectionError};
-use crate::format;
-use crate::help::Rows;
+use crate::format::{self, OutputFormat};
+use crate::help::{self, Rows};
+use crate::interrupts::{CHECK_INTERVAL, Interrupts};
 use crate::options::Options;
-use std::io::{Write, stdout};
+use std::io::{ErrorKind, Write, stdout};
 use std::process::exit;
 use std::thread::sleep;
 use strand_wire::client::Value;
@@ -47,6 +48,9 @@ pub struct Client {
     /// The database that was selected before MULTI; `Some` between MULTI and EXEC.
     database_before_multi: Option<i64>,
     speaks_resp3: bool,
+    /// True when the server has refused AUTH or SELECT on this connection.
+    was_refused: bool,
+    interrupts: Interrupts,
 }
 
 impl Client {
@@ -61,6 +65,8 @@ impl Client {
             wanted_database: database,
             database_before_multi: None,
             speaks_resp3: false,
+            was_refused: false,
+            interrupts: Interrupts::default(),
         }
     }
     /// From now on failures are printed, and the next command reconnects.
@@ -106,40 +112,50 @@ impl Client {
         (self.connection, self.database_before_multi, self.database, self.speaks_resp3) =
             (None, None, 0, false);
         let connection = Connection::open(&self.options.target).map_err(|text| {
-            eprintln!("{text}");
+            complain!("{text}");
             Failed
         })?;
         self.connection = Some(connection);
-        self.log_in().map_err(|error| self.drop_connection(&error))?;
+        let is_accepted = self.log_in().map_err(|error| self.drop_connection(&error))?;
+        self.was_refused = !is_accepted;
         self.connection.as_mut().ok_or(Failed)
     }
 
-    /// Sends AUTH, SELECT and HELLO. Stops at the first refusal.
-    fn log_in(&mut self) -> Result<(), ConnectionError> {
+    /// Does what [`Client::connect`] does, for work that must not run as another user or in another database.
+    ///
+    /// # Errors
+    /// When there is no connection, or when the server refuses AUTH or SELECT.
+    pub fn connect_as_wanted(&mut self) -> Result<&mut Connection, Failed> {
+        self.connect()?;
+        if self.was_refused { Err(Failed) } else { self.connection.as_mut().ok_or(Failed) }
+    }
+
+    /// Sends AUTH, SELECT and HELLO. Returns false at the first refusal of AUTH or SELECT.
+    fn log_in(&mut self) -> Result<bool, ConnectionError> {
         let (target, resp3) = (self.options.target.clone(), self.options.resp3);
-        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let Some(connection) = &mut self.connection else { return Ok(false) };
         if let Some(password) = &target.password {
             let args: Vec<&[u8]> = match &target.user {
                 Some(user) => vec![b"AUTH", user, password],
                 None => vec![b"AUTH", password],
             };
             if let Value::Error(text) = connection.ask(&args)? {
-                eprintln!("AUTH failed: {}", String::from_utf8_lossy(&text));
-                return Ok(());
+                complain!("AUTH failed: {}", String::from_utf8_lossy(&text));
+                return Ok(false);
             }
         }
         if !self.select()? {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let Some(connection) = &mut self.connection else { return Ok(false) };
         if let Some(must) = resp3 {
             match connection.ask(&["HELLO", "3"])? {
-                Value::Error(text) if must => eprintln!("HELLO 3 failed: {}", String::from_utf8_lossy(&text)),
+                Value::Error(text) if must => complain!("HELLO 3 failed: {}", String::from_utf8_lossy(&text)),
                 Value::Error(_) => {}
                 _ => self.speaks_resp3 = true,
             }
         }
-        Ok(())
+        Ok(true)
     }
     /// Selects the wanted database. Returns false when the server refuses.
     fn select(&mut self) -> Result<bool, ConnectionError> {
@@ -149,7 +165,7 @@ impl Client {
             return Ok(true);
         }
         if let Value::Error(text) = connection.ask(&["SELECT", &wanted.to_string()])? {
-            eprintln!("SELECT {wanted} failed: {}", String::from_utf8_lossy(&text));
+            complain!("SELECT {wanted} failed: {}", String::from_utf8_lossy(&text));
             return Ok(false);
         }
         self.database = wanted;
@@ -161,7 +177,7 @@ impl Client {
     /// # Errors
     /// When sending or receiving fails. The failure has been printed.
     pub fn run(&mut self, args: &[Vec<u8>], repeat: i64) -> Result<(), Failed> {
-        if args.first().is_some_and(|a| a.eq_ignore_ascii_case(b"help") || a == b"?") {
+        if help::is_help(args) {
             self.options.rows.print(&args[1..]);
             return Ok(());
         }
@@ -184,7 +200,7 @@ impl Client {
 
     /// Prints why the connection ended, and forgets the connection. The next command reconnects.
     fn drop_connection(&mut self, error: &ConnectionError) -> Failed {
-        eprintln!("Error: {error}");
+        complain!("Error: {error}");
         self.connection = None;
         Failed
     }
@@ -199,8 +215,8 @@ impl Client {
             return self.show_replies_until(verbatim, |reply| matches!(reply, Value::Error(_)));
         }
         if is(0, "subscribe") || is(0, "psubscribe") || is(0, "ssubscribe") {
-            if self.options.output_format != format::OutputFormat::Raw {
-                println!("Reading messages... (press Ctrl-C to quit)");
+            if self.options.output_format != OutputFormat::Raw {
+                write_stdout(b"Reading messages... (press Ctrl-C to quit)\n");
             }
             return self.show_replies_until(verbatim, |reply| matches!(reply, Value::Error(_)));
         }
@@ -216,26 +232,40 @@ impl Client {
             && self.options.fails_on_errors
             && let Value::Error(text) = &reply
         {
-            eprintln!("{}", String::from_utf8_lossy(text));
+            complain!("{}", String::from_utf8_lossy(text));
             exit(1);
         }
         self.show(&reply, verbatim);
         self.track_state(args, &reply)
     }
 
-    /// Shows replies until `ends` returns true for a reply.
+    /// Shows replies until `ends` returns true for a reply. At the prompt, Ctrl-C ends this, too: as in redis-cli, the
+    /// client then connects again.
     fn show_replies_until(
         &mut self,
         verbatim: bool,
         ends: impl Fn(&Value) -> bool,
     ) -> Result<(), ConnectionError> {
+        if self.is_interactive {
+            self.interrupts.catch();
+        }
+        let shown = self.show_until(verbatim, ends);
+        self.interrupts.release();
+        shown
+    }
+    fn show_until(&mut self, verbatim: bool, ends: impl Fn(&Value) -> bool) -> Result<(), ConnectionError> {
         loop {
-            let reply = self.connection.as_mut().ok_or(ConnectionError::Closed)?.reply();
-            let reply = match reply {
-                Ok(reply) => reply,
+            let reply = match self.reply_or_interrupt() {
+                Ok(Some(reply)) => reply,
+                Ok(None) => {
+                    write_stdout(b"\n");
+                    // Ignore the error: it has been printed, and the next command connects again.
+                    let _ = self.connect();
+                    return Ok(());
+                }
                 Err(error) if self.is_interactive => return Err(error),
                 Err(error) => {
-                    eprintln!("Error: {error}");
+                    complain!("Error: {error}");
                     exit(1);
                 }
             };
@@ -244,6 +274,24 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+
+    /// The next reply. `None` when Ctrl-C was pressed, which is caught only at the prompt.
+    fn reply_or_interrupt(&mut self) -> Result<Option<Value>, ConnectionError> {
+        let connection = self.connection.as_mut().ok_or(ConnectionError::Closed)?;
+        if !self.is_interactive {
+            return connection.reply().map(Some);
+        }
+        connection.wait_at_most(Some(CHECK_INTERVAL)).map_err(ConnectionError::Io)?;
+        let reply = loop {
+            match connection.buffered()? {
+                Some(reply) => break Some(reply),
+                None if self.interrupts.pressed() => break None,
+                None => connection.fill()?,
+            };
+        };
+        connection.wait_at_most(None).map_err(ConnectionError::Io)?;
+        Ok(reply)
     }
 
     /// Reads the next reply. Push messages that arrive before the reply are shown or dropped.
@@ -260,7 +308,11 @@ impl Client {
 
     fn show_push(&self, parts: &[Value], push: &Value) {
         let keys = match parts {
-            [Value::Bulk(kind), Value::Array(keys)] if kind == b"invalidate" => keys,
+            [Value::Bulk(kind), Value::Array(keys)]
+                if kind == b"invalidate" && self.options.output_format == OutputFormat::Standard =>
+            {
+                keys
+            }
             _ => return self.show(push, false),
         };
         let mut text = b"-> invalidate: ".to_vec();
@@ -318,10 +370,14 @@ impl Client {
     }
 }
 
-/// Writes to the standard output. If the reader of the output has closed it, the process ends, as other programs do.
+/// Writes to the standard output. If this fails, the process ends. A reader that has closed the output knows why, so
+/// only other errors are printed.
 pub fn write_stdout(bytes: &[u8]) {
     let mut out = stdout().lock();
-    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        if error.kind() != ErrorKind::BrokenPipe {
+            complain!("strand: cannot write the output: {error}");
+        }
         exit(1);
     }
 }

@@ -19,7 +19,7 @@ pub enum ConnectionError {
     #[error("{}", system_text(.0))]
     Io(io::Error),
     /// The standard input, whose commands `--pipe` sends, cannot be read.
-    #[error("Error reading from stdin: {0}")]
+    #[error("Error reading from stdin: {}", system_text(.0))]
     Stdin(io::Error),
     /// The bytes from the server are not a reply of RESP.
     #[error("Protocol error, {0}")]

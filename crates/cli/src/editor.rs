@@ -9,7 +9,9 @@ use reedline::{
     default_emacs_keybindings,
 };
 use std::borrow::Cow;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,8 @@ use strand_wire::inline::words;
 
 /// Maximum number of lines in the history.
 const HISTORY_LINES_MAX: usize = 10_000;
+/// Permissions of the history's file.
+const HISTORY_MODE: u32 = 0o600;
 /// Maximum number of suggestions shown at once.
 const SUGGESTIONS_MAX: usize = 400;
 
@@ -55,10 +59,11 @@ impl Editor {
             .with_quick_completions(true)
             .with_partial_completions(true)
             .with_edit_mode(Box::new(Emacs::new(keys)));
-        if let Some(history) =
-            history_file().and_then(|f| FileBackedHistory::with_file(HISTORY_LINES_MAX, f).ok())
-        {
-            inner = inner.with_history(Box::new(PasswordFreeHistory(history)));
+        if let Some(file) = history_file() {
+            match history(file.clone()) {
+                Ok(history) => inner = inner.with_history(Box::new(PasswordFreeHistory(history))),
+                Err(error) => complain!("strand: no history: {}: {error}", file.display()),
+            }
         }
         Editor { inner, shows_hints }
     }
@@ -79,11 +84,24 @@ impl Editor {
     }
 }
 
-/// The file of the history: `STRANDCLI_HISTFILE`, else a file in the home folder. `None` for /dev/null.
+/// Opens the history. Only the user can read the file, because it may have data and secrets.
+fn history(file: PathBuf) -> Result<FileBackedHistory, Box<dyn std::error::Error>> {
+    let opened = OpenOptions::new().append(true).create(true).mode(HISTORY_MODE).open(&file)?;
+    if opened.metadata()?.is_file() {
+        opened.set_permissions(Permissions::from_mode(HISTORY_MODE))?;
+    }
+    Ok(FileBackedHistory::with_file(HISTORY_LINES_MAX, file)?)
+}
+
+/// The file of the history: `STRANDCLI_HISTFILE`, else a file in the home folder. `None` for /dev/null, and when there is
+/// no home folder.
 fn history_file() -> Option<PathBuf> {
     let file = match std::env::var_os("STRANDCLI_HISTFILE") {
         Some(file) => PathBuf::from(file),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".strandcli_history"),
+        None => {
+            let home = PathBuf::from(std::env::var_os("HOME")?);
+            home.is_dir().then(|| home.join(".strandcli_history"))?
+        }
     };
     (!file.as_os_str().is_empty() && file.as_os_str() != "/dev/null").then_some(file)
 }
@@ -208,7 +226,11 @@ struct PasswordFreeHistory(FileBackedHistory);
 
 /// True for a command with secret arguments.
 fn is_sensitive(line: &str) -> bool {
-    let Some(args) = words(line.as_bytes()) else { return false };
+    // The password may be before the quotation mark that is missing.
+    let closed = ["", "\"", "'"].map(|end| format!("{line}{end}"));
+    let Some(args) = closed.iter().find_map(|line| words(line.as_bytes())) else { return false };
+    let is_count = args.first().is_some_and(|word| word.iter().all(u8::is_ascii_digit));
+    let args = &args[usize::from(is_count)..];
     let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
     let any = |list: &[&str]| args.iter().any(|a| list.iter().any(|w| a.eq_ignore_ascii_case(w.as_bytes())));
     is(0, "auth")
@@ -223,7 +245,13 @@ impl History for PasswordFreeHistory {
     fn save(&mut self, item: HistoryItem) -> reedline::Result<HistoryItem> {
         match is_sensitive(&item.command_line) {
             true => Ok(item),
-            false => self.0.save(item),
+            false => {
+                let saved = self.0.save(item);
+                // The line is in the file at once, because a signal may end the process. The file was writable when it
+                // was opened, and a later failure must not disturb the session.
+                let _ = self.0.sync();
+                saved
+            }
         }
     }
     fn load(&self, id: HistoryItemId) -> reedline::Result<HistoryItem> {
@@ -288,7 +316,14 @@ mod tests {
 
     #[test]
     fn passwords_are_not_remembered() {
-        for line in ["AUTH x", "acl setuser a >b", "config set requirepass x", "hello 3 auth a b"] {
+        for line in [
+            "AUTH x",
+            "acl setuser a >b",
+            "config set requirepass x",
+            "hello 3 auth a b",
+            "2 auth x",
+            "auth \"x",
+        ] {
             assert!(is_sensitive(line), "{line}");
         }
         assert!(!is_sensitive("config set maxmemory 1") && !is_sensitive("set auth x"));

@@ -30,6 +30,11 @@ impl HelpEntry {
     }
 }
 
+/// True for the words of `help`, which the client answers itself.
+pub fn is_help(words: &[Vec<u8>]) -> bool {
+    words.first().is_some_and(|word| word.eq_ignore_ascii_case(b"help") || word == b"?")
+}
+
 /// The command table of this version of Strand.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows(pub &'static [CommandSpec]);

@@ -3,6 +3,7 @@
 
 use crate::client::write_stdout;
 use crate::connection::{Connection, ConnectionError};
+use crate::interrupts::Interrupts;
 use crate::modes::{scan_page, string};
 use crate::options::{CliMode, Options};
 use std::thread;
@@ -47,15 +48,19 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Walks all keys.
+/// Walks all keys. Ctrl-C ends the walk, and the result so far is printed.
 ///
 /// # Errors
 /// When the connection ends or SCAN is refused.
-pub fn run(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
+pub fn run(
+    connection: &mut Connection,
+    options: &Options,
+    interrupts: &Interrupts,
+) -> Result<(), ConnectionError> {
     match options.mode {
-        CliMode::HotKeys => find_hottest(connection, options),
-        CliMode::MemoryKeys(samples) => find_largest(connection, options, Some(samples)),
-        _ => find_largest(connection, options, None),
+        CliMode::HotKeys => find_hottest(connection, options, interrupts),
+        CliMode::MemoryKeys(samples) => find_largest(connection, options, Some(samples), interrupts),
+        _ => find_largest(connection, options, None, interrupts),
     }
 }
 
@@ -85,6 +90,7 @@ fn find_largest(
     connection: &mut Connection,
     options: &Options,
     memory: Option<Option<u64>>,
+    interrupts: &Interrupts,
 ) -> Result<(), ConnectionError> {
     let all = key_count(connection)?;
     write_text(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
@@ -119,7 +125,7 @@ fn find_largest(
                 // Skip the key: it was deleted, or its type has changed.
                 _ => {
                     let command = if memory.is_some() { "MEMORY" } else { kind.count_by };
-                    eprintln!(
+                    complain!(
                         "Warning:  {command} on '{}' failed (may have changed type)",
                         String::from_utf8_lossy(key)
                     );
@@ -141,7 +147,7 @@ fn find_largest(
                 write_text(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
             }
         }
-        if next == b"0" {
+        if next == b"0" || interrupts.pressed() {
             break;
         }
         cursor = next;
@@ -150,7 +156,7 @@ fn find_largest(
         }
     }
     let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
-    write_text(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    write_summary_head(sampled, all, interrupts);
     write_text(format_args!(
         "Total key length in bytes is {key_bytes} (avg len {:.2})\n\n",
         share(key_bytes as u64, sampled)
@@ -180,7 +186,20 @@ fn find_largest(
     Ok(())
 }
 
-fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
+/// Writes the head of the summary. After Ctrl-C the head says which part of the keys was read.
+fn write_summary_head(sampled: u64, all: u64, interrupts: &Interrupts) {
+    let part = match interrupts.pressed() {
+        true => format!("[{:05.2}%] ", 100.0 * sampled as f64 / all as f64),
+        false => String::new(),
+    };
+    write_text(format_args!("\n-------- summary -------\n\n{part}Sampled {sampled} keys in the keyspace!\n"));
+}
+
+fn find_hottest(
+    connection: &mut Connection,
+    options: &Options,
+    interrupts: &Interrupts,
+) -> Result<(), ConnectionError> {
     let all = key_count(connection)?;
     write_text(format_args!("\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"));
     let (mut hottest, mut cursor, mut sampled, mut pages): (Vec<(u64, String)>, _, u64, u64) =
@@ -211,7 +230,7 @@ fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), Co
             hottest.insert(at, (uses, key));
             hottest.truncate(HOT_KEYS_MAX);
         }
-        if next == b"0" {
+        if next == b"0" || interrupts.pressed() {
             break;
         }
         cursor = next;
@@ -219,7 +238,7 @@ fn find_hottest(connection: &mut Connection, options: &Options) -> Result<(), Co
             thread::sleep(interval);
         }
     }
-    write_text(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    write_summary_head(sampled, all, interrupts);
     for (uses, key) in hottest {
         write_text(format_args!("hot key found with counter: {uses}\tkeyname: {key}\n"));
     }

@@ -7,11 +7,20 @@
 //!
 //! **Invariant:** this crate knows no server. Of Strand's crates it uses only the protocol and the command table.
 
+/// Writes a line to the standard error. A standard error that is full or closed does not stop the client.
+macro_rules! complain {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod client;
 mod connection;
 mod editor;
 mod format;
 mod help;
+mod interrupts;
 mod largest;
 mod modes;
 mod options;
@@ -33,7 +42,7 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
     let options = match args.resolve(help::Rows(rows)) {
         Ok(options) => options,
         Err(text) => {
-            eprintln!("{text}");
+            complain!("{text}");
             return ExitCode::FAILURE;
         }
     };
@@ -45,6 +54,10 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
         _ => return modes::run(options),
     };
     let outcome = command.map(|args| {
+        if help::is_help(&args) {
+            options.rows.print(&args[1..]);
+            return Ok(());
+        }
         let mut client = Client::new(options);
         client.connect().and(Ok(())).and_then(|()| client.run(&args, repeat))
     });
@@ -53,8 +66,8 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
         Ok(Err(Failed)) => ExitCode::FAILURE,
         Err((text, is_error)) => {
             match is_error {
-                true => eprintln!("{text}"),
-                false => println!("{text}"),
+                true => complain!("{text}"),
+                false => client::write_stdout(format!("{text}\n").as_bytes()),
             }
             ExitCode::FAILURE
         }

@@ -3,6 +3,7 @@
 use crate::client::{Client, write_stdout};
 use crate::connection::{Connection, ConnectionError};
 use crate::format::OutputFormat;
+use crate::interrupts::Interrupts;
 use crate::options::{CliMode, Options};
 use std::io::{Read, Write, stdin};
 use std::process::{ExitCode, exit};
@@ -24,18 +25,25 @@ const STAT_ROWS: u64 = 20;
 pub fn run(options: Options) -> ExitCode {
     let mode = options.mode.clone();
     let mut client = Client::new(options.clone());
-    let Ok(connection) = client.connect() else { return ExitCode::FAILURE };
+    let Ok(connection) = client.connect_as_wanted() else { return ExitCode::FAILURE };
+    let mut interrupts = Interrupts::default();
     let outcome = match mode {
         CliMode::Pipe(timeout) => return pipe(connection, timeout),
         CliMode::Stat => stat(connection, &options),
         CliMode::Latency(history) => latency(connection, &options, history),
-        CliMode::Scan => scan(connection, &options),
-        _ => crate::largest::run(connection, &options),
+        CliMode::Scan => {
+            interrupts.catch();
+            scan(connection, &options, &interrupts)
+        }
+        _ => {
+            interrupts.catch();
+            crate::largest::run(connection, &options, &interrupts)
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("Error: {error}");
+            complain!("Error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -80,7 +88,11 @@ pub fn scan_page(
     }
 }
 
-fn scan(connection: &mut Connection, options: &Options) -> Result<(), ConnectionError> {
+fn scan(
+    connection: &mut Connection,
+    options: &Options,
+    interrupts: &Interrupts,
+) -> Result<(), ConnectionError> {
     let mut cursor = b"0".to_vec();
     loop {
         let (next, keys) = scan_page(connection, &cursor, options)?;
@@ -93,7 +105,7 @@ fn scan(connection: &mut Connection, options: &Options) -> Result<(), Connection
             out.push(b'\n');
         }
         write_stdout(&out);
-        if next == b"0" {
+        if next == b"0" || interrupts.pressed() {
             return Ok(());
         }
         cursor = next;
@@ -116,7 +128,15 @@ fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
             let sender = thread::spawn(move || {
                 send_all(|bytes| writer.write_all(bytes).map_err(ConnectionError::Io), &last)
             });
-            count_all(connection, &mut counter, timeout_s, || sender.is_finished())
+            let mut sender = Some(sender);
+            count_all(connection, &mut counter, timeout_s, || {
+                let ended = sender.take_if(|sender| sender.is_finished()).map(thread::JoinHandle::join);
+                match ended {
+                    // A failed write says less than what the server sends before it closes the connection.
+                    Some(Ok(Err(error @ ConnectionError::Stdin(_)))) => Err(error),
+                    _ => Ok(sender.is_none()),
+                }
+            })
         }
         // A TLS stream cannot be split, so replies are read after each piece.
         None => {
@@ -129,12 +149,19 @@ fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
                 },
                 &last,
             );
-            sent.and_then(|()| count_all(connection, &mut counter, timeout_s, || true))
+            sent.and_then(|()| count_all(connection, &mut counter, timeout_s, || Ok(true)))
         }
     };
-    if let Err(error) = outcome {
-        eprintln!("Error reading replies from server: {error}");
-        exit(1);
+    match outcome {
+        Ok(()) => {}
+        Err(error @ ConnectionError::Stdin(_)) => {
+            complain!("{error}");
+            exit(1);
+        }
+        Err(error) => {
+            complain!("Error reading replies from server: {error}");
+            exit(1);
+        }
     }
     write_stdout(format!("errors: {}, replies: {}\n", counter.errors, counter.replies).as_bytes());
     if counter.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -173,7 +200,7 @@ impl ReplyCounter {
         while let Some(reply) = connection.buffered()? {
             match reply {
                 Value::Error(text) => {
-                    eprintln!("{}", String::from_utf8_lossy(&text));
+                    complain!("{}", String::from_utf8_lossy(&text));
                     self.errors += 1;
                 }
                 Value::Bulk(text) if text == self.end_marker => {
@@ -195,7 +222,7 @@ fn count_all(
     connection: &mut Connection,
     counter: &mut ReplyCounter,
     timeout_s: u64,
-    all_sent: impl Fn() -> bool,
+    mut all_sent: impl FnMut() -> Result<bool, ConnectionError>,
 ) -> Result<(), ConnectionError> {
     connection.wait_at_most(Some(PIPE_WAIT)).map_err(ConnectionError::Io)?;
     let mut last_reply_at = Instant::now();
@@ -205,8 +232,8 @@ fn count_all(
             last_reply_at = Instant::now();
         }
         counter.count_arrived(connection)?;
-        if all_sent() && timeout_s > 0 && last_reply_at.elapsed() > Duration::from_secs(timeout_s) {
-            eprintln!("No replies for {timeout_s} seconds: exiting.");
+        if all_sent()? && timeout_s > 0 && last_reply_at.elapsed() > Duration::from_secs(timeout_s) {
+            complain!("No replies for {timeout_s} seconds: exiting.");
             counter.errors += 1;
             return Ok(());
         }

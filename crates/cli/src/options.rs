@@ -279,7 +279,7 @@ impl CliArgs {
             Some(word) if word.starts_with(['y', 'Y']) => true,
             Some(word) if word.starts_with(['n', 'N']) => false,
             Some(word) => {
-                eprintln!("Unknown --show-pushes value '{word}' (valid: '[y]es', '[n]o')");
+                complain!("Unknown --show-pushes value '{word}' (valid: '[y]es', '[n]o')");
                 at_terminal
             }
         };
@@ -371,7 +371,7 @@ impl CliArgs {
             target.apply_uri(uri, &self.tls)?;
         }
         if target.password.is_some() && !self.no_auth_warning {
-            eprintln!(
+            complain!(
                 "Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe."
             );
         }
@@ -389,7 +389,7 @@ impl Target {
     /// Applies the parts of a URI to the options.
     fn apply_uri(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), OptionsError> {
         let (scheme, rest) = uri.split_once("://").ok_or(OptionsError::Scheme)?;
-        match scheme {
+        match scheme.to_ascii_lowercase().as_str() {
             "redis" => {}
             "rediss" => self.tls = Some(tls.clone()),
             _ => return Err(OptionsError::Scheme),
@@ -408,6 +408,8 @@ impl Target {
             }
             None => rest,
         };
+        // Libraries put their options into the query. As in redis-cli, the query has no effect.
+        let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         // An IPv6 address is in brackets, because it contains colons.
         let (host, port) = match authority.rsplit_once(':') {

@@ -27,7 +27,7 @@ pub fn run(mut client: Client) -> ExitCode {
             Ok(0) => return ExitCode::SUCCESS,
             Ok(_) => {}
             Err(e) => {
-                eprintln!("Error reading from stdin: {e}");
+                complain!("Error reading from stdin: {e}");
                 return ExitCode::FAILURE;
             }
         }
@@ -52,7 +52,7 @@ fn run_interactive(mut client: Client) -> ExitCode {
             Ok(Line::Abandoned) => {}
             Ok(Line::End) => return ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("strand: the terminal cannot be read: {e}");
+                complain!("strand: the terminal cannot be read: {e}");
                 return ExitCode::FAILURE;
             }
         }
@@ -84,11 +84,11 @@ fn run_line(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> st
         (2, Some(editor)) if first == b":set" => match args[1].as_slice() {
             b"hints" => editor.show_hints(true),
             b"nohints" => editor.show_hints(false),
-            other => eprintln!("unknown preference '{}'", String::from_utf8_lossy(other)),
+            other => complain!("unknown preference '{}'", String::from_utf8_lossy(other)),
         },
-        (_, None) if first.starts_with(b":") => {}
-        (_, Some(_)) if first.starts_with(b":") => {
-            eprintln!("unknown internal command '{}'", String::from_utf8_lossy(&first));
+        (2, None) if first == b":set" => {}
+        _ if first.starts_with(b":") => {
+            complain!("unknown internal command '{}'", String::from_utf8_lossy(&first));
         }
         (1, _) if is("clear") => write_stdout(b"\x1b[H\x1b[2J"),
         (3, _) if is("connect") => match String::from_utf8_lossy(&args[2]).parse() {

@@ -1,33 +1,56 @@
 //! Reads a password from the terminal without showing it.
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::io::{self, BufRead, Write, stderr, stdin};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use std::io::{self, BufRead, Read, Stdin, Write, stderr, stdin};
 
-/// Asks for a password without showing what is typed.
+const CTRL_C: u8 = 0x03;
+const CTRL_D: u8 = 0x04;
+const CTRL_U: u8 = 0x15;
+const BACKSPACE: [u8; 2] = [0x08, 0x7f];
+
+/// Asks for a password without showing what is typed. Without a terminal, reads a line of the standard input.
 ///
 /// # Errors
-/// When the terminal cannot be read or set.
+/// When the terminal cannot be read or set, or when the person has pressed Ctrl-C.
 pub fn ask_password() -> io::Result<Vec<u8>> {
-    eprint!("Please input password: ");
     // Ignore a failure to show the prompt, because the password can still be read.
-    let _ = stderr().flush();
-    let input = stdin().lock();
-    let before = tcgetattr(&input).ok();
-    if let Some(modes) = &before {
-        let mut quiet = modes.clone();
-        quiet.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(&input, OptionalActions::Flush, &quiet)?;
-    }
-    let mut line = Vec::new();
-    let mut input = input;
-    let read = input.read_until(b'\n', &mut line);
-    if let Some(modes) = &before {
-        tcsetattr(&input, OptionalActions::Flush, modes)?;
-    }
-    eprintln!();
-    read?;
+    let _ = write!(stderr(), "Please input password: ").and_then(|()| stderr().flush());
+    let input = stdin();
+    let typed = match tcgetattr(&input) {
+        Ok(modes) => {
+            let typed = silently(&input, &modes);
+            let _ = writeln!(stderr());
+            tcsetattr(&input, OptionalActions::Flush, &modes)?;
+            typed
+        }
+        Err(_) => {
+            let mut line = Vec::new();
+            input.lock().read_until(b'\n', &mut line).map(|_| line)
+        }
+    };
+    let mut line = typed?;
     while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
         line.pop();
+    }
+    Ok(line)
+}
+
+/// Reads a line byte by byte, so that also Ctrl-C is a byte, and the caller can restore the terminal.
+fn silently(input: &Stdin, modes: &Termios) -> io::Result<Vec<u8>> {
+    let mut quiet = modes.clone();
+    quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+    quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
+    quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
+    tcsetattr(input, OptionalActions::Flush, &quiet)?;
+    let mut line = Vec::new();
+    for byte in input.lock().bytes() {
+        match byte? {
+            b'\n' | b'\r' | CTRL_D => break,
+            CTRL_C => return Err(io::Error::new(io::ErrorKind::Interrupted, "no password was entered")),
+            CTRL_U => line.clear(),
+            byte if BACKSPACE.contains(&byte) => drop(line.pop()),
+            byte => line.push(byte),
+        }
     }
     Ok(line)
 }

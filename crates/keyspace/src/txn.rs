@@ -33,6 +33,8 @@ pub struct Txn<'k> {
     pub(crate) clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub(crate) no_touch: bool,
+    /// True while a script runs.
+    runs_script: bool,
     /// Counts of reads that found a record, and of reads that did not.
     pub(crate) lookups: Lookups,
     /// The event name of the command's changes, and the client. Set while the listener wants events.
@@ -267,6 +269,15 @@ impl<'k> Txn<'k> {
         self.no_touch = no_touch;
     }
 
+    /// Sets whether the commands are those of a script.
+    pub fn set_runs_script(&mut self, runs_script: bool) {
+        self.runs_script = runs_script;
+    }
+    /// True while a script runs.
+    pub fn runs_script(&self) -> bool {
+        self.runs_script
+    }
+
     /// True when the listener wants events or when changes are recorded. Call this while the shard of the
     /// change is held, so that the result counts everybody who began to listen before the shard was locked.
     #[inline]
@@ -421,6 +432,7 @@ impl<'k> Txn<'k> {
             guards: SmallVec::new(),
             clock,
             no_touch: false,
+            runs_script: false,
             lookups: Lookups::default(),
             caller: EventSource::NOBODY,
             effects: None,

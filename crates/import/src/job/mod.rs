@@ -12,6 +12,7 @@
 //! unchanged token of such a source.
 
 mod budget;
+mod checks;
 mod divided;
 mod documents;
 mod failed;
@@ -22,6 +23,7 @@ mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
+pub use checks::check_source;
 pub use failed::ImportMode;
 pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
@@ -35,19 +37,18 @@ use crate::error::{Bound, OptionError};
 use crate::extract::child::Extractor;
 use crate::filter::{Filter, Filtered, Ignoring};
 use crate::meter::Meter;
-use crate::sink::{self, Destination, Sink};
+use crate::sink::{self, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{
     self, DIGEST_NOTE, INNER_NOTE, KnownContainer, MAYBE_NOTE, intent_name, recorded_name,
 };
-use crate::{FilterOptions, ImportError, ImportOptions, Outcome, Progress, RemoteOptions, Summary, source};
+use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
 use budget::Plan;
 use divided::Divided;
 use listings::Listings;
 use moves::Moves;
 use nested::{CurrentArchive, RemovalPass};
 use reports::Reports;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         options.remote.cache = None;
     }
     let options = &options;
-    check(options)?;
+    checks::check(options)?;
     source::check_options(&[options.source.as_path()], &options.remote)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
     let filter = Filter::new(&options.filter).map_err(OptionError::Filter)?;
@@ -95,6 +96,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         buffer: Vec::new(),
         documents_delta: 0,
         archive: CurrentArchive::default(),
+        kept_in_failed: 0,
         meter: Meter::new(options.rate),
         divided: Divided::default(),
         moves: Moves::default(),
@@ -115,43 +117,6 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     summary.cache = job.source.cache().map(CacheUse::counts);
     summary.took = started.elapsed();
     Ok(summary)
-}
-
-/// Checks the options of a source before there is a run. Reads no file, so the files of `--exclude-from` are not checked.
-///
-/// # Errors
-/// [`OptionError`], when the run would refuse the options.
-pub fn check_source(
-    source: &Path,
-    remote: &RemoteOptions,
-    filter: &FilterOptions,
-) -> Result<(), OptionError> {
-    source::check_options(&[source], remote)?;
-    let filter = FilterOptions { exclude_from: Vec::new(), ..filter.clone() };
-    Filter::new(&filter).map(drop).map_err(OptionError::Filter)
-}
-
-fn check(options: &ImportOptions) -> Result<(), OptionError> {
-    let into = &options.into;
-    if into.is_empty() || into.len() > DATASET_BYTES_MAX {
-        return Err(OptionError::NameLength(into.clone()));
-    }
-    if into.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(OptionError::NameCharacters(into.clone()));
-    }
-    if into.ends_with(':') {
-        return Err(OptionError::NameColon(into.clone()));
-    }
-    if options.to != Destination::Strand && options.atomic {
-        return Err(OptionError::AtomicElsewhere);
-    }
-    if options.to != Destination::Strand && options.mode == ImportMode::Verify {
-        return Err(OptionError::VerifyElsewhere);
-    }
-    if options.index && options.db != 0 && options.to == Destination::Strand {
-        return Err(OptionError::IndexElsewhere(options.db));
-    }
-    Ok(())
 }
 
 /// What a container inherits from the containers above it.
@@ -207,6 +172,9 @@ struct Job<'a> {
     /// Number of documents in the new containers minus the number in the old containers, over all opened containers.
     documents_delta: i64,
     archive: CurrentArchive,
+    /// Number of documents of the last run that stay, because this run could not read the archive in which they are. The
+    /// archive's own document counts, too.
+    kept_in_failed: u64,
     meter: Rc<Meter>,
     /// The parts of containers that are recorded in one piece and listed in parts.
     divided: Divided,

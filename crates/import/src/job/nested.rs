@@ -267,12 +267,13 @@ impl Job<'_> {
         // The documents of the last run stay at the server. Keep their number in the note, so that `--max-delete` counts
         // them when the archive is removed.
         let kept = recorded.map_or(0, |note| counts(note).0);
-        let failed = |kind: Option<&'static str>, error: String| {
+        let failed = |job: &mut Job<'_>, kind: Option<&'static str>, error: String| {
+            job.kept_in_failed += kept + u64::from(recorded.is_some());
             Ok(Some(Opened { note: Some(counts_note(kept, 1)), kind, error: Some(error) }))
         };
         let object = match self.source.open(self.archive.path(path), entry) {
             Ok(object) => object,
-            Err(error) => return failed(None, error.to_string()),
+            Err(error) => return failed(self, None, error.to_string()),
         };
         // The bytes of a nested archive are read from the outermost archive, where they are counted already.
         let object: Rc<dyn Object> = Rc::from(match self.archive.id() {
@@ -283,12 +284,12 @@ impl Job<'_> {
         let read = object.stat().and_then(|stat| Ok((stat, object.read_at(0, &mut beginning)?)));
         let (before, got) = match read {
             Ok(read) => read,
-            Err(error) => return failed(None, error.to_string()),
+            Err(error) => return failed(self, None, error.to_string()),
         };
         beginning.truncate(got);
         let Some(format) = Format::of(entry.name, &beginning).or(mail.then_some(Format::Mail)) else {
             return match lost_archive(entry.name, &beginning) {
-                Some((kind, error)) if kept > 0 => failed(Some(kind), error),
+                Some((kind, error)) if kept > 0 => failed(self, Some(kind), error),
                 _ => Ok(None),
             };
         };
@@ -303,7 +304,7 @@ impl Job<'_> {
         // Only the opened mail tells whether the mail has attachments.
         if is_too_deep && format != Format::Mail {
             self.summary.bytes_read = self.meter.bytes();
-            return failed(kind, too_deep());
+            return failed(self, kind, too_deep());
         }
         let may_append = format == Format::Mailbox && !below.reopens_archives();
         let state = recorded.and_then(mailbox_state).filter(|_| may_append);
@@ -323,11 +324,11 @@ impl Job<'_> {
         self.summary.bytes_read = self.meter.bytes();
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
-            Ok(_) if is_too_deep => return failed(kind, too_deep()),
+            Ok(_) if is_too_deep => return failed(self, kind, too_deep()),
             Ok(archive) => archive,
             // The later reading of the mail makes a mail that cannot be parsed a failed document.
             Err(error) if format == Format::Mail && !is_bound_error(&error) => return Ok(None),
-            Err(error) => return failed(kind, error.to_string()),
+            Err(error) => return failed(self, kind, error.to_string()),
         };
         let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
         let inner = CurrentArchive {
@@ -341,6 +342,7 @@ impl Job<'_> {
             self.plan_retry(kept);
         }
         let (processed_before, failed_before) = (self.summary.processed(), self.summary.failed);
+        let kept_before = self.kept_in_failed;
         let noted = if recorded.is_some() && !below.reopens_archives() {
             self.note_inner(child, below)
         } else {
@@ -350,7 +352,8 @@ impl Job<'_> {
         (self.source, self.archive) = (outer_source, outer_archive);
         let record = imported?;
         let failed = self.summary.failed - failed_before;
-        let documents = self.summary.processed() - processed_before - failed;
+        let kept_below = self.kept_in_failed - kept_before;
+        let documents = self.summary.processed() - processed_before - failed + kept_below;
         let unchanged =
             object.stat().is_ok_and(|after| after.token == before.token && after.size == before.size);
         let error = (!unchanged).then(|| "the archive changed while its documents were read".to_owned());

@@ -66,6 +66,24 @@ fn an_emptied_source_of_few_documents_stops_the_run_too() {
     assert_eq!(counts(&done).0[2], 1);
 }
 
+/// The documents of an archive that cannot be read stay, and count when the archive around it is removed.
+#[test]
+fn documents_of_a_failed_archive_in_an_archive_count_as_removals() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("one.eml", &mail("one", "1"))]));
+    let paths: Vec<String> = (0..150).map(|i| format!("in/{i}.txt")).collect();
+    let members: Vec<_> = paths.iter().map(|path| stored(path, b"text")).collect();
+    let inner = zip(&members);
+    tree.write("outer.zip", zip(&[stored("inner.zip", &inner), stored("b.txt", b"text")]));
+    assert_eq!(counts(&fake.import(tree.path())).0, [154, 0, 0, 0, 0]);
+    tree.write("outer.zip", zip(&[stored("inner.zip", &inner[..9_000]), stored("b.txt", b"text")]));
+    let summary = fake.import(tree.path());
+    assert_eq!((summary.failed, summary.removed, fake.ids().len()), (1, 0, 154), "{summary}");
+    tree.remove("outer.zip");
+    let error = fake.try_import(tree.path()).expect_err("153 of 154 would go").to_string();
+    assert!(error.contains("153 of 154 documents"), "{error}");
+    assert_eq!(fake.ids().len(), 154);
+}
+
 #[test]
 fn an_archive_that_lost_its_documents_stops_the_run() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("one.eml", &mail("one", "1"))]));

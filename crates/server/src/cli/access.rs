@@ -46,6 +46,9 @@ pub enum AccessError {
     /// An option of TLS is given without `--tls`.
     #[error("{0} has no effect without --tls")]
     NoTls(&'static str),
+    /// The server's address has no port.
+    #[error("--server {0}: expected HOST:PORT, or the path of a Unix socket, which begins with /")]
+    Server(String),
     /// TLS is requested for a Unix socket.
     #[error("--tls has no effect at a Unix socket")]
     TlsAtSocket,
@@ -61,6 +64,7 @@ impl ServerArgs {
     /// [`AccessError`]: an option that has no effect, or does not work.
     pub fn access(self, tls: &TlsOptions) -> Result<Access, AccessError> {
         let password = self.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
+        let password = password.filter(|password| !password.is_empty());
         if self.user.is_some() && password.is_none() {
             return Err(AccessError::NoPassword);
         }
@@ -70,6 +74,10 @@ impl ServerArgs {
         let address = self.server.unwrap_or_else(|| SERVER_DEFAULT.to_owned());
         if tls.is_on() && address.starts_with('/') {
             return Err(AccessError::TlsAtSocket);
+        }
+        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !address.starts_with('/') && !has_port {
+            return Err(AccessError::Server(address));
         }
         let tls = tls.requested().map_err(AccessError::Tls)?;
         Ok(Access { address, user: self.user, password, tls })

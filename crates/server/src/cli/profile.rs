@@ -28,7 +28,7 @@ pub struct ProfileArgs {
     /// How the server is reached.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The file to write; it must not exist yet
+    /// The file to write; it must not exist yet [default: strand-heap.pb.gz, -allocs or -cpu, in the current folder]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How long processor time is sampled

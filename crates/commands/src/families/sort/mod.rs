@@ -53,7 +53,8 @@ pub(crate) fn sort_ro(call: &mut Call<'_, '_>) {
 /// locks their shards, which then stay locked. If somebody else holds one of these shards, the result makes the
 /// call long.
 pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
-    let Ok(options) = SortOptions::parse(args, true, None) else { return 0 };
+    let Ok(mut options) = SortOptions::parse(args, true, None) else { return 0 };
+    options.in_script = txn.runs_script();
     let keyspace = txn.keyspace();
     let mut database = txn.db(db);
     let Some(source) = database.peek(key).and_then(|record| Source::of(record.value())) else { return 0 };
@@ -66,10 +67,11 @@ pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'
 }
 
 fn at_once(call: &mut Call<'_, '_>, stores: bool) {
-    let options = match SortOptions::parse(call.args, stores, call.rights) {
+    let mut options = match SortOptions::parse(call.args, stores, call.rights) {
         Ok(options) => options,
         Err(text) => return call.reply.error(&text),
     };
+    options.in_script = call.txn.runs_script();
     let keyspace = call.txn.keyspace();
     let mut db = call.txn.db(call.db);
     let value = match read(&mut db, &call.keys[0]) {
@@ -437,11 +439,11 @@ impl SortOptions<'_> {
             .flat_map(|element| self.gets.iter().filter_map(move |get| key(element, get)))
             .collect()
     }
-    /// The sort key of the elements, and whether they are sorted as texts. With STORE, the elements of a set are
-    /// sorted in any case, because a set has no order of its own.
+    /// The sort key of the elements, and whether they are sorted as texts. With STORE, and in a script, the elements of a
+    /// set are sorted in any case, because a set has no order of its own.
     fn order(&self, source: &Source<'_>) -> (By<'_>, bool) {
         match self.by {
-            By::Nothing if source.is_set() && self.store.is_some() => (By::Element, true),
+            By::Nothing if source.is_set() && (self.store.is_some() || self.in_script) => (By::Element, true),
             by => (by, self.alpha),
         }
     }

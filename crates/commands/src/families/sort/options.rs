@@ -20,6 +20,8 @@ pub(super) struct SortOptions<'a> {
     pub(super) descending: bool,
     /// ALPHA: sorts texts, not numbers.
     pub(super) alpha: bool,
+    /// True when a script calls the command.
+    pub(super) in_script: bool,
     pub(super) by: By<'a>,
     pub(super) gets: SmallVec<[Get<'a>; 4]>,
     /// The index of the argument that is the destination.
@@ -88,6 +90,7 @@ impl<'a> SortOptions<'a> {
         let mut options = SortOptions {
             descending: false,
             alpha: false,
+            in_script: false,
             by: By::Element,
             gets: SmallVec::new(),
             store: None,

@@ -212,8 +212,10 @@ fn attempt(
     } else {
         LANE_LIMITS
     };
+    run.txn.set_runs_script(true);
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
     let ScriptRun { stop, txn, deferred, counts, .. } = run;
+    txn.set_runs_script(false);
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
         counts.add_to(&engine.stats, context.client.peer.worker);
