@@ -6,16 +6,15 @@
 
 use crate::error::{SearchError, lossy};
 use crate::exec::{Scan, key_of, plan};
-use crate::index::NUMBER;
+use crate::index::{EXPIRE, NUMBER};
 use crate::meter::Meter;
 use crate::options::SearchOptions;
 use crate::service::{Search, check_arity};
-use crate::versions;
+use crate::versions::{self, Version};
 use std::collections::BTreeMap;
 use std::sync::atomic;
 use std::time::Instant;
 use strand_commands::call::LaneCall;
-use tantivy::Searcher;
 use tantivy::query::{EnableScoring, Query};
 
 /// Number of bytes that are counted for one document in addition to its key.
@@ -33,13 +32,13 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(&entry.index, call.args.at(2), &options, &meter)?;
     let from = options.from.ok_or_else(|| SearchError::refused("FT.CHANGES needs FROM and a version"))?;
-    let old = versions::searcher(search, &entry, call, from)?;
+    let old = versions::find(search, &entry, call, from)?;
     let new = match options.to {
-        Some(to) => versions::searcher(search, &entry, call, to)?,
+        Some(to) => versions::find(search, &entry, call, to)?,
         None => {
             let cancel = call.cancel;
             search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
-            entry.index.searcher()
+            Version { searcher: entry.index.searcher(), at_ms: call.now_ms }
         }
     };
     if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
@@ -102,33 +101,42 @@ fn changes<'m>(before: &'m Matches, after: &'m Matches) -> Vec<(&'m [u8], Change
     changes
 }
 
-/// The matches of `query` in `searcher`, without documents that are certain to be in `other` too.
+/// The matches of `query` in `version`, without documents that are certain to be in `other` too.
 fn matches_only_in(
     scan: &Scan<'_>,
     query: &dyn Query,
-    searcher: &Searcher,
-    other: &Searcher,
+    version: &Version,
+    other: &Version,
 ) -> Result<Matches, SearchError> {
     let mut matches = Matches::new();
+    let (scan, searcher) = (&scan.at(version.at_ms), &version.searcher);
     let weight = query.weight(EnableScoring::disabled_from_searcher(searcher));
     scan.meter.check()?;
     let weight = weight?;
     for reader in searcher.segment_readers() {
+        let expire = reader.fast_fields().column_opt::<i64>(EXPIRE)?;
+        // A document may be in the segments of both versions, and have expired in one of them.
+        let may_have_expired = expire.as_ref().is_some_and(|times| times.min_value() <= other.at_ms);
+        let has_expired = |doc| {
+            let at_ms = expire.as_ref().and_then(|times| times.first(doc));
+            at_ms.is_some_and(|at_ms| at_ms <= other.at_ms)
+        };
         let other_segment = other
+            .searcher
             .segment_readers()
             .iter()
             .find(|other_segment| other_segment.segment_id() == reader.segment_id());
         // A deleted document stays deleted in its segment. If `other` has at most as many deleted documents in
         // this segment, it has every document that is live here.
-        if other_segment
-            .is_some_and(|other_segment| other_segment.num_deleted_docs() <= reader.num_deleted_docs())
+        if !may_have_expired
+            && other_segment.is_some_and(|other| other.num_deleted_docs() <= reader.num_deleted_docs())
         {
             continue;
         }
         let Some(keys) = reader.fast_fields().bytes(crate::index::KEY)? else { continue };
         let numbers = reader.fast_fields().u64(NUMBER)?;
         scan.walk(reader, &*weight, &keys, &mut |doc, _| {
-            if other_segment.is_some_and(|other_segment| !other_segment.is_deleted(doc)) {
+            if other_segment.is_some_and(|other| !other.is_deleted(doc)) && !has_expired(doc) {
                 return Ok(());
             }
             if let (Some(key), Some(number)) = (key_of(&keys, doc)?, numbers.first(doc)) {

@@ -76,8 +76,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     let options = SearchOptions::parse(call.args, &index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
     let query = plan(index, call.args.at(2), &options, &meter)?;
-    let past =
-        options.version.map(|version| versions::searcher(search, &entry, call, version)).transpose()?;
+    let past = options.version.map(|version| versions::find(search, &entry, call, version)).transpose()?;
     if past.is_some() && options.sort.is_some_and(|sort| sort.needs_hashes(&index.schema)) {
         return Err(SearchError::NotSupported("VERSION with SORTBY of a field that is not SORTABLE".into()));
     }
@@ -90,6 +89,8 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     }
     meter.check_now()?;
     let scan = Scan {
+        // As in the past, documents that have expired since the version are results.
+        now_ms: past.as_ref().map_or(call.now_ms, |past| past.at_ms),
         sort: options.sort,
         keep: if options.count == 0 { 0 } else { options.offset + options.count },
         with_scores: options.with_scores || options.sort.is_none() && options.count > 0,
@@ -97,10 +98,16 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         ..Scan::of_keys(search, index, call, &meter)
     };
     let present = index.searcher();
-    let (total, hits) = scan.run(past.as_ref().unwrap_or(&present), &*query)?;
+    let (total, hits) = scan.run(past.as_ref().map_or(&present, |past| &past.searcher), &*query)?;
     drop(query);
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
-    let past = past.map(|past| PastSearch { past, present, key: index.fields.key });
+    let now_ms = call.now_ms;
+    let refresh = || {
+        search.drain(now_ms);
+        search.catch_up(&entry, now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+        Ok(index.searcher())
+    };
+    let past = past.map(|past| PastSearch { past: past.searcher, refresh: &refresh, key: index.fields.key });
     reply::write(&search.keyspace, &options, past.as_ref(), total, page, &meter, call)
 }
 
@@ -164,6 +171,7 @@ fn both(query: Box<dyn Query>, also: Box<dyn Query>) -> Box<dyn Query> {
 }
 
 /// One walk over the matches.
+#[derive(Clone, Copy)]
 pub(crate) struct Scan<'a> {
     keyspace: &'a Keyspace,
     index: &'a TextIndex,
@@ -171,7 +179,8 @@ pub(crate) struct Scan<'a> {
     /// Number of best results to keep.
     keep: usize,
     with_scores: bool,
-    now_ms: i64,
+    /// Documents that expire until then are no matches.
+    pub(crate) now_ms: i64,
     pub(crate) meter: &'a Arc<Meter>,
     /// The rights of a user who may not read every key. Documents that the user may not read are neither returned nor
     /// counted.
@@ -244,6 +253,11 @@ impl<'a> Scan<'a> {
             rights: call.rights,
             scores_are_constant: true,
         }
+    }
+
+    /// The walk at another moment.
+    pub(crate) fn at(self, now_ms: i64) -> Scan<'a> {
+        Scan { now_ms, ..self }
     }
 
     /// Returns the number of matches and the best matches, best first.

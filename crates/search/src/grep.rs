@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::{AsValue, HashValue, Keyspace, RecordRef, ValueRef};
+use strand_keyspace::{AsValue, Bytes, HashValue, Keyspace, RecordRef, Value, ValueRef};
 
 /// Maximum number of matches of one RX.GREP.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
@@ -125,8 +125,9 @@ pub(crate) enum Haystack {
     Name,
     Text(Blob),
     Fields(Vec<(Option<Blob>, Blob)>),
-    /// A collection that is too large to copy at once.
-    Large,
+    /// A collection that is too large to copy at once. A list is cloned, because the positions of its elements change: the
+    /// clone shares the parts of the list.
+    Large(Option<Value>),
 }
 
 /// The documents that may match according to an index, and that index.
@@ -362,19 +363,18 @@ impl Walk<'_> {
             Haystack::Fields(fields) => {
                 self.search_fields(&key, fields)?;
             }
-            Haystack::Large => {
+            Haystack::Large(list) => {
                 let mut cursor = 0;
                 loop {
                     let mut fields = Vec::with_capacity(SLICE_FIELDS);
-                    {
-                        let key = self.keyspace.key(&key);
-                        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
-                        let mut db = locked.db(self.db);
-                        let Some(record) = db.peek(&key) else { return Ok(()) };
-                        cursor = record.value().walk_texts(cursor, SLICE_FIELDS, &mut |field, text| {
-                            fields.push((field.map(to_blob), to_blob(text)));
-                        });
-                    }
+                    let next = next_texts(
+                        (self.keyspace, self.db, self.now_ms),
+                        (&key, &list),
+                        (cursor, SLICE_FIELDS),
+                        &mut |field, text| fields.push((field.map(to_blob), to_blob(text))),
+                    );
+                    let Some(next) = next else { return Ok(()) };
+                    cursor = next;
                     if self.search_fields(&key, fields)? || cursor == 0 {
                         return Ok(());
                     }
@@ -434,7 +434,10 @@ pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Opti
             let text = to_blob(HashValue::of(value)?.get(field)?);
             Haystack::Fields(vec![(Some(Blob::from(field)), text)])
         }
-        (collection, None) if collection.elements() > SLICE_FIELDS => Haystack::Large,
+        (collection, None) if collection.elements() > SLICE_FIELDS => {
+            let list = matches!(collection, ValueRef::List(_)).then(|| collection.to_value());
+            Haystack::Large(list)
+        }
         (collection, None) => {
             let mut texts = Vec::with_capacity(collection.elements());
             collection.walk_texts(0, SLICE_FIELDS, &mut |field, text| {
@@ -443,6 +446,24 @@ pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Opti
             Haystack::Fields(texts)
         }
     })
+}
+
+/// Reads up to `count` texts of a large collection from `cursor` on, as [`ValueRef::walk_texts`] does, from the clone
+/// `list` or from the key. Returns the next cursor. `None`: the key has no such collection any more.
+pub(crate) fn next_texts(
+    (keyspace, db, now_ms): (&Keyspace, usize, i64),
+    (key, list): (&[u8], &Option<Value>),
+    (cursor, count): (u64, usize),
+    take: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+) -> Option<u64> {
+    if let Some(list) = list {
+        return Some(list.view().walk_texts(cursor, count, take));
+    }
+    let key = keyspace.key(key);
+    let mut locked = keyspace.lock(&[key.hash], now_ms);
+    let mut db = locked.db(db);
+    let record = db.peek(&key).filter(|record| !matches!(record.value(), ValueRef::Str(_)))?;
+    Some(record.value().walk_texts(cursor, count, take))
 }
 
 /// The line of `text` that contains the end of a match, at byte `end`. Cut to [`LINE_BYTES_MAX`] around `end`.

@@ -42,39 +42,33 @@ enum Document {
 pub(crate) fn write(
     keyspace: &Keyspace,
     options: &SearchOptions<'_>,
-    past: Option<&PastSearch>,
+    past: Option<&PastSearch<'_>>,
     total: usize,
     page: Vec<Hit>,
     meter: &Meter,
     call: &mut LaneCall<'_>,
 ) -> Result<(), SearchError> {
     let with_fields = !options.no_content && options.fields.as_ref().is_none_or(|f| !f.is_empty());
+    let rows = Rows { options, with_fields, meter };
     let (found, mut written) = (page.len(), 0);
     let mut body = Chain::new();
-    let mut part = call.reply.part(&mut body);
-    for hit in page {
-        meter.step(LOAD_STEPS)?;
-        let document = match (with_fields, past) {
-            (false, _) => Some(Document::Fields(Vec::new())),
-            (true, None) => load(keyspace, &hit.key, options, call.now_ms),
-            (true, Some(past)) => {
-                let found = match past.is_unchanged(&hit.key, meter)? {
-                    true => load(keyspace, &hit.key, options, call.now_ms),
-                    false => None,
-                };
-                Some(found.unwrap_or(Document::Changed))
+    if let Some(past) = past.filter(|_| with_fields) {
+        written = rows.of_past(keyspace, past, page, &mut body, call)?;
+    } else {
+        let mut part = call.reply.part(&mut body);
+        for hit in page {
+            meter.step(LOAD_STEPS)?;
+            let document = match with_fields {
+                false => Some(Document::Fields(Vec::new())),
+                true => load(keyspace, &hit.key, options, call.now_ms),
+            };
+            let Some(document) = document else { continue };
+            rows.row(&hit, &document, &mut part)?;
+            written += 1;
+            if part.exceeds_limit() {
+                // Stop: the reply is over its limit, so no client will read the rest.
+                break;
             }
-        };
-        let Some(document) = document else { continue };
-        let rows = Rows { options, with_fields, meter };
-        match part.protocol() {
-            Protocol::Resp2 => rows.flat(&hit, &document, &mut part)?,
-            Protocol::Resp3 => rows.map(&hit, &document, &mut part)?,
-        }
-        written += 1;
-        if part.exceeds_limit() {
-            // Stop: the reply is over its limit, so no client will read the rest.
-            break;
         }
     }
     let reply = &mut *call.reply;
@@ -127,6 +121,52 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// Writes the results in a past version. Returns their number.
+    fn of_past(
+        &self,
+        keyspace: &Keyspace,
+        past: &PastSearch<'_>,
+        page: Vec<Hit>,
+        body: &mut Chain,
+        call: &mut LaneCall<'_>,
+    ) -> Result<usize, SearchError> {
+        let mut rows: Vec<(Hit, Chain)> = Vec::with_capacity(page.len());
+        let mut bytes = 0;
+        for hit in page {
+            self.meter.step(LOAD_STEPS)?;
+            let document = load(keyspace, &hit.key, self.options, call.now_ms);
+            let mut row = Chain::new();
+            let mut part = call.reply.part(&mut row);
+            self.row(&hit, document.as_ref().unwrap_or(&Document::Changed), &mut part)?;
+            let is_too_long = part.exceeds_limit();
+            bytes += row.len();
+            rows.push((hit, row));
+            if is_too_long || bytes > call.reply.room_left() {
+                // Stop: the reply is over its limit, so no client will read the rest.
+                break;
+            }
+        }
+        // The look into the index comes after the documents were read: a write between the two would otherwise be shown
+        // as the content of the version.
+        let present = (past.refresh)()?;
+        let written = rows.len();
+        for (hit, row) in rows {
+            if past.is_unchanged(&present, &hit.key, self.meter)? {
+                body.push_chain(row);
+            } else {
+                self.row(&hit, &Document::Changed, &mut call.reply.part(body))?;
+            }
+        }
+        Ok(written)
+    }
+
+    fn row(&self, hit: &Hit, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
+        match reply.protocol() {
+            Protocol::Resp2 => self.flat(hit, document, reply),
+            Protocol::Resp3 => self.map(hit, document, reply),
+        }
+    }
+
     fn flat(&self, hit: &Hit, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
         reply.bulk(&hit.key);
         if self.options.with_scores {

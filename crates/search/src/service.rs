@@ -213,7 +213,11 @@ impl Search {
         let mut definition = given.clone();
         schema.skips_initial_scan.iter().rev().for_each(|at| drop(definition.remove(*at)));
         let index = TextIndex::new(name.to_vec(), schema, self.buffers.clone())?;
-        let _follow = self.follow.lock();
+        let mut follow = self.follow.lock();
+        // A flush since the first look is in the journal before this command, so it must not drop this index.
+        if self.keyspace.flushes(0) != self.flushes_seen.load(Ordering::Relaxed) {
+            self.drain_locked(&mut follow, call.now_ms, usize::MAX);
+        }
         {
             let mut indexes = self.indexes.write();
             if indexes.contains_key(name) {

@@ -37,9 +37,17 @@ const LOOKUP_STEPS: usize = 64;
 pub(crate) struct KeptVersion {
     dataset: Vec<u8>,
     pub(crate) name: Vec<u8>,
-    searcher: Searcher,
+    version: Version,
     /// The segments of the searcher, each with its size in bytes.
     segments: Vec<(SegmentId, u64)>,
+}
+
+/// The documents of an index at a moment.
+#[derive(Clone)]
+pub(crate) struct Version {
+    pub(crate) searcher: Searcher,
+    /// The moment (Unix time): a document that expires later is in the version.
+    pub(crate) at_ms: i64,
 }
 
 impl std::fmt::Debug for KeptVersion {
@@ -116,9 +124,10 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         let cancel = call.cancel;
         search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
         let (searcher, segments) = measure(entry)?;
+        let version = Version { searcher, at_ms: call.now_ms };
         let mut kept = entry.kept.lock();
         kept.retain(|kept| kept.dataset != dataset || kept.name != name);
-        kept.push(KeptVersion { dataset: dataset.to_vec(), name: name.to_vec(), searcher, segments });
+        kept.push(KeptVersion { dataset: dataset.to_vec(), name: name.to_vec(), version, segments });
         // Drop the oldest versions of the dataset beyond `count`. The oldest come first.
         let versions = kept.iter().filter(|kept| kept.dataset == dataset).count();
         let mut excess = versions.saturating_sub(count);
@@ -150,17 +159,17 @@ fn measure(entry: &TextIndexEntry) -> Result<(Searcher, Vec<(SegmentId, u64)>), 
     }
 }
 
-/// The searcher of a kept version. `token_or_name` is the token of a published version (`dataset@number`), or a
+/// A kept version. `token_or_name` is the token of a published version (`dataset@number`), or a
 /// version's name.
 ///
 /// # Errors
 /// When the index does not keep the version, or the user may not read the dataset.
-pub(crate) fn searcher(
+pub(crate) fn find(
     search: &Search,
     entry: &TextIndexEntry,
     call: &LaneCall<'_>,
     token_or_name: &[u8],
-) -> Result<Searcher, SearchError> {
+) -> Result<Version, SearchError> {
     let (dataset, name) = match dataset_versions::parse_token(token_or_name) {
         None => (None, token_or_name.to_vec()),
         Some((dataset, number)) => {
@@ -182,23 +191,28 @@ pub(crate) fn searcher(
     };
     let not_kept =
         || SearchError::Refused(format!("ERR the index does not keep version {}", lossy(token_or_name)));
-    kept.iter().rev().find(matches).map(|kept| kept.searcher.clone()).ok_or_else(not_kept)
+    kept.iter().rev().find(matches).map(|kept| kept.version.clone()).ok_or_else(not_kept)
 }
 
 /// A search in a past version of an index.
-pub(crate) struct PastSearch {
+pub(crate) struct PastSearch<'a> {
     /// The index as it was at the version.
     pub(crate) past: Searcher,
-    /// The index as it is now.
-    pub(crate) present: Searcher,
+    /// Makes all acknowledged writes visible, and returns the index as it is then.
+    pub(crate) refresh: &'a dyn Fn() -> Result<Searcher, SearchError>,
     /// The index's field that holds the key.
     pub(crate) key: Field,
 }
 
-impl PastSearch {
-    /// True when the key `key` was not written since the version.
-    pub(crate) fn is_unchanged(&self, key: &[u8], meter: &Meter) -> Result<bool, SearchError> {
-        let present = document_number(&self.present, self.key, key, meter)?;
+impl PastSearch<'_> {
+    /// True when the key `key` was not written between the version and `present`.
+    pub(crate) fn is_unchanged(
+        &self,
+        present: &Searcher,
+        key: &[u8],
+        meter: &Meter,
+    ) -> Result<bool, SearchError> {
+        let present = document_number(present, self.key, key, meter)?;
         Ok(present.is_some() && present == document_number(&self.past, self.key, key, meter)?)
     }
 }

@@ -40,3 +40,35 @@ fn count_0_drops_all_versions_of_the_dataset_without_indexing_anything() {
     assert_eq!(w.kept(), ["w1"], "versions of other datasets stay");
     assert_eq!(w.keyspace.touched_len(), 1, "the changed key waits for the next search");
 }
+
+#[test]
+fn a_version_has_the_documents_that_expired_later() {
+    let mut w = World::new();
+    w.ok("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
+    for key in ["d:1", "d:2", "d:3", "d:4"] {
+        w.hset(key, &[("t", "word")]);
+    }
+    w.expire_at("d:2", Some(w.now_ms + 1000));
+    w.expire_at("d:3", Some(w.now_ms + 1000));
+    w.expire_at("d:4", Some(w.now_ms - 1));
+    assert_eq!(w.keep("IMPORT.VERSION KEEP d v1"), Value::Int(1));
+    w.expire_at("d:3", None);
+    w.now_ms += 1000;
+    assert_eq!(w.keep("IMPORT.VERSION KEEP d v2 COUNT 2"), Value::Int(1));
+    let sorted = |line: &str| {
+        let (total, mut keys) = w.keys(line);
+        keys.sort();
+        (total, keys.join(" "))
+    };
+    assert_eq!(sorted("i word VERSION v1"), (3, "d:1 d:2 d:3".into()));
+    for now in ["i word VERSION v2", "i word"] {
+        assert_eq!(sorted(now), (2, "d:1 d:3".into()), "{now}");
+    }
+    for changes in ["FT.CHANGES i * FROM v1", "FT.CHANGES i word FROM v1 TO v2"] {
+        let Value::Array(parts) = w.line(changes) else { panic!("{changes}") };
+        let counts = [&parts[1], &parts[3], &parts[5]];
+        assert_eq!(counts, [&Value::Int(0), &Value::Int(1), &Value::Int(1)], "{changes}: d:3, d:2");
+    }
+    let Value::Array(parts) = w.line("FT.CHANGES i word FROM v2") else { panic!() };
+    assert_eq!([&parts[1], &parts[3], &parts[5]], [&Value::Int(0); 3]);
+}

@@ -5,14 +5,14 @@ use super::index::{INDEXED_BYTES_MAX, Share, TrigramIndex};
 use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
-use crate::grep::{Haystack, copy_haystack};
+use crate::grep::{Haystack, copy_haystack, next_texts};
 use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, ValueRef};
+use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, Value};
 
 /// Maximum number of trigram indexes.
 pub(crate) const INDEXES_MAX: usize = 64;
@@ -68,7 +68,7 @@ impl TrigramIndexEntry {
                 fields.iter().for_each(|(_, text)| add(text));
                 true
             }
-            Haystack::Large => for_each_text(keyspace, key, now_ms, &mut add),
+            Haystack::Large(list) => for_each_text(keyspace, key, &list, now_ms, &mut add),
         };
         let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
         match is_there {
@@ -80,19 +80,19 @@ impl TrigramIndexEntry {
 
 /// Passes the texts of a large collection to `add`, a slice at a time. Returns false when the key is no longer a
 /// collection. If a field changes between slices, the write notes the key and the index reads it again.
-fn for_each_text(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
+fn for_each_text(
+    keyspace: &Keyspace,
+    key: &[u8],
+    list: &Option<Value>,
+    now_ms: i64,
+    add: &mut dyn FnMut(&[u8]),
+) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
-        {
-            let key = keyspace.key(key);
-            let mut locked = keyspace.lock(&[key.hash], now_ms);
-            let mut db = locked.db(0);
-            let Some(record) = db.peek(&key).filter(|r| !matches!(r.value(), ValueRef::Str(_))) else {
-                return false;
-            };
-            let mut add = |_: Option<Bytes<'_>>, text: Bytes<'_>| texts.push(crate::follow::to_blob(text));
-            cursor = record.value().walk_texts(cursor, FIELDS_SLICE, &mut add);
-        }
+        let mut take = |_: Option<Bytes<'_>>, text: Bytes<'_>| texts.push(crate::follow::to_blob(text));
+        let next = next_texts((keyspace, 0, now_ms), (key, list), (cursor, FIELDS_SLICE), &mut take);
+        let Some(next) = next else { return false };
+        cursor = next;
         texts.drain(..).for_each(|text| add(&text));
         if cursor == 0 {
             return true;

@@ -3,6 +3,7 @@
 
 use crate::harness::{Client, Folder, STRAND, Server, comes_true, command};
 use std::process::{Command, Stdio};
+use strand_wire::client::Value;
 
 /// Number of waiters. It exceeds the number that one publication serves by itself.
 const CROWD: usize = 600;
@@ -254,4 +255,56 @@ fn metrics_count_imports_by_dataset() {
         let line = format!("{} {number}\n", of(name, more));
         assert!(text.contains(&line), "{line} in {text}");
     }
+}
+
+/// Number of times that `bytes` is in a reply.
+fn occurrences(reply: &Value, bytes: &[u8]) -> usize {
+    match reply {
+        Value::Bulk(bulk) => usize::from(bulk == bytes),
+        Value::Array(parts) => parts.iter().map(|part| occurrences(part, bytes)).sum(),
+        _ => 0,
+    }
+}
+
+/// A search reads documents after it has found them, while other clients write.
+#[test]
+fn a_search_beside_writers_shows_nothing_newer_than_the_version_and_misses_no_element() {
+    const DOCUMENTS: usize = 300;
+    const SEARCHES: usize = 40;
+    let server = Server::start(&["--workers", "2"]);
+    let connect = || strand_testkit::client::Client::connect(server.address).expect("it listens");
+    let mut client = connect();
+    let mut call = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        client.call(&words).expect("a reply")
+    };
+    call("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
+    (0..DOCUMENTS).for_each(|i| drop(call(&format!("HSET d:{i} t old"))));
+    assert_eq!(call("IMPORT.VERSION KEEP d v1"), Value::Int(1));
+    (0..2000).for_each(|i| drop(call(&format!("RPUSH list element-{i}"))));
+    call("RPUSH list needle");
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = connect();
+            for i in (0..DOCUMENTS).cycle() {
+                if ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                let key = format!("d:{i}");
+                writer.call(&["HSET", &key, "t", "new"]).expect("a reply");
+                writer.call(&["LMOVE", "list", "list", "LEFT", "RIGHT"]).expect("a reply");
+            }
+        });
+        for _ in 0..SEARCHES {
+            let found = call("FT.SEARCH i old LIMIT 0 300 VERSION v1");
+            let keys = call("RX.GREP VALUES needle PREFIX list");
+            let (newer, elements) = (occurrences(&found, b"new"), occurrences(&keys, b"list"));
+            if (newer, elements) != (0, 1) {
+                ends.store(true, std::sync::atomic::Ordering::Relaxed);
+                panic!("{newer} documents are newer than the version; {elements} of 1 lists were found");
+            }
+        }
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
