@@ -67,8 +67,8 @@ fn inputs_that_are_not_rdb_files() {
     for (bytes, what) in [
         (&b""[..], "ends"),
         (b"REDIS", "ends"),
-        (b"*1\r\n$4\r\nPING\r\n", "no RDB"),
-        (b"REDIS001x\xff", "no RDB"),
+        (b"*1\r\n$4\r\nPING\r\n", "not an RDB"),
+        (b"REDIS001x\xff", "not an RDB"),
         (b"REDIS0000\xff", "version 0"),
         (b"REDIS0013\xff", "version 13"),
         (b"VALKEY011\xff", "version 11"),
