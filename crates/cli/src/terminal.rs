@@ -13,8 +13,6 @@ const BACKSPACE: [u8; 2] = [0x08, 0x7f];
 /// # Errors
 /// When the terminal cannot be read or set, or when the person has pressed Ctrl-C.
 pub fn ask_password() -> io::Result<Vec<u8>> {
-    // Ignore a failure to show the prompt, because the password can still be read.
-    let _ = write!(stderr(), "Please input password: ").and_then(|()| stderr().flush());
     let input = stdin();
     let typed = match tcgetattr(&input) {
         Ok(modes) => {
@@ -24,6 +22,7 @@ pub fn ask_password() -> io::Result<Vec<u8>> {
             typed
         }
         Err(_) => {
+            show_prompt();
             let mut line = Vec::new();
             input.lock().read_until(b'\n', &mut line).map(|_| line)
         }
@@ -35,6 +34,11 @@ pub fn ask_password() -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+fn show_prompt() {
+    // Ignore a failure, because the password can still be read.
+    let _ = write!(stderr(), "Please input password: ").and_then(|()| stderr().flush());
+}
+
 /// Reads a line byte by byte, so that also Ctrl-C is a byte, and the caller can restore the terminal.
 fn silently(input: &Stdin, modes: &Termios) -> io::Result<Vec<u8>> {
     let mut quiet = modes.clone();
@@ -42,6 +46,8 @@ fn silently(input: &Stdin, modes: &Termios) -> io::Result<Vec<u8>> {
     quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
     quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
     tcsetattr(input, OptionalActions::Flush, &quiet)?;
+    // The terminal is silent before the person begins to type.
+    show_prompt();
     let mut line = Vec::new();
     for byte in input.lock().bytes() {
         match byte? {
