@@ -58,8 +58,11 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
             options.rows.print(&args[1..]);
             return Ok(());
         }
+        let is_script = matches!(options.mode, CliMode::Eval(..));
         let mut client = Client::new(options);
-        client.connect().and(Ok(())).and_then(|()| client.run(&args, repeat))
+        // As redis-cli, the client sends a single command also after a refused login.
+        let connected = if is_script { client.connect_as_wanted() } else { client.connect() };
+        connected.and(Ok(())).and_then(|()| client.run(&args, repeat))
     });
     match outcome {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -116,7 +116,8 @@ fn matches_only_in(
     for reader in searcher.segment_readers() {
         let expire = reader.fast_fields().column_opt::<i64>(EXPIRE)?;
         // A document may be in the segments of both versions, and have expired in one of them.
-        let may_have_expired = expire.as_ref().is_some_and(|times| times.min_value() <= other.at_ms);
+        let may_have_expired = expire.as_ref().is_some_and(|times| times.min_value() <= other.at_ms)
+            && version.at_ms < other.at_ms;
         let has_expired = |doc| {
             let at_ms = expire.as_ref().and_then(|times| times.first(doc));
             at_ms.is_some_and(|at_ms| at_ms <= other.at_ms)

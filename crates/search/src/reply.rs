@@ -1,8 +1,8 @@
 //! The reply of FT.SEARCH: RediSearch's flat array in RESP2 and its map in RESP3.
 //!
-//! Documents are loaded one at a time while the reply is written. So only one document is in memory besides the
-//! reply, and cancelling takes no longer than loading one document. The number of results is known only at the end,
-//! so the results are written to a separate buffer.
+//! Documents are loaded one at a time while the reply is written (of a past version, [`PAST_BATCH`] at a time). So only some
+//! documents are in memory besides the reply, and cancelling takes no longer than loading them. The number of results is
+//! known only at the end, so the results are written to a separate buffer.
 
 use crate::error::SearchError;
 use crate::exec::{Hit, SortValue};
@@ -20,6 +20,8 @@ use strand_wire::reply::{Protocol, Reply};
 const COPIED_FIELDS_MAX: usize = 64;
 /// Number of steps counted for loading a document, without its fields.
 const LOAD_STEPS: usize = 64;
+/// Number of documents of a past version that are loaded before one look into the present index.
+const PAST_BATCH: usize = 256;
 /// Number of steps counted for writing a field.
 const FIELD_STEPS: usize = 8;
 
@@ -130,32 +132,30 @@ impl Rows<'_> {
         body: &mut Chain,
         call: &mut LaneCall<'_>,
     ) -> Result<usize, SearchError> {
-        let mut rows: Vec<(Hit, Chain)> = Vec::with_capacity(page.len());
-        let mut bytes = 0;
-        for hit in page {
-            self.meter.step(LOAD_STEPS)?;
-            let document = load(keyspace, &hit.key, self.options, call.now_ms);
-            let mut row = Chain::new();
-            let mut part = call.reply.part(&mut row);
-            self.row(&hit, document.as_ref().unwrap_or(&Document::Changed), &mut part)?;
-            let is_too_long = part.exceeds_limit();
-            bytes += row.len();
-            rows.push((hit, row));
-            if is_too_long || bytes > call.reply.room_left() {
-                // Stop: the reply is over its limit, so no client will read the rest.
-                break;
+        let mut written = 0;
+        let mut part = call.reply.part(body);
+        let mut page = page.into_iter().peekable();
+        while page.peek().is_some() && !part.exceeds_limit() {
+            let mut batch = Vec::with_capacity(PAST_BATCH);
+            let mut held_bytes = 0;
+            for hit in page.by_ref().take(PAST_BATCH) {
+                self.meter.step(LOAD_STEPS)?;
+                let document = load(keyspace, &hit.key, self.options, call.now_ms);
+                let bytes = document.as_ref().map_or(0, Document::bytes);
+                self.meter.hold(bytes)?;
+                held_bytes += bytes;
+                batch.push((hit, document));
             }
-        }
-        // The look into the index comes after the documents were read: a write between the two would otherwise be shown
-        // as the content of the version.
-        let present = (past.refresh)()?;
-        let written = rows.len();
-        for (hit, row) in rows {
-            if past.is_unchanged(&present, &hit.key, self.meter)? {
-                body.push_chain(row);
-            } else {
-                self.row(&hit, &Document::Changed, &mut call.reply.part(body))?;
+            // The look into the index comes after the documents were read: a write between the two would otherwise be
+            // shown as the content of the version.
+            let present = (past.refresh)()?;
+            for (hit, document) in batch {
+                let is_unchanged = past.is_unchanged(&present, &hit.key, self.meter)?;
+                let document = document.filter(|_| is_unchanged).unwrap_or(Document::Changed);
+                self.row(&hit, &document, &mut part)?;
+                written += 1;
             }
+            self.meter.release(held_bytes);
         }
         Ok(written)
     }
@@ -239,6 +239,15 @@ impl Rows<'_> {
 }
 
 impl Document {
+    /// Memory of the loaded fields, in bytes. A large hash shares its memory with the key.
+    fn bytes(&self) -> usize {
+        match self {
+            Document::Fields(fields) => {
+                fields.iter().map(|(name, value)| name.len() + value.len() + size_of::<(Blob, Blob)>()).sum()
+            }
+            Document::Large(_) | Document::Changed => 0,
+        }
+    }
     fn len(&self) -> usize {
         match self {
             Document::Fields(fields) => fields.len(),
