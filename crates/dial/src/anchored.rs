@@ -20,16 +20,33 @@ pub struct Anchored<V: ?Sized> {
     verifier: Arc<V>,
 }
 
+/// The extension "extended key usage" (RFC 5280, section 4.2.1.12), as an object identifier in DER.
+const EXTENDED_KEY_USAGE: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x25];
+/// The purpose "any".
+const ANY_PURPOSE: [u8; 6] = [0x06, 0x04, 0x55, 0x1d, 0x25, 0x00];
+/// The purposes of a peer: to be a server, and to be a client.
+const SERVER: [u8; 10] = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
+const CLIENT: [u8; 10] = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
+
 impl<V: ?Sized> Anchored<V> {
     /// Trusts what `verifier` trusts, and a peer whose certificate is in `trusted`.
     pub fn new(trusted: Vec<CertificateDer<'static>>, verifier: Arc<V>) -> Anchored<V> {
         Anchored { trusted, verifier }
     }
-    /// True when the peer's certificate is refused only because it may sign others, and is itself trusted. webpki checks
-    /// the certificate's period of validity before this.
-    fn is_own_anchor(&self, peer: &CertificateDer<'_>, refusal: &Error) -> bool {
-        may_sign_others(refusal) && self.trusted.iter().any(|trusted| trusted == peer)
+    /// True when the peer's certificate is refused only because it may sign others, and is itself trusted for this
+    /// purpose. webpki checks the certificate's period of validity before CA:TRUE, and its purposes after it.
+    fn is_own_anchor(&self, peer: &CertificateDer<'_>, purpose: &[u8], refusal: &Error) -> bool {
+        may_sign_others(refusal)
+            && self.trusted.iter().any(|trusted| trusted == peer)
+            && may_serve(peer, purpose)
     }
+}
+
+/// True when the certificate names no purposes, or this one. The bytes of the names are searched in the whole certificate,
+/// whose content is trusted.
+fn may_serve(certificate: &[u8], purpose: &[u8]) -> bool {
+    let has = |name: &[u8]| certificate.windows(name.len()).any(|bytes| bytes == name);
+    !has(&EXTENDED_KEY_USAGE) || has(purpose) || has(&ANY_PURPOSE)
 }
 
 /// True when `refusal` says that the peer's certificate is one of an authority (CA:TRUE).
@@ -48,7 +65,7 @@ impl ServerCertVerifier for Anchored<WebPkiServerVerifier> {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.verifier.verify_server_cert(peer, intermediates, name, ocsp_response, now) {
-            Err(refusal) if self.is_own_anchor(peer, &refusal) => {
+            Err(refusal) if self.is_own_anchor(peer, &SERVER, &refusal) => {
                 verify_server_name(&ParsedCertificate::try_from(peer)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -93,7 +110,9 @@ impl ClientCertVerifier for Anchored<dyn ClientCertVerifier> {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         match self.verifier.verify_client_cert(peer, intermediates, now) {
-            Err(refusal) if self.is_own_anchor(peer, &refusal) => Ok(ClientCertVerified::assertion()),
+            Err(refusal) if self.is_own_anchor(peer, &CLIENT, &refusal) => {
+                Ok(ClientCertVerified::assertion())
+            }
             verified => verified,
         }
     }
