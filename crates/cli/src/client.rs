@@ -48,8 +48,6 @@ pub struct Client {
     /// The database that was selected before MULTI; `Some` between MULTI and EXEC.
     database_before_multi: Option<i64>,
     speaks_resp3: bool,
-    /// True when the server has refused AUTH or SELECT on this connection.
-    was_refused: bool,
     interrupts: Interrupts,
 }
 
@@ -65,7 +63,6 @@ impl Client {
             wanted_database: database,
             database_before_multi: None,
             speaks_resp3: false,
-            was_refused: false,
             interrupts: Interrupts::default(),
         }
     }
@@ -109,6 +106,22 @@ impl Client {
     /// # Errors
     /// When there is no connection. A failed login leaves the connection open.
     pub fn connect(&mut self) -> Result<&mut Connection, Failed> {
+        self.open()?;
+        self.connection.as_mut().ok_or(Failed)
+    }
+    /// Does what [`Client::connect`] does, for work that must not run as another user or in another database.
+    ///
+    /// # Errors
+    /// When there is no connection, or when the server refuses AUTH or SELECT.
+    pub fn connect_as_wanted(&mut self) -> Result<&mut Connection, Failed> {
+        match self.open()? {
+            true => self.connection.as_mut().ok_or(Failed),
+            false => Err(Failed),
+        }
+    }
+
+    /// Opens a connection and logs in. Returns false when the server refuses AUTH or SELECT.
+    fn open(&mut self) -> Result<bool, Failed> {
         (self.connection, self.database_before_multi, self.database, self.speaks_resp3) =
             (None, None, 0, false);
         let connection = Connection::open(&self.options.target).map_err(|text| {
@@ -116,20 +129,8 @@ impl Client {
             Failed
         })?;
         self.connection = Some(connection);
-        let is_accepted = self.log_in().map_err(|error| self.drop_connection(&error))?;
-        self.was_refused = !is_accepted;
-        self.connection.as_mut().ok_or(Failed)
+        self.log_in().map_err(|error| self.drop_connection(&error))
     }
-
-    /// Does what [`Client::connect`] does, for work that must not run as another user or in another database.
-    ///
-    /// # Errors
-    /// When there is no connection, or when the server refuses AUTH or SELECT.
-    pub fn connect_as_wanted(&mut self) -> Result<&mut Connection, Failed> {
-        self.connect()?;
-        if self.was_refused { Err(Failed) } else { self.connection.as_mut().ok_or(Failed) }
-    }
-
     /// Sends AUTH, SELECT and HELLO. Returns false at the first refusal of AUTH or SELECT.
     fn log_in(&mut self) -> Result<bool, ConnectionError> {
         let (target, resp3) = (self.options.target.clone(), self.options.resp3);

@@ -20,6 +20,12 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
+    /// A handler after [`Interrupts::catch`].
+    pub fn caught() -> Interrupts {
+        let mut interrupts = Interrupts::default();
+        interrupts.catch();
+        interrupts
+    }
     /// From now on the first Ctrl-C makes [`Interrupts::pressed`] true. If the system refuses the handler, Ctrl-C still
     /// ends the process.
     pub fn catch(&mut self) {

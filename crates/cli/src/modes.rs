@@ -26,19 +26,12 @@ pub fn run(options: Options) -> ExitCode {
     let mode = options.mode.clone();
     let mut client = Client::new(options.clone());
     let Ok(connection) = client.connect_as_wanted() else { return ExitCode::FAILURE };
-    let mut interrupts = Interrupts::default();
     let outcome = match mode {
         CliMode::Pipe(timeout) => return pipe(connection, timeout),
         CliMode::Stat => stat(connection, &options),
         CliMode::Latency(history) => latency(connection, &options, history),
-        CliMode::Scan => {
-            interrupts.catch();
-            scan(connection, &options, &interrupts)
-        }
-        _ => {
-            interrupts.catch();
-            crate::largest::run(connection, &options, &interrupts)
-        }
+        CliMode::Scan => scan(connection, &options, &Interrupts::caught()),
+        _ => crate::largest::run(connection, &options, &Interrupts::caught()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -152,16 +145,12 @@ fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
             sent.and_then(|()| count_all(connection, &mut counter, timeout_s, || Ok(true)))
         }
     };
-    match outcome {
-        Ok(()) => {}
-        Err(error @ ConnectionError::Stdin(_)) => {
-            complain!("{error}");
-            exit(1);
+    if let Err(error) = outcome {
+        match error {
+            ConnectionError::Stdin(_) => complain!("{error}"),
+            _ => complain!("Error reading replies from server: {error}"),
         }
-        Err(error) => {
-            complain!("Error reading replies from server: {error}");
-            exit(1);
-        }
+        exit(1);
     }
     write_stdout(format!("errors: {}, replies: {}\n", counter.errors, counter.replies).as_bytes());
     if counter.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -55,6 +55,31 @@ pub fn may_sign_others(refusal: &Error) -> bool {
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
+/// The methods about signatures, which both traits have. The inner verifier checks signatures.
+macro_rules! forward_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verifier.verify_tls12_signature(message, certificate, signature)
+        }
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verifier.verify_tls13_signature(message, certificate, signature)
+        }
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.verifier.supported_verify_schemes()
+        }
+    };
+}
+
 impl ServerCertVerifier for Anchored<WebPkiServerVerifier> {
     fn verify_server_cert(
         &self,
@@ -72,25 +97,7 @@ impl ServerCertVerifier for Anchored<WebPkiServerVerifier> {
             verified => verified,
         }
     }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signature)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signature)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signatures!();
 }
 
 impl ClientCertVerifier for Anchored<dyn ClientCertVerifier> {
@@ -116,23 +123,5 @@ impl ClientCertVerifier for Anchored<dyn ClientCertVerifier> {
             verified => verified,
         }
     }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signature)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signature)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    forward_signatures!();
 }

@@ -81,8 +81,9 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         return Err(SearchError::NotSupported("VERSION with SORTBY of a field that is not SORTABLE".into()));
     }
 
-    let cancel = call.cancel;
-    search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+    let (cancel, now_ms) = (call.cancel, call.now_ms);
+    let catch_up = || search.catch_up(&entry, now_ms, &|| cancel.load(atomic::Ordering::Relaxed));
+    catch_up()?;
     index.counts.uses.fetch_add(1, atomic::Ordering::Relaxed);
     if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
         meter.end_at(deadline);
@@ -101,10 +102,9 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     let (total, hits) = scan.run(past.as_ref().map_or(&present, |past| &past.searcher), &*query)?;
     drop(query);
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
-    let now_ms = call.now_ms;
     let refresh = || {
         search.drain(now_ms);
-        search.catch_up(&entry, now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+        catch_up()?;
         Ok(index.searcher())
     };
     let past = past.map(|past| PastSearch { past: past.searcher, refresh: &refresh, key: index.fields.key });

@@ -91,9 +91,13 @@ impl Search {
     /// Drops the indexes of a flushed database. This is enough for a command that reads no index. Such a command does
     /// not wait until keys are indexed or another index is committed.
     pub(crate) fn notice_flush(&self, now_ms: i64) {
-        if self.keyspace.flushes(0) != self.flushes_seen.load(Relaxed) {
+        if self.has_unseen_flush() {
             self.drain(now_ms);
         }
+    }
+    /// True when database 0 was emptied since the last drain. The next drain drops the indexes.
+    pub(crate) fn has_unseen_flush(&self) -> bool {
+        self.keyspace.flushes(0) != self.flushes_seen.load(Relaxed)
     }
 
     /// Brings `entry` up to date: finishes its first scan and makes all acknowledged writes visible.

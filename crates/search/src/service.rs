@@ -181,7 +181,7 @@ impl Search {
     /// See [`Search::definitions`].
     pub(crate) fn text_definitions(&self) -> Vec<Arc<Words>> {
         // The next drain drops the indexes of a database 0 that was emptied.
-        if self.keyspace.flushes(0) != self.flushes_seen.load(Ordering::Relaxed) {
+        if self.has_unseen_flush() {
             return Vec::new();
         }
         self.indexes.read().values().map(|entry| entry.definition.clone()).collect()
@@ -215,7 +215,7 @@ impl Search {
         let index = TextIndex::new(name.to_vec(), schema, self.buffers.clone())?;
         let mut follow = self.follow.lock();
         // A flush since the first look is in the journal before this command, so it must not drop this index.
-        if self.keyspace.flushes(0) != self.flushes_seen.load(Ordering::Relaxed) {
+        if self.has_unseen_flush() {
             self.drain_locked(&mut follow, call.now_ms, usize::MAX);
         }
         {

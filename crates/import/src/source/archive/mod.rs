@@ -57,21 +57,26 @@ pub(crate) enum Format {
     Mail,
 }
 
+/// The part of a name behind the last dot. `None` when the name has no dot.
+fn ending(name: &[u8]) -> Option<&[u8]> {
+    name.iter().rposition(|b| *b == b'.').map(|dot| &name[dot + 1..])
+}
+
+fn is_one_of(ending: &[u8], suffixes: &[&str]) -> bool {
+    suffixes.iter().any(|suffix| ending.eq_ignore_ascii_case(suffix.as_bytes()))
+}
+
 impl Format {
     /// True when a document of this name may be an archive.
     pub(crate) fn is_archive_name(name: &[u8]) -> bool {
-        match name.iter().rposition(|b| *b == b'.') {
-            Some(dot) => SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes())),
-            None => true,
-        }
+        ending(name).is_none_or(|ending| is_one_of(ending, &SUFFIXES))
     }
 
     /// The kind of archive that the ending of the name promises, as in [`Format::kind`]. `None` when the name has no
     /// ending of an archive.
     pub(crate) fn promised_kind(name: &[u8]) -> Option<&'static str> {
-        let dot = name.iter().rposition(|b| *b == b'.').filter(|_| Format::is_archive_name(name))?;
-        let is_mailbox = MAILBOX_SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes()));
-        if is_mailbox { Format::Mailbox.kind() } else { Format::Zip.kind() }
+        let ending = ending(name).filter(|ending| is_one_of(ending, &SUFFIXES))?;
+        if is_one_of(ending, &MAILBOX_SUFFIXES) { Format::Mailbox.kind() } else { Format::Zip.kind() }
     }
 
     /// The kind of the archive with this name and this beginning. `None` when the document is not an archive.
