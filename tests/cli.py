@@ -157,7 +157,7 @@ def check_options(server):
         (["--user", "u", "--pass", "p", "--pipe"], b"SET a b\r\n"), (["-n", "99", "--bigkeys"], b""),
         (["-u", f"REDIS://127.0.0.1:{server.port}/2?x=1", "ping"], b""),
         (["-u", with_login, "ping"], b""), (["--eval", script, "k1", "k2", ",", "a"], b""),
-        (["--eval", script], b""), (["--eval", script, "k1"], b""), (["--eval", "/no/such/file"], b""), (["-e", "nosuch"], b""),
+        (["--eval", script], b""), (["-n", "99", "--eval", script], b""), (["--eval", script, "k1"], b""), (["--eval", "/no/such/file"], b""), (["-e", "nosuch"], b""),
         (["--show-pushes", "q", "ping"], b""), (["-h", "localhost", "ping"], b""), (["-h", "no.such.host.invalid", "ping"], b""),
         (["-p", "1", "ping"], b""), (["-s", "/no/such/socket", "ping"], b""), (["--no-raw", "-3", "client", "tracking", "on"], b""),
         (["--scan"], b""), (["--scan", "--pattern", "[hl]"], b""), (["--scan", "--quoted-pattern", '"\\x68"'], b""), (["--bigkeys"], b""),
@@ -335,6 +335,31 @@ def check_password(server):
     # The terminal is alive while this process holds it.
     if not termios.tcgetattr(person.fd)[3] & termios.ECHO or person.ended() != 1:
         failures.append("after Ctrl-C the terminal has no echo, or the exit code is not 1")
+    # Backspace removes a whole character, and other control characters are no part of the password.
+    set_password = ["redis-cli", "-p", str(server.port), "config", "set", "requirepass"]
+    subprocess.run([*set_password, "key"], check=True, stdout=subprocess.DEVNULL)
+    person = Terminal(server.port, server.folder.name, "--askpass", "ping")
+    person.until(b"password: ")
+    person.type("k\x01e\u00e9\x7fy\r".encode())
+    person.until(b"PONG")
+    person.ended()
+    subprocess.run([*set_password[:3], "-a", "key", *set_password[3:], ""], check=True, capture_output=True)
+
+
+def check_hangup(server):
+    """In a process that ignores SIGHUP, the end of the terminal ends the program."""
+    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    person = Terminal(server.port, server.folder.name)
+    signal.signal(signal.SIGHUP, usual)
+    person.until(b"> ")
+    os.close(person.fd)
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if os.waitpid(person.pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.05)
+    os.kill(person.pid, signal.SIGKILL)
+    failures.append("the editor goes on without a terminal")
 
 
 for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port", "0"])):
@@ -346,6 +371,7 @@ for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port",
         try:
             check_editor(server)
             check_password(server)
+            check_hangup(server)
         except (AssertionError, OSError) as e:
             failures.append(f"editor: {e}")
 for failure in failures:

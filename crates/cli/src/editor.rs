@@ -228,8 +228,11 @@ struct PasswordFreeHistory(FileBackedHistory);
 fn is_sensitive(line: &str) -> bool {
     // The password may be before the quotation mark that is missing.
     let closed = ["", "\"", "'"].map(|end| format!("{line}{end}"));
-    let Some(args) = closed.iter().find_map(|line| words(line.as_bytes())) else { return false };
-    let is_count = args.first().is_some_and(|word| word.iter().all(u8::is_ascii_digit));
+    let args = closed.iter().find_map(|line| words(line.as_bytes()));
+    // Quotation marks inside of a word are an error, but the word may be a password.
+    let args = args.unwrap_or_else(|| line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
+    let digits = |word: &Vec<u8>| word.strip_prefix(b"-").unwrap_or(word).iter().all(u8::is_ascii_digit);
+    let is_count = args.first().is_some_and(digits);
     let args = &args[usize::from(is_count)..];
     let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
     let any = |list: &[&str]| args.iter().any(|a| list.iter().any(|w| a.eq_ignore_ascii_case(w.as_bytes())));
@@ -322,6 +325,8 @@ mod tests {
             "config set requirepass x",
             "hello 3 auth a b",
             "2 auth x",
+            "-1 auth x",
+            "auth 'pa'ss",
             "auth \"x",
         ] {
             assert!(is_sensitive(line), "{line}");

@@ -4,7 +4,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag::{register, register_conditional_default};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum time between Ctrl-C and the end of work that waits for replies.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,6 +43,15 @@ impl Interrupts {
     /// From now on Ctrl-C ends the process.
     pub fn release(&mut self) {
         self.ends_process.store(true, SeqCst);
+    }
+    /// Sleeps, up to Ctrl-C.
+    pub fn sleep(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.pressed()
+            && let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        {
+            std::thread::sleep(left.min(CHECK_INTERVAL));
+        }
     }
     /// True when Ctrl-C was pressed since [`Interrupts::catch`].
     pub fn pressed(&self) -> bool {

@@ -6,7 +6,6 @@ use crate::connection::{Connection, ConnectionError};
 use crate::interrupts::Interrupts;
 use crate::modes::{scan_page, string};
 use crate::options::{CliMode, Options};
-use std::thread;
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
@@ -152,7 +151,7 @@ fn find_largest(
         }
         cursor = next;
         if let Some(interval) = options.interval.filter(|_| pages % PAGES_PER_WAIT == 0) {
-            thread::sleep(interval);
+            interrupts.sleep(interval);
         }
     }
     let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
@@ -189,7 +188,7 @@ fn find_largest(
 /// Writes the head of the summary. After Ctrl-C the head says which part of the keys was read.
 fn write_summary_head(sampled: u64, all: u64, interrupts: &Interrupts) {
     let part = match interrupts.pressed() {
-        true => format!("[{:05.2}%] ", 100.0 * sampled as f64 / all as f64),
+        true => format!("[{:05.2}%] ", 100.0 * sampled as f64 / all.max(1) as f64),
         false => String::new(),
     };
     write_text(format_args!("\n-------- summary -------\n\n{part}Sampled {sampled} keys in the keyspace!\n"));
@@ -235,7 +234,7 @@ fn find_hottest(
         }
         cursor = next;
         if let Some(interval) = options.interval.filter(|_| pages % PAGES_PER_WAIT == 0) {
-            thread::sleep(interval);
+            interrupts.sleep(interval);
         }
     }
     write_summary_head(sampled, all, interrupts);

@@ -103,7 +103,7 @@ fn scan(
         }
         cursor = next;
         if let Some(interval) = options.interval {
-            thread::sleep(interval);
+            interrupts.sleep(interval);
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::client::{Client, write_stdout};
 use crate::editor::{Editor, Line};
 use crate::format::OutputFormat;
+use crate::terminal;
 use std::io::{BufRead, IsTerminal, stdin};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ pub fn run(mut client: Client) -> ExitCode {
 }
 
 fn run_interactive(mut client: Client) -> ExitCode {
+    terminal::end_with_the_terminal();
     let mut editor = Editor::new(client.rows());
     loop {
         match editor.read(&client.prompt()) {

@@ -1,5 +1,7 @@
-//! Reads a password from the terminal without showing it.
+//! The terminal: reads a password without showing it, and ends the process when the terminal is gone.
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use std::io::{self, BufRead, Read, Stdin, Write, stderr, stdin};
 
@@ -34,6 +36,24 @@ pub fn ask_password() -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+/// Ends the process as soon as the terminal is gone. Otherwise, in a process that ignores SIGHUP, the editor would read the
+/// end of the terminal again and again.
+pub fn end_with_the_terminal() {
+    let wait = || {
+        loop {
+            let input = stdin();
+            let mut events = [PollFd::new(&input, PollFlags::empty())];
+            match poll(&mut events, None) {
+                Ok(_) if events[0].revents().contains(PollFlags::HUP) => std::process::exit(1),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    // Ignore a failure: a terminal is seldom gone without SIGHUP.
+    let _ = std::thread::Builder::new().name("terminal".into()).spawn(wait);
+}
+
 fn show_prompt() {
     // Ignore a failure, because the password can still be read.
     let _ = write!(stderr(), "Please input password: ").and_then(|()| stderr().flush());
@@ -54,7 +74,11 @@ fn silently(input: &Stdin, modes: &Termios) -> io::Result<Vec<u8>> {
             b'\n' | b'\r' | CTRL_D => break,
             CTRL_C => return Err(io::Error::new(io::ErrorKind::Interrupted, "no password was entered")),
             CTRL_U => line.clear(),
-            byte if BACKSPACE.contains(&byte) => drop(line.pop()),
+            byte if BACKSPACE.contains(&byte) => {
+                // A character of UTF-8 goes with its continuation bytes.
+                while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+            }
+            byte if byte.is_ascii_control() => {}
             byte => line.push(byte),
         }
     }

@@ -7,13 +7,15 @@ use crate::exchange::Context;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{EXPECT, HeaderMap};
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll};
 
 /// Maximum number of bytes of a body that are read and dropped behind a response.
 pub const REST_BYTES_MAX: u64 = 64 * 1024;
+/// Maximum time in milliseconds for which a response waits for the rest of the body.
+pub const REST_MS_MAX: u64 = 1_000;
 
 /// The body of a request, without the part that was read.
 #[derive(Clone)]
@@ -48,19 +50,25 @@ impl RequestBody {
         self.is_read.set(matches!(frame, Poll::Ready(None)) || incoming.is_end_stream());
         frame
     }
-    /// Reads and drops the rest of the body, if the rest is known to have at most [`REST_BYTES_MAX`] bytes. Returns false
-    /// when the rest was not read: the connection must then end with this response, and say so. A body in chunks is not
-    /// read, because its client may need the response now.
+    /// Reads and drops the rest of the body, if the rest is known to have at most [`REST_BYTES_MAX`] bytes and arrives within
+    /// [`REST_MS_MAX`]. Returns false when the rest was not read: the connection must then end with this response, and say
+    /// so. A body in chunks is left to hyper, which goes on if the whole body has arrived, because its client may need the
+    /// response now.
     pub(crate) async fn read_rest(self, context: &Context) -> bool {
         // A response that is generated while the body is read holds the body, too.
         let is_in_use = Rc::strong_count(&self.incoming) > 1;
+        let Some(bytes) = self.size_hint().exact() else { return true };
         if is_in_use || self.is_read.get() {
             return true;
         }
-        if self.expects_interim || self.size_hint().exact().is_none_or(|bytes| bytes > REST_BYTES_MAX) {
+        if self.expects_interim || bytes > REST_BYTES_MAX {
             return false;
         }
+        let mut end_of_wait = pin!((context.settings.sleep.0)(REST_MS_MAX));
         poll_fn(|cx| {
+            if context.is_ending() || end_of_wait.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(false);
+            }
             loop {
                 match self.poll_frame(cx) {
                     Poll::Ready(Some(Ok(_))) => {}

@@ -472,11 +472,10 @@ impl Keyspace {
     }
     /// Sets the prefixes of the tracked keys, in database 0. An empty prefix tracks all keys. Without prefixes
     /// nothing is tracked, and the touched keys that were not taken yet are dropped.
-    pub fn track(&self, prefixes: Vec<Vec<u8>>) {
-        let set = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
-        let prefixes = (!set.is_empty()).then_some(set);
+    pub fn track(&self, prefixes: &[Vec<u8>]) {
+        let prefixes = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
         for shard in &self.shards {
-            shard.lock.lock().changed_keys.follow(prefixes.clone());
+            shard.lock.lock().changed_keys.follow(&prefixes);
         }
     }
     /// Number of flushes and swaps of database `db` so far. While the number of database 0 stays the same, no shard

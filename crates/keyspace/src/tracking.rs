@@ -57,8 +57,8 @@ pub(crate) struct ChangedKeys {
 }
 
 impl ChangedKeys {
-    pub(crate) fn follow(&mut self, prefixes: Option<PrefixSet>) {
-        self.prefixes = prefixes;
+    pub(crate) fn follow(&mut self, prefixes: &PrefixSet) {
+        self.prefixes = (!prefixes.is_empty()).then(|| prefixes.clone());
         if self.prefixes.is_none() {
             self.take();
         }
@@ -136,7 +136,7 @@ mod tests {
         let all: Vec<Vec<u8>> = (0..65_536).map(|i| format!("prefix:{i:05}:").into_bytes()).collect();
         let notes = |prefixes: &[Vec<u8>]| {
             let mut notes = ChangedKeys::default();
-            notes.follow(Some(PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect())));
+            notes.follow(&PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect()));
             notes
         };
         let (mut one, mut many) = (notes(&all[..1]), notes(&all));

@@ -9,7 +9,7 @@ use crate::journal::effects::{Arg, Effects, EffectsMark, SentArgs};
 use crate::journal::{Journal, PlacedEffects};
 use crate::settings::{JOURNAL, LISTENER};
 use crate::shard::{Clock, LockedShard, Shard};
-use crate::{Db, Flushed, KeyHash, Keyspace, Value};
+use crate::{Db, Flushed, KeyHash, Keyspace, PrefixSet, Value};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -502,6 +502,12 @@ impl<'k> Txn<'k> {
     pub fn flush_later(&mut self, db: usize) {
         let flushed = self.flush(db);
         self.flushed.push(flushed);
+    }
+    /// Does what [`Keyspace::track`] does, for the held shards only. The caller calls [`Keyspace::track`] as soon as this
+    /// transaction has ended.
+    pub fn track(&mut self, prefixes: &[Vec<u8>]) {
+        let prefixes = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
+        self.guards.iter_mut().for_each(|guard| guard.lock.changed_keys.follow(&prefixes));
     }
     /// All shards, for writing.
     ///

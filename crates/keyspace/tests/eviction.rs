@@ -108,7 +108,7 @@ fn record_that_lost_its_expiry_is_not_evicted() {
 #[test]
 fn evicted_keys_are_reported_to_followers() {
     let (keyspace, mut evictor) = (keyspace(4), Evictor::new(1));
-    keyspace.track(vec![b"doc:".to_vec()]);
+    keyspace.track(&[b"doc:".to_vec()]);
     (0..50).for_each(|i| put(&keyspace, 0, &format!("doc:{i}"), None, NOW_MS));
     (0..keyspace.shards()).for_each(|shard| drop(keyspace.take_touched(shard)));
     let evicted = keyspace.evict(&mut evictor, policy(Order::Random), 20, u64::MAX, NOW_MS).records;

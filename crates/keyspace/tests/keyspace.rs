@@ -367,7 +367,7 @@ fn touched_keys_are_noted_once_and_only_if_followed() {
     };
     set(&space, 0, b"doc:early", int(1), None);
     assert_eq!(touched(), [""; 0]);
-    space.track(vec![b"doc:".to_vec(), b"mail:".to_vec()]);
+    space.track(&[b"doc:".to_vec(), b"mail:".to_vec()]);
     for (db, key) in [(0, "doc:1"), (0, "doc:1"), (0, "mail:1"), (0, "other"), (1, "doc:elsewhere")] {
         set(&space, db, key.as_bytes(), int(1), Some(NOW_MS + 5));
     }
@@ -386,7 +386,7 @@ fn touched_keys_are_noted_once_and_only_if_followed() {
     set(&space, 0, b"doc:2", int(1), None);
     space.flush(0);
     assert!((0..space.shards()).all(|s| space.take_touched(s).flushed));
-    space.track(Vec::new());
+    space.track(&[]);
     set(&space, 0, b"doc:3", int(1), None);
     assert_eq!(touched(), [""; 0]);
 }

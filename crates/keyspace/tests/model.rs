@@ -81,7 +81,7 @@ fn name(key: u16) -> Vec<u8> {
 impl World {
     fn new(shards: usize) -> World {
         let keyspace = Keyspace::new(shards, DATABASES, [3, 5, 7, 11]);
-        keyspace.track(vec![b"doc:".to_vec()]);
+        keyspace.track(&[b"doc:".to_vec()]);
         World {
             keyspace,
             twins: vec![Twin::new(); DATABASES * 2],

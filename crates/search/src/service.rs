@@ -214,11 +214,15 @@ impl Search {
         schema.skips_initial_scan.iter().rev().for_each(|at| drop(definition.remove(*at)));
         let index = TextIndex::new(name.to_vec(), schema, self.buffers.clone())?;
         let mut follow = self.follow.lock();
-        // A flush since the first look is in the journal before this command, so it must not drop this index.
-        if self.has_unseen_flush() {
-            self.drain_locked(&mut follow, call.now_ms, usize::MAX);
-        }
         {
+            // A flush needs all shards, so while one shard is held, the journal gets no flush. A flush that is in the
+            // journal before this command must not drop the index, and one behind this command must.
+            let mut held = self.keyspace.lock_shard(0, call.now_ms);
+            while self.has_unseen_flush() {
+                drop(held);
+                self.drain_locked(&mut follow, call.now_ms, usize::MAX);
+                held = self.keyspace.lock_shard(0, call.now_ms);
+            }
             let mut indexes = self.indexes.write();
             if indexes.contains_key(name) {
                 return Err(SearchError::IndexExists);
@@ -232,6 +236,8 @@ impl Search {
             }
             self.record(&given);
             indexes.insert(name.to_vec(), Arc::new(TextIndexEntry::new(index, scan, Arc::new(definition))));
+            drop(indexes);
+            held.track(&self.prefixes());
         }
         // Tracking starts before the scan, so that no write between the two is missed.
         self.track();
@@ -318,10 +324,14 @@ impl Search {
 
     /// Sets the prefixes of the keys that the keyspace must note.
     pub(crate) fn track(&self) {
+        self.keyspace.track(&self.prefixes());
+    }
+    /// The prefixes of all indexes.
+    fn prefixes(&self) -> Vec<Vec<u8>> {
         let mut prefixes: Vec<Vec<u8>> =
             self.entries().iter().flat_map(|e| e.index.schema.prefixes.iter().cloned()).collect();
         prefixes.extend(self.trigrams.entries().iter().map(|e| e.index.prefix.clone()));
-        self.keyspace.track(prefixes);
+        prefixes
     }
 }
 

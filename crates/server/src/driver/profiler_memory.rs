@@ -22,19 +22,26 @@ impl Arena {
         let figure = |size: &str| format!("stats.arenas.{index}.{size}.allocated\0");
         Some(Arena { index, figures: [figure("small"), figure("large")] })
     }
+    /// Bytes that the arena has given out, as of the allocator's last epoch.
+    fn bytes(&self) -> u64 {
+        let read = |figure: &String| figure.as_bytes().name().read().unwrap_or(0usize) as u64;
+        self.figures.iter().map(read).sum()
+    }
 }
 
 /// Runs `work`. What `work` allocates on this thread comes from the profiler's arena.
 pub fn within<T>(work: impl FnOnce() -> T) -> T {
-    let _usual = ARENA.get_or_init(Arena::create).as_ref().and_then(|arena| ArenaSwitch::to(arena.index));
-    work()
+    within_arena(ARENA.get_or_init(Arena::create).as_ref(), work)
 }
 
 /// Bytes that the arena has given out, as of the allocator's last epoch.
 pub fn bytes() -> u64 {
-    let Some(Some(arena)) = ARENA.get() else { return 0 };
-    let read = |figure: &String| figure.as_bytes().name().read().unwrap_or(0usize) as u64;
-    arena.figures.iter().map(read).sum()
+    ARENA.get().and_then(Option::as_ref).map_or(0, Arena::bytes)
+}
+
+fn within_arena<T>(arena: Option<&Arena>, work: impl FnOnce() -> T) -> T {
+    let _usual = arena.and_then(|arena| ArenaSwitch::to(arena.index));
+    work()
 }
 
 /// While this exists, the thread allocates from another arena. The drop gives the thread its own arena back.
@@ -77,14 +84,17 @@ mod tests {
 
     #[test]
     fn memory_of_the_work_is_counted_until_it_is_freed() {
+        // Other tests allocate in the arena of the process.
+        let arena = Arena::create().expect("jemalloc creates arenas");
         let counted = || {
             tikv_jemalloc_ctl::epoch::advance().expect("jemalloc has statistics");
-            bytes()
+            arena.bytes()
         };
         let own: u32 = b"thread.arena\0".name().read().expect("the thread has an arena");
         let before = counted();
-        let (large, many) =
-            within(|| (vec![1u8; 5 << 20], (0..20_000).map(|i| vec![i as u8; 300]).collect::<Vec<_>>()));
+        let (large, many) = within_arena(Some(&arena), || {
+            (vec![1u8; 5 << 20], (0..20_000).map(|i| vec![i as u8; 300]).collect::<Vec<_>>())
+        });
         let outside = vec![1u8; 64 << 20];
         let now = counted() - before;
         let made = (large.len() + many.len() * 320) as u64;

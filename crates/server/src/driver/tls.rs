@@ -338,7 +338,7 @@ fn authorities(file: &str, folder: &str) -> Result<Vec<CertificateDer<'static>>,
         for entry in entries.flatten().take(CA_CERTIFICATES_MAX) {
             // The folder may also have keys and certificate revocation lists.
             let Ok(found) = certificates(&entry.path()) else { continue };
-            trusted.extend(found.into_iter().take(CA_CERTIFICATES_MAX - trusted.len()));
+            trusted.extend(found.into_iter().take(CA_CERTIFICATES_MAX.saturating_sub(trusted.len())));
         }
     }
     Ok(trusted)

@@ -43,7 +43,7 @@ impl fmt::Display for TlsStreamError {
             }
             refusal if strand_dial::may_sign_others(refusal) => f.write_str(
                 "TLS: the client's certificate is refused: it may sign others (CA:TRUE), and is not itself in \
-                 tls-ca-cert-file or tls-ca-cert-dir",
+                 tls-ca-cert-file or tls-ca-cert-dir, or its extended key usage excludes clients",
             ),
             Error::InvalidCertificate(why) => write!(f, "TLS: the client's certificate is refused: {why}"),
             other => write!(f, "TLS: {other}"),

@@ -3,7 +3,7 @@
 
 use crate::harness::{Client, Folder, Server, comes_true, command, numbered, strand};
 use crate::pack4::frame;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
@@ -48,10 +48,17 @@ impl Identity {
         let cert = params.self_signed(&key).expect("its own key").pem();
         Identity::write(folder, name, &cert, &key)
     }
-    /// A self-signed certificate that may sign others (CA:TRUE), as `openssl req -x509` makes it.
-    fn of_an_authority(folder: &Folder, name: &str, year_of_end: i32) -> Identity {
+    /// A self-signed certificate that may sign others (CA:TRUE), as `openssl req -x509` makes it. Without `purposes` it is
+    /// for all purposes.
+    fn of_an_authority(
+        folder: &Folder,
+        name: &str,
+        year_of_end: i32,
+        purposes: &[ExtendedKeyUsagePurpose],
+    ) -> Identity {
         let (mut params, key) = Identity::params(name, year_of_end);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.extended_key_usages = purposes.to_vec();
         let cert = params.self_signed(&key).expect("its own key").pem();
         Identity::write(folder, name, &cert, &key)
     }
@@ -240,15 +247,23 @@ fn a_peer_may_show_a_trusted_certificate_that_may_sign_others() {
     let fixture = start(&["--tls-port"], &["--workers", "1"]);
     let folder = &fixture.folder;
     let [good, expired, foreign] = [("good", 2099), ("expired-ca", 2002), ("foreign-ca", 2099)]
-        .map(|(name, year_of_end)| Identity::of_an_authority(folder, name, year_of_end));
+        .map(|(name, year_of_end)| Identity::of_an_authority(folder, name, year_of_end, &[]));
+    let [of_servers, of_clients] = [
+        ("servers-ca", ExtendedKeyUsagePurpose::ServerAuth),
+        ("clients-ca", ExtendedKeyUsagePurpose::ClientAuth),
+    ]
+    .map(|(name, purpose)| Identity::of_an_authority(folder, name, 2099, &[purpose]));
     let pem = |identity: &Identity| std::fs::read_to_string(&identity.cert).expect("ours");
-    let trusted = folder.write("trusted.crt", &[pem(&good), pem(&expired)].concat());
+    let trusted = folder.write("trusted.crt", &[&good, &expired, &of_servers, &of_clients].map(pem).concat());
     let mut plain = fixture.server.connect();
     plain.call(&format!("CONFIG SET tls-ca-cert-file {trusted}"), "+OK\r\n");
-    let mut stream = fixture.connect(fixture.doors[0], fixture.config(&fixture.ca, Some(&good)));
-    call(&mut stream, &command("PING"), b"+PONG\r\n");
+    for identity in [&good, &of_clients] {
+        let mut stream = fixture.connect(fixture.doors[0], fixture.config(&fixture.ca, Some(identity)));
+        call(&mut stream, &command("PING"), b"+PONG\r\n");
+    }
+    let not_itself = "it may sign others (CA:TRUE), and is not itself in";
     for (identity, logged) in
-        [(&expired, "certificate expired"), (&foreign, "it may sign others (CA:TRUE), and is not itself in")]
+        [(&expired, "certificate expired"), (&foreign, not_itself), (&of_servers, not_itself)]
     {
         fixture.refused(fixture.config(&fixture.ca, Some(identity)));
         fixture.logs(&format!("the client's certificate is refused: {logged}"));
@@ -265,6 +280,14 @@ fn a_peer_may_show_a_trusted_certificate_that_may_sign_others() {
     let wrong = ping("localhost", &good.cert);
     assert!(wrong.contains("localhost"), "the certificate is for 127.0.0.1: {wrong}");
     assert!(ping("127.0.0.1", &foreign.cert).contains("CaUsedAsEndEntity"));
+    for (identity, answer) in [(&of_servers, "PONG"), (&of_clients, "CaUsedAsEndEntity")] {
+        plain.call(
+            &format!("CONFIG SET tls-cert-file {} tls-key-file {}", identity.cert, identity.key),
+            "+OK\r\n",
+        );
+        let printed = ping("127.0.0.1", &identity.cert);
+        assert!(printed.contains(answer), "{answer}: {printed}");
+    }
 }
 
 #[test]
