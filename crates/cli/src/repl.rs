@@ -5,7 +5,7 @@ use crate::client::{Client, write_stdout};
 use crate::editor::{Editor, Line};
 use crate::format::OutputFormat;
 use crate::terminal;
-use std::io::{BufRead, IsTerminal, stdin};
+use std::io::{BufRead, IsTerminal, stdin, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use strand_wire::inline::words;
@@ -18,7 +18,8 @@ pub fn run(mut client: Client) -> ExitCode {
     client.set_interactive();
     // Ignore the error: it has been printed, and the next command connects again.
     let _ = client.connect();
-    if stdin().is_terminal() {
+    // The editor asks the terminal where the cursor is. A file would not answer.
+    if stdin().is_terminal() && stdout().is_terminal() {
         return run_interactive(client);
     }
     let mut input = stdin().lock();
