@@ -4,10 +4,12 @@
 //! A file that neither can read keeps its name and size.
 
 use crate::cache::texts::Text;
+use crate::container::Entry;
 use crate::extract::child::Extractor;
 use crate::extract::{Content, ExtractError};
 use crate::fields::Fields;
 use crate::mail::{self, MailError};
+use crate::source::FLAGS_KEY;
 
 /// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise the version when an
 /// extractor makes other fields of a file than before. Then the next import reads every document again.
@@ -28,6 +30,12 @@ pub struct FileFacts<'a> {
     pub parent: Option<&'a [u8]>,
     /// The kind of archive. `None` when the file is not an archive.
     pub archive: Option<&'static str>,
+}
+
+/// True when the entry's document must be mail: see [`FileFacts::is_declared_mail`].
+pub(crate) fn is_declared_mail(entry: &Entry<'_>) -> bool {
+    let flags = entry.get(FLAGS_KEY);
+    FileFacts { path: &[], name: entry.name, size: 0, flags, parent: None, archive: None }.is_declared_mail()
 }
 
 impl FileFacts<'_> {

@@ -10,8 +10,8 @@
 use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
-use crate::document::EXTRACTOR_VERSION;
-use crate::job::join;
+use crate::document::{EXTRACTOR_VERSION, is_declared_mail};
+use crate::job::{counts_note, join};
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
 use std::borrow::Cow;
@@ -31,8 +31,18 @@ pub const DIGEST_NOTE: &[u8] = b"~digest";
 /// The note of a document that holds other documents: the number of these documents (8 bytes), and how many of them
 /// failed (8 bytes).
 pub const INNER_NOTE: &[u8] = b"~inner";
-/// The note of a doubtful entry: the server may or may not hold its document.
+/// The note of a doubtful entry: the server may or may not hold its document. For a container: the server may hold a
+/// document in the container's place.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
+/// The value of [`MAYBE_NOTE`] when it is unknown whether the server has the document's key.
+const UNKNOWN: &[u8] = b"1";
+/// The value of [`MAYBE_NOTE`] when the server has the document's key. The document may be of any version.
+const PRESENT: &[u8] = b"2";
+
+/// True when the server has the key of the document.
+pub(crate) fn is_present(entry: &Entry<'_>) -> bool {
+    entry.get(DIGEST_NOTE).is_some() || entry.get(MAYBE_NOTE) == Some(PRESENT)
+}
 
 /// This bit of a record's producer says that the run imported attachments.
 const ATTACHMENTS: u16 = 1 << 15;
@@ -146,8 +156,8 @@ pub(crate) fn load(
         intent_producer = Container::parse(&intent).ok().map(|intent| intent.producer());
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }
-    if let Some(without) = without_missing(records, dataset, path, &blob)? {
-        blob = without;
+    if let Some(with) = with_presence(records, dataset, path, &blob)? {
+        blob = with;
     }
     Ok(KnownContainer { blob, recorded: is_recorded, interrupted, intent_producer })
 }
@@ -199,20 +209,35 @@ pub(crate) fn recorded(
 /// removes them.
 pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
+    let is_mixed = intent.producer() & MIXED != 0;
+    // No document and one failure: a run opens such a document, or removes what is below it.
+    let may_hold_documents = counts_note(0, 1);
     let mut builder = ContainerBuilder::new(recorded.producer());
     for entry in recorded.iter() {
-        let untouched = intent.find(entry.name).is_some_and(|intended| {
+        let intended = intent.find(entry.name);
+        let has_other_kind = intended.is_some_and(|intended| intended.kind != entry.kind);
+        let untouched = intended.is_some_and(|intended| {
             let facts = |e: &Entry<'_>| (e.kind, e.token.to_vec(), e.get(FLAGS_KEY).map(<[u8]>::to_vec));
             !entry.token.is_empty() && facts(&intended) == facts(&entry)
         });
-        if untouched || entry.kind == EntryKind::Container {
-            push_unchanged(&mut builder, &entry)?;
-        } else {
-            push_doubtful(&mut builder, &entry)?;
+        // Below the document there may be documents of a folder in its place, or attachments.
+        let may_hold = has_other_kind || is_mixed && is_declared_mail(&entry);
+        let may_hold = may_hold && entry.get(INNER_NOTE).is_none();
+        match entry.kind {
+            EntryKind::Container if has_other_kind => push_with(&mut builder, &entry, MAYBE_NOTE, UNKNOWN)?,
+            EntryKind::Container => push_unchanged(&mut builder, &entry)?,
+            EntryKind::Document if untouched && may_hold => {
+                push_with(&mut builder, &entry, INNER_NOTE, &may_hold_documents)?;
+            }
+            EntryKind::Document if untouched => push_unchanged(&mut builder, &entry)?,
+            EntryKind::Document => {
+                let inner = may_hold.then_some(&may_hold_documents[..]);
+                push_doubtful(&mut builder, &entry, inner, UNKNOWN)?;
+            }
         }
     }
     for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
-        push_doubtful(&mut builder, &entry)?;
+        push_doubtful(&mut builder, &entry, None, UNKNOWN)?;
     }
     builder.finish()
 }
@@ -222,32 +247,53 @@ fn push_unchanged(builder: &mut ContainerBuilder, entry: &Entry<'_>) -> Result<(
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
-/// Adds the entry with [`MAYBE_NOTE`]. Its other notes, metadata and token are dropped, except [`INNER_NOTE`].
-fn push_doubtful(builder: &mut ContainerBuilder, entry: &Entry<'_>) -> Result<(), ContainerError> {
-    let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
-    builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
+/// Adds the entry with one more note.
+fn push_with(
+    builder: &mut ContainerBuilder,
+    entry: &Entry<'_>,
+    note: &[u8],
+    value: &[u8],
+) -> Result<(), ContainerError> {
+    let pairs = entry.pairs().filter(|(key, _)| *key != note).chain([(note, value)]);
+    builder.push(entry.kind, entry.name, entry.size, entry.token, pairs)
+}
+
+/// Adds the entry with [`MAYBE_NOTE`] of this value, and with `inner` as [`INNER_NOTE`] if it has none. Its token, its
+/// other notes and its metadata are dropped, except the flags, which tell that the document is a mail.
+fn push_doubtful(
+    builder: &mut ContainerBuilder,
+    entry: &Entry<'_>,
+    inner: Option<&[u8]>,
+    maybe: &[u8],
+) -> Result<(), ContainerError> {
+    let flags = entry.get(FLAGS_KEY).map(|flags| (FLAGS_KEY, flags));
+    let inner = entry.get(INNER_NOTE).or(inner).map(|note| (INNER_NOTE, note));
+    let pairs = flags.into_iter().chain([(MAYBE_NOTE, maybe)]).chain(inner);
+    builder.push(entry.kind, entry.name, entry.size, &[], pairs)
 }
 
 /// Asks the server which documents of the container exist. Returns the container with [`MAYBE_NOTE`] on the missing
-/// documents. `None` when no document is missing.
-fn without_missing(
+/// documents, and with [`PRESENT`] on the doubtful documents that exist. `None` when no entry changes.
+fn with_presence(
     records: &mut dyn Sink,
     dataset: &str,
     path: &[u8],
     blob: &[u8],
 ) -> Result<Option<Vec<u8>>, ImportError> {
     let container = Container::parse(blob).map_err(|error| damaged(dataset, path, error))?;
-    let held = |entry: &Entry<'_>| entry.get(DIGEST_NOTE).is_some();
-    let names: Vec<&[u8]> = container.iter().filter(held).map(|entry| entry.name).collect();
+    let is_held = |entry: &Entry<'_>| entry.get(DIGEST_NOTE).is_some();
+    let is_doubtful =
+        |entry: &Entry<'_>| entry.kind == EntryKind::Document && entry.get(MAYBE_NOTE).is_some();
+    let asked: Vec<Entry<'_>> = container.iter().filter(|e| is_held(e) || is_doubtful(e)).collect();
+    let names: Vec<&[u8]> = asked.iter().map(|entry| entry.name).collect();
     let missing = records.missing(path, &names)?;
-    if missing.is_empty() {
+    if missing.is_empty() && !asked.iter().any(is_doubtful) {
         return Ok(None);
     }
-    let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| match missing.contains(entry.name)
-        && held(&entry)
-    {
-        true => push_doubtful(builder, &entry),
-        false => push_unchanged(builder, &entry),
+    let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| match missing.contains(entry.name) {
+        true if is_held(&entry) => push_doubtful(builder, &entry, None, UNKNOWN),
+        false if is_doubtful(&entry) => push_with(builder, &entry, MAYBE_NOTE, PRESENT),
+        _ => push_unchanged(builder, &entry),
     };
     let mut builder = ContainerBuilder::new(container.producer());
     let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));

@@ -16,7 +16,7 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
-use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
+use crate::versions::{self, INNER_NOTE, intent_name, recorded_name};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -196,7 +196,7 @@ impl Job<'_> {
         });
         let added: BTreeSet<&[u8]> = added.filter(|token| !token.is_empty()).collect();
         let renamed = diff(old, new).filter(|change| match change {
-            Change::Removed(entry) => entry.get(DIGEST_NOTE).is_some() && added.contains(entry.token),
+            Change::Removed(entry) => versions::is_present(entry) && added.contains(entry.token),
             _ => false,
         });
         self.check_removal(lost.removed.saturating_sub(renamed.count() as u64))
@@ -272,9 +272,20 @@ impl Job<'_> {
             let removed = matches!(change, Change::Removed(_));
             if recorded.kind == EntryKind::Document {
                 let inner = recorded.get(INNER_NOTE).map_or(0, |note| super::nested::counts(note).0);
-                let held = inner + u64::from(recorded.get(DIGEST_NOTE).is_some());
+                let held = inner + u64::from(versions::is_present(&recorded));
                 plan.held += held;
                 plan.removed += if removed { held } else { 0 };
+                // The run that was cut short may have imported documents of an archive before it noted their number.
+                if removed
+                    && inner == 0
+                    && super::nested::may_contain_documents(&recorded)
+                    && below.depth < super::DEPTH_MAX
+                {
+                    let child = join(path, recorded.name);
+                    let Some((known, _)) = self.known(&child)? else { continue };
+                    let deeper = Level { notes_moves: false, ..below.below(&child, known.len())? };
+                    self.plan(&child, view(&known), view(&nothing), deeper, plan)?;
+                }
                 continue;
             }
             // The tree is unchanged. The root's record has the number of documents in the tree.
@@ -286,7 +297,7 @@ impl Job<'_> {
             if self.report(&child)? {
                 self.sink.drain()?;
             }
-            let Some((mut known, is_doubtful)) = self.recorded(&child)? else { continue };
+            let Some((mut known, is_doubtful)) = self.known(&child)? else { continue };
             self.keep_parts(&child, &known);
             let mut deeper = below.below(&child, known.len())?;
             deeper.notes_moves &= !is_doubtful;
@@ -313,13 +324,31 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Returns what is known about a container, if a run has recorded it or was cut short in it: its record, or the merge of
+    /// record and intent. The flag is true when a run was cut short in it. No command may wait for a reply.
+    fn known(&mut self, path: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
+        match self.record_and_doubt(path)? {
+            (_, true) => {
+                let part = self.divided.get(path).cloned();
+                let known = versions::load(&mut *self.sink, &self.options.into, path, part)?;
+                Ok(Some((known.blob, true)))
+            }
+            (recorded, false) => Ok(recorded.map(|blob| (blob, false))),
+        }
+    }
+
     /// Returns the record of a container, if there is one. The flag is true when a run was cut short in the container:
     /// then the server may hold other documents than the record says.
     pub(super) fn recorded(&mut self, path: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
+        let (recorded, is_doubtful) = self.record_and_doubt(path)?;
+        Ok(recorded.map(|blob| (blob, is_doubtful)))
+    }
+
+    fn record_and_doubt(&mut self, path: &[u8]) -> Result<(Option<Vec<u8>>, bool), ImportError> {
         let mut found = self.sink.read(&[recorded_name(path), intent_name(path)])?;
         let is_doubtful = found.pop().flatten().is_some();
         let recorded = found.pop().flatten().or_else(|| self.divided.get(path).cloned());
-        Ok(recorded.map(|blob| (blob, is_doubtful)))
+        Ok((recorded, is_doubtful))
     }
 }
 

@@ -142,6 +142,7 @@ impl Job<'_> {
                 self.remove_document(path, &join(path, entry.name), entry)?;
             }
         }
+        self.remove_in_place_of_folders(path, old, new)?;
         self.drain()?;
         let blob = builder.finish().map_err(record_error(path))?;
         if rejected.is_empty() {
@@ -441,6 +442,22 @@ impl Job<'_> {
         )
     }
 
+    /// Removes documents that a run that was cut short may have sent in the place of folders.
+    pub(super) fn remove_in_place_of_folders(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+    ) -> Result<(), ImportError> {
+        let is_doubtful = |e: &Entry<'_>| e.kind == EntryKind::Container && e.get(MAYBE_NOTE).is_some();
+        for folder in old.iter().filter(is_doubtful) {
+            if new.find(folder.name).is_none_or(|now| now.kind == EntryKind::Container) {
+                self.sink.remove(&join(path, folder.name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the document of the recorded entry `old` from the sink, and counts it.
     pub(super) fn remove_document(
         &mut self,
@@ -448,7 +465,7 @@ impl Job<'_> {
         path: &[u8],
         old: Entry<'_>,
     ) -> Result<(), ImportError> {
-        let held = old.get(DIGEST_NOTE).is_some();
+        let held = versions::is_present(&old);
         self.stash_before_change(path)?;
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;

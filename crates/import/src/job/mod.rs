@@ -27,6 +27,7 @@ pub use checks::check_source;
 pub use failed::ImportMode;
 pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
+pub(crate) use nested::counts_note;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
@@ -255,12 +256,13 @@ impl Job<'_> {
         // server has the old document, the new document, or none. The intent includes documents that an earlier run
         // left in this state. With content tokens, an updated child needs an intent too: until the parent's record has
         // the new token, the next run must not trust the old token.
-        let is_planned = known.recorded || self.options.forecast;
+        let is_planned = known.recorded || known.interrupted || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == ImportMode::Import {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        if self.archive.id() == Some(path) && known.recorded && self.options.mode != ImportMode::Verify {
+        let is_known = known.recorded || known.interrupted;
+        if self.archive.id() == Some(path) && is_known && self.options.mode != ImportMode::Verify {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         if level.depth == 0
@@ -487,6 +489,7 @@ impl Job<'_> {
         for document in old.iter().filter(|e| e.kind == EntryKind::Document) {
             self.remove_document(path, &join(path, document.name), document)?;
         }
+        self.remove_in_place_of_folders(path, old, view(&ContainerBuilder::empty(EXTRACTOR_VERSION)))?;
         self.sink.drain()?;
         if known.recorded || known.interrupted {
             self.sink.forget(&[&recorded_name(path), &intent_name(path)])?;

@@ -13,7 +13,7 @@ use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
-use crate::document::{EXTRACTOR_VERSION, FileFacts};
+use crate::document::{EXTRACTOR_VERSION, is_declared_mail};
 use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, is_bound_error};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{self, INNER_NOTE, MAYBE_NOTE};
@@ -98,7 +98,7 @@ pub(super) enum RemovalPass {
 /// True when containers may be recorded below the document's path.
 pub(super) fn may_contain_documents(entry: &Entry<'_>) -> bool {
     let is_doubtful_archive =
-        entry.get(MAYBE_NOTE).is_some() && (Format::is_archive_name(entry.name) || is_mail_name(entry));
+        entry.get(MAYBE_NOTE).is_some() && (Format::is_archive_name(entry.name) || is_declared_mail(entry));
     entry.kind == EntryKind::Document && (entry.get(INNER_NOTE).is_some() || is_doubtful_archive)
 }
 
@@ -124,7 +124,7 @@ pub(super) fn matches_move(opened: Option<&Opened>, moved: &Departure) -> bool {
 }
 
 /// The note of an archive with this number of documents, of which `failed` failed.
-fn counts_note(documents: u64, failed: u64) -> Vec<u8> {
+pub(crate) fn counts_note(documents: u64, failed: u64) -> Vec<u8> {
     [documents.to_le_bytes(), failed.to_le_bytes()].concat()
 }
 
@@ -154,11 +154,6 @@ fn lost_archive(name: &[u8], beginning: &[u8]) -> Option<(&'static str, String)>
         ),
     };
     Some((kind, error))
-}
-
-fn is_mail_name(entry: &Entry<'_>) -> bool {
-    let flags = entry.get(FLAGS_KEY);
-    FileFacts { path: &[], name: entry.name, size: 0, flags, parent: None, archive: None }.is_declared_mail()
 }
 
 impl Job<'_> {
@@ -206,7 +201,7 @@ impl Job<'_> {
             let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
             if !is_candidate {
                 // A run that was cut short may have imported attachments without a note of the mail.
-                if recorded.is_none() && below.reopen && is_mail_name(&entry) {
+                if recorded.is_none() && below.reopen && is_declared_mail(&entry) {
                     self.remove(&child, below)?;
                 }
                 // An earlier run imported attachments, and this run does not.
@@ -252,7 +247,7 @@ impl Job<'_> {
 
     /// True when the document may be a mail whose attachments the run imports.
     fn is_mail_with_attachments(&self, entry: &Entry<'_>) -> bool {
-        self.attachments && is_mail_name(entry)
+        self.attachments && is_declared_mail(entry)
     }
 
     /// Opens the candidate as an archive, and imports its content. Returns `None` when the document is not an archive.

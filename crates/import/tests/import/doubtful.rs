@@ -5,7 +5,7 @@ use crate::fake::{Fake, Stored, counts, interrupted};
 use crate::files::{Tree, mail};
 use crate::nested::{gzip, mailbox, stored, tar, with_attachment, zip};
 use strand_import::source::archive::limits::ArchiveLimits;
-use strand_import::{ImportOptions, Outcome, Progress, Silent, Summary};
+use strand_import::{ImportOptions, MaxDelete, Outcome, Progress, Silent, Summary};
 
 /// Calls a function once, when the run reports the document or the listing at this path.
 struct At<'a, F: FnMut()> {
@@ -248,6 +248,34 @@ fn a_cut_run_that_switches_attachments_leaves_no_mail_half_done() {
             let fake = Fake::with(state);
             run(&fake, with).expect("nothing goes wrong");
             assert_eq!(fake.state().keys, fresh.state().keys, "with attachments: {with}");
+        }
+    }
+}
+
+#[test]
+fn attachments_of_a_mail_that_is_gone_go_after_a_cut_run() {
+    let run = |fake: &Fake, tree: &Tree, attachments: bool| {
+        let max_delete = MaxDelete::Percent(100);
+        let options = ImportOptions { attachments, max_delete, ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent)
+    };
+    let text = with_attachment("s", "p.txt", "x");
+    let maildir = Tree::new(&[("new/old", &text)]);
+    ["cur", "tmp"].iter().for_each(|name| std::fs::create_dir(maildir.at(name)).expect("ours"));
+    for (tree, lost, came) in [(attached(), "z.eml", "y.eml"), (maildir, "new/old", "new/young")] {
+        let end = Fake::start();
+        run(&end, &tree, false).expect("nothing goes wrong");
+        tree.write(came, &text);
+        let before = end.state().clone();
+        let states = interrupted(&before, |fake| run(fake, &tree, true));
+        for gone in [lost, came] {
+            let next = tree.copy();
+            next.remove(gone);
+            for (state, with) in states.iter().flat_map(|state| [(state, true), (state, false)]) {
+                let [fake, fresh] = [Fake::with(state.clone()), Fake::start()];
+                [&fake, &fresh].iter().for_each(|at| drop(run(at, &next, with).expect("nothing goes wrong")));
+                assert_eq!(fake.state().keys, fresh.state().keys, "{gone}, with attachments: {with}");
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Runs that are interrupted at every command: the next run must end as if there had been no interruption.
 
-use crate::fake::{Fake, State, counts};
+use crate::fake::{Fake, State, counts, interrupted};
 use crate::files::{Tree, mail};
-use strand_import::ImportError;
+use crate::nested::{stored, zip};
+use strand_import::{ImportError, ImportOptions, MaxDelete, Silent};
 
 /// Three trees: before the interrupted run, during it, and during the next run. The third tree lacks documents and a
 /// folder that only the interrupted run had seen.
@@ -130,4 +131,75 @@ fn folders_recorded_before_the_interruption_are_not_sent_again() {
     assert!(matches!(fake.try_import(tree.path()), Err(ImportError::Lost { .. })));
     fake.state().cut_at = None;
     assert_eq!(counts(&fake.import(tree.path())), ([5, 0, 0, 10, 0], 5));
+}
+
+/// Imports `first`, then `second`, which is interrupted everywhere. Each time a run of each of `next` must lead to what a
+/// fresh import of that tree leads to.
+fn interrupt_between(first: &Tree, second: &Tree, next: &[&Tree]) {
+    let base = Fake::start();
+    base.import(first.path());
+    let before = base.state().clone();
+    let states = interrupted(&before, |fake| fake.try_import(second.path()));
+    assert!(states.len() > 4, "{} states", states.len());
+    for tree in next {
+        let fresh = Fake::start();
+        fresh.import(tree.path());
+        for (cut, state) in states.iter().enumerate() {
+            let fake = Fake::with(state.clone());
+            fake.import(tree.path());
+            assert_eq!(fake.state().keys, fresh.state().keys, "cut at {cut}");
+            assert_eq!(counts(&fake.import(tree.path())).1, 0, "cut at {cut}: nothing is left to do");
+        }
+    }
+}
+
+#[test]
+fn a_file_in_a_folders_place_leaves_nothing_after_an_interruption() {
+    let folders = Tree::new(&[("x.d/a.txt", "1"), ("x.d/in/b.txt", "2"), ("kept.txt", "3")]);
+    let files = Tree::new(&[("x.d", "4"), ("kept.txt", "3")]);
+    let neither = Tree::new(&[("kept.txt", "3")]);
+    let deeper = [
+        Tree::new(&[("up/x.d/a.txt", "1"), ("up/kept.txt", "3")]),
+        Tree::new(&[("up/x.d", "4"), ("up/kept.txt", "3")]),
+    ];
+    let next = [&folders, &files, &neither];
+    interrupt_between(&folders, &files, &next);
+    interrupt_between(&files, &folders, &next);
+    interrupt_between(&deeper[0], &deeper[1], &[&deeper[0], &neither]);
+    interrupt_between(&deeper[1], &deeper[0], &[&deeper[1], &neither]);
+}
+
+/// An interrupted run does not weaken `--max-delete`.
+#[test]
+fn a_source_that_is_not_mounted_after_an_interruption_removes_nothing() {
+    let names = ["a.eml", "b.eml", "in/c.eml", "in/d.eml", "in/box.zip"];
+    let tree = |text: &str| {
+        let tree = Tree::new(&[]);
+        for name in &names[..4] {
+            tree.write(name, mail("s", text));
+        }
+        tree.write(names[4], zip(&[stored("z.txt", text.as_bytes())]));
+        tree
+    };
+    let (first, second, unmounted) = (tree("1"), tree("2"), Tree::new(&[]));
+    let recorded = Fake::start();
+    recorded.import(first.path());
+    let before = [State::default(), recorded.state().clone()];
+    for state in before.iter().flat_map(|before| interrupted(before, |fake| fake.try_import(second.path()))) {
+        let (keys, fake) = (state.keys.clone(), Fake::with(state));
+        let all = ImportOptions { max_delete: MaxDelete::Percent(100), ..fake.options(unmounted.path()) };
+        if keys.is_empty() {
+            continue;
+        }
+        match fake.try_import(unmounted.path()) {
+            Err(ImportError::TooManyDeletions { removed, held }) => {
+                assert_eq!((removed, held), (keys.len() as u64, keys.len() as u64));
+            }
+            other => panic!("{} documents: {other:?}", keys.len()),
+        }
+        assert_eq!(fake.state().keys, keys);
+        // The summary has each document that the server had.
+        let removed = strand_import::run(&all, &mut Silent).expect("all may go").removed;
+        assert_eq!((removed, fake.state().keys.len()), (keys.len() as u64, 0));
+    }
 }

@@ -4,6 +4,7 @@
 use crate::fake::{Fake, State};
 use crate::files::Tree;
 use crate::nested::{stored, zip};
+use strand_import::{ImportOptions, MaxDelete, Silent};
 
 /// Three folders and an archive. `round` is in each text.
 fn tree(round: &str) -> Tree {
@@ -46,7 +47,9 @@ fn spoiled(before: &State, second: &Tree, third: &Tree, spoil: impl Fn(&mut Stat
         failed += usize::from(outcome.is_err());
         fake.state().refused_container = None;
         fake.state().replaced_at = None;
-        fake.import(third.path());
+        // What is left of the data may be all gone in the third tree.
+        let all = ImportOptions { max_delete: MaxDelete::Percent(100), ..fake.options(third.path()) };
+        strand_import::run(&all, &mut Silent).expect("nothing goes wrong");
         assert_eq!(fake.state().keys, fresh.state().keys, "{nth}: {outcome:?}");
         if is_over {
             break;

@@ -249,8 +249,11 @@ impl Board {
         let job = self.job(name)?;
         job.not_before_ms = 0;
         job.failures_in_a_row = 0;
-        if job.queued.is_none() {
-            job.queued = Some((work, ticket));
+        match &mut job.queued {
+            None => job.queued = Some((work, ticket)),
+            // An import retries the failed documents, too.
+            Some((queued, _)) if work == Work::Import => *queued = work,
+            Some(_) => {}
         }
         Ok(())
     }

@@ -44,6 +44,14 @@ fn jobs_start_by_priority_within_memory_and_never_twice() {
         matches!(&again[..], [Action::Start(name, words)] if name == "a" && words.contains(&"--retry-failed".into()))
     );
     assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + 2 * JOB_BYTES);
+    // A whole run takes the place of a retry that is queued.
+    board.run("a", Work::Retry).unwrap();
+    board.run("a", Work::Import).unwrap();
+    board.ended("a", Some(0), 7);
+    let whole = board.tick(8);
+    assert!(
+        matches!(&whole[..], [Action::Start(name, words)] if name == "a" && !words.contains(&"--retry-failed".into()))
+    );
 }
 
 #[test]
