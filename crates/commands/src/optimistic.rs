@@ -65,7 +65,11 @@ pub(crate) fn apply<W: OptimisticWrite>(
     let database = write.database(call.keyspace, call.db);
     for _ in 0..TRIES {
         write.prefetch(call);
-        let before = write.read(&mut call.lock(hashes).db(database))?;
+        let mut txn = call.lock(hashes);
+        let read = write.read(&mut txn.db(database));
+        call.lookups = txn.lookups();
+        drop(txn);
+        let before = read?;
         let outcome = write.compute(&before, &|| call.pause())?;
         let prepared = write.is_verbatim(&outcome).then(|| PreparedEffect::new(call));
         write.prefetch(call);

@@ -70,7 +70,7 @@ impl Listener for Notices {
     fn report(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.notify(db, key, event);
         if changed && self.tracking.clients_len() > 0 {
-            self.tracking.changed(key, by);
+            self.tracking.changed(key, by, event == KeyEvent::CACHED);
         }
     }
     fn report_all(&self) {

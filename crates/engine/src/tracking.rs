@@ -263,10 +263,21 @@ impl Tracking {
             Some(taken)
         })
     }
-    /// Reports that client `by` (0: none) changed `key`.
-    pub(crate) fn changed(&self, key: &[u8], by: u64) {
+    /// Reports that client `by` (0: none) changed `key`. `by_reading`: `by` ran a command that only reads. Then `by` has
+    /// been noted as a reader, and stays one.
+    pub(crate) fn changed(&self, key: &[u8], by: u64, by_reading: bool) {
         if self.keys.load(Relaxed) > 0 {
-            let readers = self.parts[self.part_of(key)].lock().swap_remove(key);
+            let mut part = self.parts[self.part_of(key)].lock();
+            let mut readers = part.swap_remove(key);
+            if by_reading
+                && let Some(readers) = &mut readers
+                && let Some(at) = readers.iter().position(|reader| *reader == by)
+            {
+                readers.swap_remove(at);
+                part.insert(key.into(), SmallVec::from_slice(&[by]));
+                self.keys.fetch_add(1, Relaxed);
+            }
+            drop(part);
             if let Some(readers) = readers {
                 self.tell_readers(key, &readers, by);
             }

@@ -184,6 +184,19 @@ impl Db<'_, '_> {
         }
         Ok(Some(result))
     }
+    /// Changes the encoding of a string to `raw`. The key does not count as changed. Does nothing when the key is missing
+    /// or has another type.
+    pub fn make_raw(&mut self, key: &Key<'_>) {
+        let Some(at) = self.locate(key) else { return };
+        let blob = match self.record(key, at).as_ref().map(RecordRef::value) {
+            Some(ValueRef::Str(s)) if s.encoding() != "raw" => s.to_blob(),
+            _ => return,
+        };
+        let (slot, clock) = (self.slot, self.txn.clock);
+        let raw = payload_of(StrRef::Blob { blob: &blob, edited: true });
+        let former = self.changed(key).replace_unnoted(slot, at, key, raw, None, &clock);
+        self.txn.garbage(former);
+    }
     /// Returns the collection at `key`, and marks the record as used. Returns `None` when the key is missing.
     ///
     /// # Errors
@@ -249,6 +262,29 @@ impl Db<'_, '_> {
     /// Fails if `value` is a collection and the value at `key` is of another type.
     pub fn replace(&mut self, key: &Key<'_>, value: Value) -> Result<Option<Value>, OtherType> {
         value.replace_at(self, key)
+    }
+    /// See [`Db::replace`]. The former collection is `None` if the key was missing, or is deleted.
+    pub(crate) fn replace_collection<T: Collection>(
+        &mut self,
+        key: &Key<'_>,
+        new: T,
+    ) -> Result<Option<Value>, OtherType> {
+        let Some(at) = self.locate(key) else {
+            return self.change_or_create(key, |value| (*value = new, Changed::Yes)).map(|()| None);
+        };
+        of_type::<T>(self.record(key, at))?;
+        if new.is_empty() && !T::STAYS_WHEN_EMPTY {
+            if self.txn.listens() {
+                self.report(key, self.txn.caller.event, Changed::No);
+            }
+            self.delete(key);
+            return Ok(None);
+        }
+        let (slot, clock) = (self.slot, self.txn.clock);
+        let payload = Payload::Outside(new.into_value());
+        let former = self.changed(key).replace(slot, at, key, payload, None, &clock);
+        self.report_change(key);
+        Ok(former)
     }
     fn change_located<T: Collection, R>(
         &mut self,

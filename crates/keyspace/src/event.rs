@@ -43,6 +43,8 @@ pub struct KeyEvent {
 impl KeyEvent {
     /// A change that causes no event.
     pub const NONE: KeyEvent = KeyEvent::of(Class::Generic, "");
+    /// A change by a command that only reads: PFCOUNT keeps the estimate in the value.
+    pub const CACHED: KeyEvent = KeyEvent::of(Class::Miss, "");
     pub const DEL: KeyEvent = KeyEvent::of(Class::Generic, "del");
     pub const EXPIRE: KeyEvent = KeyEvent::of(Class::Generic, "expire");
     pub const PERSIST: KeyEvent = KeyEvent::of(Class::Generic, "persist");

@@ -102,19 +102,19 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Frees one of the tables. Returns false when none is left.
-    pub fn free_one(&mut self) -> bool {
-        let Some(table) = self.tables.pop() else { return false };
+    /// Frees one of the tables. Returns its bytes, or `None` when no table is left.
+    pub fn free_one(&mut self) -> Option<usize> {
+        let table = self.tables.pop()?;
         let bytes = table.records.heap_bytes();
         drop(table);
         self.garbage_bytes.fetch_sub(bytes, Relaxed);
-        true
+        Some(bytes)
     }
 }
 
 impl Drop for Flushed {
     fn drop(&mut self) {
-        while self.free_one() {}
+        while self.free_one().is_some() {}
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::db::OtherType;
 use crate::extendible::{Content, Item, OutsideValue};
 use crate::types::string::{Str, StrRef};
-use crate::types::{AsValue, Bytes, Changed, Collection, OnGone, Parts, Piece, Wanted};
+use crate::types::{AsValue, Bytes, Collection, OnGone, Parts, Piece, Wanted};
 use crate::usage::Usage;
 use crate::{Db, Key, Settings};
 use std::ops::Range;
@@ -91,12 +91,7 @@ macro_rules! types {
                         db.update_str(key, s.view());
                         Ok(None)
                     }
-                    $(Value::$variant(new) => {
-                        let replaced = db.change_or_create(key, |value: &mut $collection| {
-                            (std::mem::replace(value, new), Changed::Yes)
-                        });
-                        replaced.map(|value| Some(Value::$variant(value)))
-                    })*
+                    $(Value::$variant(new) => db.replace_collection(key, new),)*
                 }
             }
             /// See [`Collection::field_expiry_ms`].

@@ -27,9 +27,15 @@ pub enum Error {
         /// The value in the input; at most `u32::MAX`, to keep this type small.
         found: u32,
     },
-    /// A string is longer than [`crate::STRING_BYTES_MAX`].
-    #[error("a string of {bytes} bytes: expected at most {}", crate::STRING_BYTES_MAX)]
+    /// A string is longer than [`crate::PLAIN_STRING_BYTES_MAX`].
+    #[error("a string of {bytes} bytes: expected at most {}", crate::PLAIN_STRING_BYTES_MAX)]
     StringTooLong {
+        /// The length that the input announces.
+        bytes: u64,
+    },
+    /// A compressed string is longer than [`crate::STRING_BYTES_MAX`].
+    #[error("a compressed string of {bytes} bytes: expected at most {}", crate::STRING_BYTES_MAX)]
+    PackedStringTooLong {
         /// The length that the input announces.
         bytes: u64,
     },

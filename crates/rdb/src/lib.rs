@@ -47,8 +47,12 @@ pub const VERSION_FIELD_EXPIRY: u16 = 12;
 pub const VERSION_REDIS_MAX: u16 = 12;
 /// The RDB version of Valkey 9.0, the only version of Valkey's own format that Strand reads.
 pub const VERSION_VALKEY: u16 = 80;
-/// Maximum length of a string, compressed or not: redis-server's `proto-max-bulk-len`.
+/// Maximum length of a string that is compressed, before and after: redis-server's default of `proto-max-bulk-len`. A
+/// longer string is written without compression.
 pub const STRING_BYTES_MAX: usize = 512 << 20;
+/// Maximum length of a string that is not compressed. `proto-max-bulk-len` may allow strings longer than
+/// [`STRING_BYTES_MAX`]. Reading one takes only the memory of the bytes that arrive.
+pub const PLAIN_STRING_BYTES_MAX: usize = 64 << 30;
 
 /// The dialect of type numbers. 22 means one thing in Redis 7.4's release candidates and another in Valkey 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

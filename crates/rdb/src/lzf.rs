@@ -37,7 +37,7 @@ const CORRUPT: Error = Error::Corrupt("an LZF string that does not decompress to
 /// When `input` is not the LZF form of exactly `len` bytes. `out` then has an unspecified part of them.
 pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     if len > STRING_BYTES_MAX {
-        return Err(Error::StringTooLong { bytes: len as u64 });
+        return Err(Error::PackedStringTooLong { bytes: len as u64 });
     }
     // Do not trust an announced length that the input cannot produce.
     if len > input.len().saturating_mul(GROWTH_MAX) {

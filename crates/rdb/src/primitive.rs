@@ -3,7 +3,7 @@
 use strand_wire::digits::Digits;
 
 use crate::source::Source;
-use crate::{Error, Result, STRING_BYTES_MAX, Text, lzf};
+use crate::{Error, PLAIN_STRING_BYTES_MAX, Result, STRING_BYTES_MAX, Text, lzf};
 
 /// Strings of at least this length leave the reader as vectors of their own, not as views of the reader's memory.
 const OWNED_BYTES_MIN: usize = 64 << 10;
@@ -107,12 +107,16 @@ pub(crate) fn i64_le(source: &mut impl Source) -> Result<i64> {
     array(source).map(i64::from_le_bytes)
 }
 
-/// A string's length as `usize`, if it is within the limit.
-fn string_len(bytes: u64) -> Result<usize> {
-    match usize::try_from(bytes) {
-        Ok(n) if n <= STRING_BYTES_MAX => Ok(n),
-        _ => Err(Error::StringTooLong { bytes }),
-    }
+/// The length of a compressed string, or of its compressed bytes, if the length is within the limit.
+fn packed_len(bytes: u64) -> Result<usize> {
+    let len = usize::try_from(bytes).ok().filter(|len| *len <= STRING_BYTES_MAX);
+    len.ok_or(Error::PackedStringTooLong { bytes })
+}
+
+/// The length of a string that is not compressed, if the length is within the limit.
+fn plain_len(bytes: u64) -> Result<usize> {
+    let len = usize::try_from(bytes).ok().filter(|len| *len <= PLAIN_STRING_BYTES_MAX);
+    len.ok_or(Error::StringTooLong { bytes })
 }
 
 /// Reads a string stored as an integer.
@@ -129,17 +133,17 @@ fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
 pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     match length_or_encoding(source)? {
-        Length::Plain(n) => append(source, string_len(n)?, out),
+        Length::Plain(n) => append(source, plain_len(n)?, out),
         Length::Encoded(LZF) => {
-            let packed_len = string_len(length(source)?)?;
-            let len = string_len(length(source)?)?;
-            if source.buffered().len() >= packed_len {
-                lzf::decompress(&source.buffered()[..packed_len], len, out)?;
-                source.consume(packed_len);
+            let from = packed_len(length(source)?)?;
+            let len = packed_len(length(source)?)?;
+            if source.buffered().len() >= from {
+                lzf::decompress(&source.buffered()[..from], len, out)?;
+                source.consume(from);
                 return Ok(());
             }
             let mut packed = Vec::new();
-            append(source, packed_len, &mut packed)?;
+            append(source, from, &mut packed)?;
             lzf::decompress(&packed, len, out)
         }
         Length::Encoded(encoding) => {
@@ -165,11 +169,11 @@ pub(crate) fn take_text(memory: &mut Vec<u8>) -> Text<'_> {
 /// Skips a string.
 pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
     match length_or_encoding(source)? {
-        Length::Plain(n) => skip(source, string_len(n)?),
+        Length::Plain(n) => skip(source, plain_len(n)?),
         Length::Encoded(LZF) => {
-            let packed_len = string_len(length(source)?)?;
-            string_len(length(source)?)?;
-            skip(source, packed_len)
+            let from = packed_len(length(source)?)?;
+            packed_len(length(source)?)?;
+            skip(source, from)
         }
         Length::Encoded(encoding) => stored_int(encoding, source).map(drop),
     }
@@ -330,10 +334,17 @@ mod tests {
         let mut memory = Vec::new();
         assert!(matches!(string(&mut &announced[..], &mut memory), Err(Error::Truncated)));
         assert!(memory.capacity() < 64, "memory comes with the bytes, not with the length before them");
-        let too_long = [0x80, 0x20, 0, 0, 1];
+        let too_long = [0x81, 0, 0, 0, 0x10, 0, 0, 0, 1];
         assert!(
-            matches!(string(&mut &too_long[..], &mut memory), Err(Error::StringTooLong { bytes }) if bytes == (512 << 20) + 1)
+            matches!(string(&mut &too_long[..], &mut memory), Err(Error::StringTooLong { bytes }) if bytes == (64 << 30) + 1)
         );
+        let too_long = [0xc3, 1, 0x80, 0x20, 0, 0, 1, 0];
+        assert!(
+            matches!(string(&mut &too_long[..], &mut memory), Err(Error::PackedStringTooLong { bytes }) if bytes == (512 << 20) + 1)
+        );
+        // Such a string is not compressed, so only its bytes are missing here.
+        let long = [0x80, 0x20, 0, 0, 1];
+        assert!(matches!(string(&mut &long[..], &mut memory), Err(Error::Truncated)));
         assert!(string(&mut &[0xc4, 0, 0, 0, 0][..], &mut memory).is_err());
     }
 

@@ -5,12 +5,15 @@ local raw_pcall, raw_xpcall, raw_resume = pcall, xpcall, coroutine.resume
 local setmetatable, type, next, pairs = setmetatable, type, next, pairs
 local visible, stopped = N.visible, N.stopped
 
--- What pcall gives of an error: of a table its `err`, as redis-server's does.
+-- The results of pcall. As in redis-server, a table whose `err` is a text is replaced by this text.
 local function caught(ok, ...)
   if ok then return true, ... end
   local e = ...
   if type(e) == 'userdata' then e = visible(e) end
-  if type(e) == 'table' and e.err ~= nil then e = e.err end
+  if type(e) == 'table' then
+    local kind = type(e.err)
+    if kind == 'string' or kind == 'number' then e = e.err end
+  end
   return false, e
 end
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::journal::Arg;
 use strand_keyspace::types::hyperloglog::{self as hll, Corrupted, Representation};
-use strand_keyspace::{Db, Key, KeyHash, RecordRef, Settings, Str, StrRef};
+use strand_keyspace::{Db, Key, KeyEvent, KeyHash, RecordRef, Settings, Str, StrRef};
 use strand_wire::reply::Reply;
 
 const NOT_ONE: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
@@ -88,6 +88,7 @@ fn count_one(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<u64, &'static str> {
     if computed || !is_raw {
         // Caching the estimate edits the string. So its encoding becomes `raw`, as in redis-server.
         let kept: Result<_, Infallible> = Ok(());
+        db.set_event(KeyEvent::CACHED);
         let edited = db.edit_str(key, |blob| {
             hll::cache(blob.make_mut(), count);
             kept

@@ -204,7 +204,7 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<RuleProblem>), 
 
 /// The text of a configuration file with `users` in place of its `user` lines.
 pub(crate) fn rewrite_users(old: &str, users: &[Arc<User>]) -> String {
-    let is_user = |line: &&str| line.split_ascii_whitespace().next() == Some("user");
+    let is_user = |line: &&str| text::first_word(line).eq_ignore_ascii_case("user");
     let mut lines = users.iter().map(|user| {
         // In a configuration file, a rule in parentheses or a list of commands is split into words at its blanks.
         user.line().split(|b| *b == b' ').map(quote_if_needed).collect::<Vec<_>>().join(" ")

@@ -277,10 +277,9 @@ impl Selector {
         };
         self.all_channels || self.channels.iter().any(fits)
     }
-    /// The first channel argument that the selector does not allow. A command with very many channels checks them
-    /// itself.
+    /// The first channel argument that the selector does not allow.
     pub(super) fn denied_channel(&self, spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
-        if self.all_channels || args.len() > CHANNELS_AT_ONCE_MAX {
+        if self.all_channels {
             return None;
         }
         let channels = SessionCommand::of_row(spec)?.channels?;

@@ -208,6 +208,26 @@ impl User {
         args: Args<'_>,
         may_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), Denied> {
+        self.check_with(spec, args, true, may_continue)
+    }
+    /// Does what [`User::check`] does, for a command that checks its channels itself.
+    ///
+    /// # Errors
+    /// As [`User::check`].
+    pub(crate) fn check_without_channels(
+        &self,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+    ) -> Result<(), Denied> {
+        self.check_with(spec, args, false, &mut || true)
+    }
+    fn check_with(
+        &self,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+        checks_channels: bool,
+        may_continue: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Denied> {
         let (id, for_all) = (ACL_TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
         let mut pace = PacedCheck::new(may_continue);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
@@ -216,7 +236,7 @@ impl User {
             if !for_all && !selector.allows_command(id, args) {
                 continue;
             }
-            if let Some(at) = selector.denied_channel(spec, args) {
+            if checks_channels && let Some(at) = selector.denied_channel(spec, args) {
                 why = why.max(Denied::Channel(at));
                 continue;
             }

@@ -446,6 +446,8 @@ impl Session {
             self.engine.reclaim();
         }
         self.request_bytes = self.input.len();
+        // A command that was refused between two slices leaves nothing to the next command.
+        self.progress = super::Progress::default();
         self.replies.end_command();
     }
 
@@ -478,7 +480,8 @@ impl Session {
             let since = *self.output.over_soft_since_us.get_or_insert(now.mono_us);
             is_soft_limit_expired = now.mono_us.saturating_sub(since) > limits.soft_us;
         }
-        if !exceeds(limits.hard_bytes) && !is_soft_limit_expired {
+        // A job that no thread gets would count as running for good. The next turn ends the session.
+        if !exceeds(limits.hard_bytes) && !is_soft_limit_expired || matches!(turn, Turn::Lane(_)) {
             return turn;
         }
         self.abort_over_output_limit();

@@ -551,3 +551,23 @@ fn a_user_without_rights_is_denied_every_command() {
     }
     assert!(asked > 150, "{asked}");
 }
+
+#[test]
+fn every_channel_of_a_queued_subscribe_is_checked() {
+    let mut server = Server::new();
+    let mut admin = server.connect();
+    admin.run(&server, "ACL SETUSER lim on >p resetchannels &ok* +@all");
+    let names: String = (0..1100).map(|i| format!(" ok{i}")).collect();
+    for (word, denied) in [("SUBSCRIBE", "secret"), ("PSUBSCRIBE", "secret*")] {
+        let long = format!("{word} {denied}{names}");
+        let dry = admin.run(&server, &format!("ACL DRYRUN lim {long}"));
+        assert!(dry.contains("no permissions"), "{dry}");
+        let mut peer = server.connect();
+        peer.script(&server, &[("AUTH lim p", "+OK|"), ("MULTI", "+OK|")]);
+        assert!(peer.run(&server, &long).starts_with("-NOPERM"), "{word}");
+        assert!(peer.run(&server, "EXEC").starts_with("-EXECABORT"), "{word}");
+        assert_eq!(admin.run(&server, "PUBLISH secret x"), ":0|");
+        assert!(peer.run(&server, &long).starts_with("-NOPERM"), "{word} outside MULTI");
+    }
+    assert_eq!(admin.run(&server, &format!("ACL DRYRUN lim SUBSCRIBE{names}")), "+OK|");
+}

@@ -228,3 +228,28 @@ fn the_host_hears_of_clients_that_are_gone_and_have_used_a_service() {
     assert!(matches!(server.asked.try_recv(), Ok(Asked::ClientGone(gone)) if gone == id));
     assert!(server.asked.try_recv().is_err());
 }
+
+#[test]
+fn a_long_write_keeps_the_expiry_of_a_hash_whose_fields_expire() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let pairs: String = (0..20_000).map(|i| format!(" k{i} v")).collect();
+    let fields: String = (0..35_000).map(|i| format!(" k{i}")).collect();
+    let expires = |peer: &mut Peer, server: &Server| {
+        let info = peer.run(server, "INFO keyspace");
+        info.split("expires=").nth(1).map(|rest| rest.split(',').next().unwrap_or_default().to_owned())
+    };
+    let setup = [("HSET h f v g v", ":2|"), ("HEXPIRE h 1000 FIELDS 1 f", "*1|:1|"), ("EXPIRE h 500", ":1|")];
+    for line in [format!("HSET h{pairs}"), format!("HDEL h f{fields}"), format!("HDEL h f g{fields}")] {
+        peer.script(&server, &setup);
+        peer.run(&server, &line);
+        let is_gone = peer.run(&server, "EXISTS h") == ":0|";
+        assert_eq!(peer.run(&server, "TTL h"), if is_gone { ":-2|" } else { ":500|" });
+        let expected = (!is_gone).then(|| "1".to_owned());
+        assert_eq!(expires(&mut peer, &server), expected);
+        peer.run(&server, "DEL h");
+        assert_eq!(peer.run(&server, "SET other x"), "+OK|");
+        assert_eq!(expires(&mut peer, &server).as_deref(), Some("0"), "{}", &line[..20]);
+        peer.run(&server, "DEL other");
+    }
+}

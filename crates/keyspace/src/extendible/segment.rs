@@ -68,6 +68,13 @@ pub(crate) struct Segment<V> {
     pub(super) depth: u8,
 }
 
+/// A copy with the same spare room.
+fn roomy<T: Clone>(from: &Vec<T>) -> Vec<T> {
+    let mut copy = Vec::with_capacity(from.capacity());
+    copy.extend_from_slice(from);
+    copy
+}
+
 impl<V: OutsideValue> Segment<V> {
     pub(super) fn new(start: u64, depth: u8) -> Segment<V> {
         let mut segment = Segment {
@@ -99,10 +106,8 @@ impl<V: OutsideValue> Segment<V> {
     }
     /// A copy with the same spare room as this segment.
     pub(super) fn copied(&self) -> Segment<V> {
-        let mut heap = Vec::with_capacity(self.entries.heap.capacity());
-        heap.extend_from_slice(&self.entries.heap);
-        let entries = Entries { heap, outside: self.entries.outside.clone() };
-        let (table, free) = (self.table.clone(), self.free.clone());
+        let entries = Entries { heap: roomy(&self.entries.heap), outside: roomy(&self.entries.outside) };
+        let (table, free) = (self.table.clone(), roomy(&self.free));
         let mut copy = Segment { table, entries, free, ..*self };
         copy.recount();
         copy

@@ -298,9 +298,22 @@ impl Shard {
         expiry_ms: Option<i64>,
         now: &Clock<'_>,
     ) -> Option<Value> {
+        self.note_key(slot, key);
+        self.replace_unnoted(slot, at, key, payload, expiry_ms, now)
+    }
+    /// Does what [`Shard::replace`] does, but the key does not count as changed. For a value that only gets another
+    /// encoding.
+    #[inline]
+    pub(crate) fn replace_unnoted(
+        &mut self,
+        slot: usize,
+        at: Location,
+        key: &Key<'_>,
+        payload: Payload<'_, Value>,
+        expiry_ms: Option<i64>,
+        now: &Clock<'_>,
+    ) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
-        self.changes += 1;
-        self.note(slot, position_of(key.hash.0), key.bytes);
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
             let metadata = table.records.metadata_at(at);

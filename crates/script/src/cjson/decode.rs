@@ -171,6 +171,8 @@ impl Decoder<'_, '_> {
             b'f' => word(b"false", Kind::Bool(false)),
             b'n' if rest.starts_with(b"null") => word(b"null", Kind::Null),
             b'"' => return self.string(),
+            // As in lua-cjson, a zero byte ends the text.
+            0 => Kind::End,
             _ => self.number(),
         };
         Ok(Token { kind, at })

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::types::bits;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, Key, Settings, StrRef, ValueRef};
+use strand_keyspace::{Db, Key, Settings, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -204,7 +204,7 @@ enum Unedited<R> {
 }
 
 /// Lets `change` edit the bytes of the string at `key`. Zeros are appended first if the string has fewer than `len`
-/// bytes. The encoding becomes `raw`, whatever the length. As in redis-server, an edit that changes nothing is no change
+/// bytes. The encoding becomes `raw`, whatever the length. As in redis-server, an edit that changes no bit is no change
 /// of the key: when the string is long enough, `unchanged` returns the result of such an edit.
 fn edit<R>(
     db: &mut Db<'_, '_>,
@@ -213,20 +213,22 @@ fn edit<R>(
     unchanged: impl FnOnce(&[u8]) -> Option<R>,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R, &'static str> {
-    // An edit changes any other encoding to `raw`. Unlike in redis-server, this is a change of the key.
-    let is_raw = db.peek(key).is_some_and(|r| matches!(r.value(), ValueRef::Str(s) if s.encoding() == "raw"));
     let mut change = Some(change);
     let mut once = |blob: &mut Blob| (change.take().expect("called once"))(blob.make_mut());
     let edited = db.edit_str(key, |blob| {
         if blob.len() < len {
             blob.try_resize(len, 0).map_err(|_| Unedited::Failed(errors::OUT_OF_MEMORY))?;
-        } else if is_raw && let Some(result) = unchanged(blob) {
+        } else if let Some(result) = unchanged(blob) {
             return Err(Unedited::Unchanged(result));
         }
         Ok(once(blob))
     });
     match edited.map_err(wrong_type)? {
-        Some(Ok(result) | Err(Unedited::Unchanged(result))) => return Ok(result),
+        Some(Ok(result)) => return Ok(result),
+        Some(Err(Unedited::Unchanged(result))) => {
+            db.make_raw(key);
+            return Ok(result);
+        }
         Some(Err(Unedited::Failed(text))) => return Err(text),
         None => {}
     }

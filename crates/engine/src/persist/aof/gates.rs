@@ -34,12 +34,21 @@ pub(crate) struct Gates {
     arrived: Box<dyn Signal>,
 }
 
+/// The reason why a session waits for the disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    /// Replies must wait.
+    Replies,
+    /// WAITAOF.
+    Command,
+}
+
 #[derive(Default)]
 struct Waiting {
     /// False while there is no append-only file.
     is_open: bool,
-    /// The waiting sessions, by offset and client.
-    sessions: BTreeMap<(u64, u64), Arc<dyn Wake>>,
+    /// The waiting sessions, by offset, client and reason. A session may wait with WAITAOF and with replies at once.
+    sessions: BTreeMap<(u64, u64, Reason), Arc<dyn Wake>>,
 }
 
 impl Gates {
@@ -71,7 +80,7 @@ impl Gates {
     /// the journal is on the disk. False when nothing is registered, because all these bytes already are on the disk or
     /// there is no append-only file.
     pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
-        let waits = self.wait_synced(offset, client, wake);
+        let waits = self.register(offset, client, Reason::Replies, wake);
         if waits && !self.is_on.load(SeqCst) {
             self.owes_sync.store(true, SeqCst);
         }
@@ -79,6 +88,9 @@ impl Gates {
     }
     /// Does what [`Gates::wait`] does, and leaves the time of the next sync to `appendfsync`.
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
+        self.register(offset, client, Reason::Command, wake)
+    }
+    fn register(&self, offset: u64, client: u64, reason: Reason, wake: &Arc<dyn Wake>) -> bool {
         if self.is_safe(offset) {
             return false;
         }
@@ -86,21 +98,21 @@ impl Gates {
         if !waiting.is_open {
             return false;
         }
-        waiting.sessions.insert((offset, client), wake.clone());
+        waiting.sessions.insert((offset, client, reason), wake.clone());
         drop(waiting);
         // The disk may have reached the offset meanwhile.
         if !self.is_safe(offset) {
             self.arrived.notify();
             return true;
         }
-        self.waiting.lock().sessions.remove(&(offset, client));
+        self.waiting.lock().sessions.remove(&(offset, client, reason));
         false
     }
     /// Records that everything before `offset` of the journal is on the disk. Wakes the sessions that waited for this.
     pub(super) fn set_synced(&self, offset: u64) {
         self.synced.store(offset, SeqCst);
         let mut waiting = self.waiting.lock();
-        let later = waiting.sessions.split_off(&(offset, u64::MAX));
+        let later = waiting.sessions.split_off(&(offset, u64::MAX, Reason::Command));
         let woken = std::mem::replace(&mut waiting.sessions, later);
         drop(waiting);
         wake_together(woken.values());
@@ -196,8 +208,10 @@ mod tests {
         assert!(gates.take_owed_sync() && !gates.take_owed_sync());
         assert!(gates.wait_synced(100, 1, &wake) && !gates.take_owed_sync());
         assert!(gates.wait(100, 2, &wake) && gates.take_owed_sync());
+        // One client waits for two reasons.
+        assert!(gates.wait(100, 1, &wake));
         gates.close();
-        assert_eq!(woken(), 6);
+        assert_eq!(woken(), 7);
         assert!(!gates.wait(100, 1, &wake) && !gates.wait_synced(100, 1, &wake));
     }
 }

@@ -124,7 +124,13 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
         let head: &[u8] = b"ERR CONFIG SET failed (possibly related to argument '";
         [head, name, b"') - ", reason.as_bytes()].concat()
     };
-    let options: Vec<Opt> = pairs.iter().filter_map(|(name, _)| find(name)).collect();
+    let mut options: Vec<Opt> = Vec::new();
+    for option in pairs.iter().filter_map(|(name, _)| find(name)) {
+        // An option may also be given by its other name.
+        if !options.contains(&option) {
+            options.push(option);
+        }
+    }
     // The files that are being loaded are found by these options.
     let is_of_files = |option: &Opt| *option == Opt::AppendOnly || (*option == Opt::Dir && protected_too);
     if engine.persist.is_loading() && options.iter().any(is_of_files) {
@@ -141,8 +147,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     if let Err((option, reason)) = apply_outside(engine, &changed) {
         let now = values();
         let back = options.iter().zip(&before).zip(tried.iter().zip(&now));
-        // An option that another client has set meanwhile keeps that client's value.
-        let back = back.filter(|(_, (tried, now))| tried == now);
+        // An option that another client has set meanwhile keeps that client's value. Nobody else has set `dir`, which
+        // already has its full path, because the lock is held.
+        let back = back.filter(|((option, _), (tried, now))| tried == now || **option == Opt::Dir);
         let back: Vec<(&[u8], &[u8])> =
             back.map(|((option, text), _)| (option.spec().name.as_bytes(), &text[..])).collect();
         // Setting the old values cannot fail, because they are valid.
@@ -150,6 +157,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
         if changed.contains(&Opt::Dir) {
             // Changing back to the old folder cannot fail, because the folder is valid.
             let _ = engine.host.change_dir(&engine.config.dir());
+        }
+        if changed.contains(&Opt::AppendFsync) {
+            engine.update_gates();
         }
         return Err(failed(option.spec().name.as_bytes(), &reason));
     }
