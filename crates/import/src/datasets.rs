@@ -3,7 +3,7 @@
 //! Everything is read from the recorded containers at the server ([`crate::versions`]). No source is read.
 
 use crate::connection::{Connection, Target};
-use crate::container::{Container, EntryKind};
+use crate::container::Container;
 use crate::job::{ERROR_NOTE, join};
 use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
 use crate::{ImportError, OptionError};
@@ -83,8 +83,9 @@ fn read_dataset(
         let Some(blob) = recorded(connection, &dataset.name, path)? else { continue };
         dataset.containers += 1;
         let container = Container::parse(&blob).expect("checked when it was read");
-        for entry in container.iter().filter(|entry| entry.kind == EntryKind::Document) {
+        for entry in container.iter() {
             dataset.documents += u64::from(entry.get(DIGEST_NOTE).is_some());
+            // Also a folder that could not be listed.
             if let Some(reason) = entry.get(ERROR_NOTE) {
                 dataset.failed += 1;
                 failures.push((join(path, entry.name), String::from_utf8_lossy(reason).into_owned()));

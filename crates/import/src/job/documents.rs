@@ -103,8 +103,9 @@ impl Job<'_> {
             if entry.kind == EntryKind::Container {
                 if !matches!(change, Change::Removed(_)) {
                     let child = children.next().expect("one for each container of the listing");
+                    let error = child.error.as_deref().map(|reason| (ERROR_NOTE, reason.as_bytes()));
                     let pushed =
-                        builder.push(EntryKind::Container, entry.name, child.documents, &child.token, []);
+                        builder.push(EntryKind::Container, entry.name, child.documents, &child.token, error);
                     pushed.map_err(record_error(path))?;
                 }
                 continue;

@@ -110,7 +110,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     job.clear_old_stash()?;
     let root = job.container(b"", Level::default())?;
     job.clear_stash()?;
-    job.summary.version = root.map(|blob| view(&blob).digest());
+    job.summary.version = root.ok().map(|blob| view(&blob).digest());
     job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;
     let mut summary = job.summary;
@@ -161,6 +161,8 @@ struct Child {
     /// Number of documents in the container and in the containers below it. Counted only for the root's children, and
     /// only in sources with [`Tokens::Content`].
     documents: u64,
+    /// The reason why the container could not be imported.
+    error: Option<String>,
 }
 
 struct Job<'a> {
@@ -191,12 +193,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Imports the container at `path` and all containers below it. Returns the new blob, or `None` when the container
+    /// Imports the container at `path` and all containers below it. Returns the new blob, or the reason why the container
     /// failed.
-    fn container(&mut self, path: &[u8], mut level: Level) -> Result<Option<Vec<u8>>, ImportError> {
+    fn container(&mut self, path: &[u8], mut level: Level) -> Result<Result<Vec<u8>, String>, ImportError> {
         if level.depth > DEPTH_MAX {
-            self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
-            return Ok(None);
+            return Ok(Err(
+                self.fail_container(path, format!("folders are nested more than {DEPTH_MAX} deep"))
+            ));
         }
         let mut known = self.load(path)?;
         self.keep_parts(path, &known.blob);
@@ -212,14 +215,10 @@ impl Job<'_> {
         let listing = match listed {
             Ok(listing) => listing,
             Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
-            Err(error) => {
-                self.fail(path, &error.to_string());
-                return Ok(None);
-            }
+            Err(error) => return Ok(Err(self.fail_container(path, error.to_string()))),
         };
         if self.has_reserved(&listing.blob) {
-            self.fail(path, parts::RESERVED);
-            return Ok(None);
+            return Ok(Err(self.fail_container(path, parts::RESERVED.to_owned())));
         }
         self.summary.containers += 1;
         self.summary.skipped.add(listing.skipped);
@@ -302,7 +301,12 @@ impl Job<'_> {
                 let _ = self.sink.store(&intent_name(path), &intent).and_then(|()| self.sink.drain());
             }
         }
-        changed.map(Some)
+        changed.map(Ok)
+    }
+
+    fn fail_container(&mut self, path: &[u8], reason: String) -> String {
+        self.fail(path, &reason);
+        reason
     }
 
     /// Changes the documents of the container at `path`, and of the containers below it, to what `new` lists. Then
@@ -391,7 +395,10 @@ impl Job<'_> {
                         if below.depth == 1 {
                             self.summary.unchanged += old.size;
                         }
-                        Child { token: old.token.to_vec(), documents: old.size }
+                        // Only a retry meets a folder that has failed here, and does not list it again.
+                        let error = old.get(ERROR_NOTE).map(|why| String::from_utf8_lossy(why).into_owned());
+                        let error = error.map(|why| self.fail_container(&child, why));
+                        Child { token: old.token.to_vec(), documents: old.size, error }
                     }
                     _ => self.child(&child, change, known.interrupted, below)?,
                 });
@@ -440,13 +447,13 @@ impl Job<'_> {
         let is_trusted = !interrupted && old.is_none_or(same_kind);
         let below = Level { open_all: below.open_all || counts && !is_trusted, ..below };
         let (processed_before, delta_before) = (self.summary.processed(), self.documents_delta);
-        let blob = self.container(path, below)?;
-        let Some(blob) = blob else {
-            return Ok(Child { token: Vec::new(), documents: 0 });
+        let blob = match self.container(path, below)? {
+            Ok(blob) => blob,
+            Err(error) => return Ok(Child { token: Vec::new(), documents: 0, error: Some(error) }),
         };
         if self.source.tokens() == Tokens::Stamps {
             let token = view(&blob).digest().to_vec();
-            return Ok(Child { token, documents: 0 });
+            return Ok(Child { token, documents: 0, error: None });
         }
         let mut documents = 0;
         if counts {
@@ -459,17 +466,20 @@ impl Job<'_> {
             }
         }
         let token = if is_clean(view(&blob)) { new.token.to_vec() } else { Vec::new() };
-        Ok(Child { token, documents })
+        Ok(Child { token, documents, error: None })
     }
 
     /// Removes a folder that the source has lost: first the folders and archives in it, then its documents and its
     /// record.
     fn remove(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
-        // No run records a container at this depth, so another program wrote the record.
-        if level.depth > DEPTH_MAX {
-            return Err(too_much(path, Bound::Depth));
-        }
         let known = self.load(path)?;
+        if level.depth > DEPTH_MAX {
+            // No run records a container at this depth, so another program wrote such a record.
+            return match known.recorded || known.interrupted {
+                true => Err(too_much(path, Bound::Depth)),
+                false => Ok(()),
+            };
+        }
         let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
         self.documents_delta -= documents_in(old) as i64;

@@ -345,7 +345,7 @@ impl Job<'_> {
         };
         let imported = noted.and_then(|()| self.container(child, below));
         (self.source, self.archive) = (outer_source, outer_archive);
-        let record = imported?;
+        let record = imported?.ok();
         let failed = self.summary.failed - failed_before;
         let kept_below = self.kept_in_failed - kept_before;
         let documents = self.summary.processed() - processed_before - failed + kept_below;

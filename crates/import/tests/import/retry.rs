@@ -178,3 +178,30 @@ fn verification_compares_the_server_with_the_source() {
     assert_eq!(fake.state().keys, before.keys);
     assert_eq!(fake.state().versions, before.versions);
 }
+
+#[test]
+fn a_folder_that_cannot_be_listed_stays_among_the_failures() {
+    let depth = 129;
+    let below = |from: usize| (from..=depth).map(|i| format!("{i}/")).collect::<String>();
+    let tree = Tree::new(&[("good.eml", &mail("good", "g"))]);
+    tree.write(&format!("{}deep.eml", below(1)), mail("deep", "d"));
+    let fake = Fake::start();
+    let shown = |fake: &Fake| {
+        let (failures, dataset) = errors(fake);
+        assert_eq!(failures.len() as u64, dataset.failed);
+        failures
+    };
+    for _ in 0..2 {
+        assert_eq!(fake.import(tree.path()).failed, 1);
+        assert_eq!(
+            shown(&fake),
+            [format!("{}: folders are nested more than 128 deep", below(1).trim_end_matches('/'))]
+        );
+        assert_eq!(retry(&fake, tree.path()).failed, 1);
+        assert_eq!(shown(&fake).len(), 1);
+    }
+    std::fs::rename(tree.at("1/2"), tree.at("2")).expect("ours");
+    assert_eq!(fake.import(tree.path()).failed, 0);
+    assert_eq!(shown(&fake), [""; 0]);
+    assert_eq!(fake.ids(), [format!("{}deep.eml", below(2)), "good.eml".into()]);
+}

@@ -537,7 +537,7 @@ fn a_damaged_file_is_refused_and_unchanged() {
         (
             "a string that is too long",
             of(b"\0\x81\x7f\xff\xff\xff\xff\xff\xff\xff"),
-            "expected at most 536870912",
+            "expected at most 68719476736",
         ),
     ] {
         std::fs::write(&path, bytes).expect("ours");
