@@ -220,11 +220,16 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
             let facts = |e: &Entry<'_>| (e.kind, e.token.to_vec(), e.get(FLAGS_KEY).map(<[u8]>::to_vec));
             !entry.token.is_empty() && facts(&intended) == facts(&entry)
         });
+        // An intent of a second run that was cut short has the doubts of the first one as notes.
+        let has_doubt =
+            |note| has_other_kind || intended.is_some_and(|intended| intended.get(note).is_some());
         // Below the document there may be documents of a folder in its place, or attachments.
-        let may_hold = has_other_kind || is_mixed && is_declared_mail(&entry);
+        let may_hold = has_doubt(INNER_NOTE) || is_mixed && is_declared_mail(&entry);
         let may_hold = may_hold && entry.get(INNER_NOTE).is_none();
         match entry.kind {
-            EntryKind::Container if has_other_kind => push_with(&mut builder, &entry, MAYBE_NOTE, UNKNOWN)?,
+            EntryKind::Container if has_doubt(MAYBE_NOTE) => {
+                push_with(&mut builder, &entry, MAYBE_NOTE, UNKNOWN)?
+            }
             EntryKind::Container => push_unchanged(&mut builder, &entry)?,
             EntryKind::Document if untouched && may_hold => {
                 push_with(&mut builder, &entry, INNER_NOTE, &may_hold_documents)?;

@@ -276,7 +276,10 @@ impl Job<'_> {
                 plan.held += held;
                 plan.removed += if removed { held } else { 0 };
                 // The run that was cut short may have imported documents of an archive before it noted their number.
+                let is_folder_now =
+                    new.find(recorded.name).is_some_and(|now| now.kind == EntryKind::Container);
                 if removed
+                    && !is_folder_now
                     && inner == 0
                     && super::nested::may_contain_documents(&recorded)
                     && below.depth < super::DEPTH_MAX

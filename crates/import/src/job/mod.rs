@@ -386,6 +386,14 @@ impl Job<'_> {
                 if children[i].is_some() || self.moves.loses_documents(&child) != loses {
                     continue;
                 }
+                // A retry does not list a folder again that could not be listed.
+                let failed = change.recorded().and_then(|old| Some((old, old.get(ERROR_NOTE)?)));
+                if let (Some((old, why)), ImportMode::RetryFailed) = (failed, self.options.mode) {
+                    let why = self.fail_container(&child, String::from_utf8_lossy(why).into_owned());
+                    let (token, documents) = (old.token.to_vec(), old.size);
+                    children[i] = Some(Child { token, documents, error: Some(why) });
+                    continue;
+                }
                 children[i] = Some(match change {
                     // Do not trust the token after a run that was cut short: it may have changed documents below.
                     Change::Unchanged { old, .. }
@@ -395,10 +403,7 @@ impl Job<'_> {
                         if below.depth == 1 {
                             self.summary.unchanged += old.size;
                         }
-                        // Only a retry meets a folder that has failed here, and does not list it again.
-                        let error = old.get(ERROR_NOTE).map(|why| String::from_utf8_lossy(why).into_owned());
-                        let error = error.map(|why| self.fail_container(&child, why));
-                        Child { token: old.token.to_vec(), documents: old.size, error }
+                        Child { token: old.token.to_vec(), documents: old.size, error: None }
                     }
                     _ => self.child(&child, change, known.interrupted, below)?,
                 });

@@ -174,7 +174,11 @@ impl Job<'_> {
                 true => RemovalPass::BeforeAdditions,
                 false => RemovalPass::AfterAdditions,
             };
-            if may_contain_documents(&entry) && pass_of_entry == pass {
+            // A folder that a run was cut short in has a record of its own, and goes on from there.
+            let goes_on = is_folder_now
+                && entry.get(MAYBE_NOTE).is_some()
+                && entry.get(INNER_NOTE) == Some(&counts_note(0, 1)[..]);
+            if may_contain_documents(&entry) && pass_of_entry == pass && !goes_on {
                 self.remove(&join(path, entry.name), below)?;
             }
         }

@@ -167,6 +167,16 @@ fn a_file_in_a_folders_place_leaves_nothing_after_an_interruption() {
     interrupt_between(&files, &folders, &next);
     interrupt_between(&deeper[0], &deeper[1], &[&deeper[0], &neither]);
     interrupt_between(&deeper[1], &deeper[0], &[&deeper[1], &neither]);
+    // The next run goes on with what the interrupted one has done.
+    for (first, second) in [(&files, &folders), (&folders, &files)] {
+        let base = Fake::start();
+        base.import(first.path());
+        let before = base.state().clone();
+        for state in interrupted(&before, |fake| fake.try_import(second.path())) {
+            let removed = Fake::with(state).import(second.path()).removed;
+            assert!(removed <= 2, "only the documents of the first tree, not {removed}");
+        }
+    }
 }
 
 /// An interrupted run does not weaken `--max-delete`.

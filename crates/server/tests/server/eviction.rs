@@ -224,12 +224,12 @@ fn lru_keeps_hot_keys_and_the_limit_holds() {
 fn volatile_ttl_evicts_only_the_keys_that_expire_soonest() {
     for mut peer in both(&["--maxmemory-policy", "volatile-ttl"]) {
         for i in 0..300 {
-            assert!(peer.set(&format!("ttl{i}"), 40_000) && peer.set(&format!("stays{i}"), 1000));
+            assert!(peer.set(&format!("ttl{i}"), 160_000) && peer.set(&format!("stays{i}"), 1000));
             peer.int(&format!("EXPIRE ttl{i} {}", 1000 + i * 100));
         }
-        // Go over the limit by more than the threads of a busy machine may still allocate.
-        peer.limit(-(4 << 20));
-        peer.comes_true(|peer| peer.set("one more", 1) && peer.info("evicted_keys") >= 90);
+        // Go over the limit by far more than threads may still allocate, or give back: by about 105 values.
+        peer.limit(-(16 << 20));
+        peer.comes_true(|peer| peer.set("one more", 1) && peer.info("evicted_keys") >= 85);
         let left: Vec<usize> = (0..300).filter(|i| peer.exists(&format!("ttl{i}"))).collect();
         assert!(left.len() < 220, "{}: {}", peer.name, left.len());
         let mean = left.iter().sum::<usize>() / left.len();
