@@ -172,9 +172,18 @@ fn a_file_in_a_folders_place_leaves_nothing_after_an_interruption() {
         let base = Fake::start();
         base.import(first.path());
         let before = base.state().clone();
-        for state in interrupted(&before, |fake| fake.try_import(second.path())) {
-            let removed = Fake::with(state).import(second.path()).removed;
+        for once in interrupted(&before, |fake| fake.try_import(second.path())) {
+            let removed = Fake::with(once.clone()).import(second.path()).removed;
             assert!(removed <= 2, "only the documents of the first tree, not {removed}");
+            // The next run is interrupted, too. All pairs take too long.
+            for twice in interrupted(&once, |fake| fake.try_import(first.path())).into_iter().step_by(4) {
+                let fake = Fake::with(twice.clone());
+                fake.import(first.path());
+                assert_eq!(fake.state().keys, before.keys);
+                let fake = Fake::with(twice);
+                fake.import(neither.path());
+                assert_eq!(fake.ids(), ["kept.txt"]);
+            }
         }
     }
 }
