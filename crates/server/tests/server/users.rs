@@ -140,7 +140,7 @@ fn an_import_needs_rights_on_its_dataset_alone() {
 }
 
 /// A script that writes `k` and then runs for about a quarter of a second.
-const HOLDER: &str = "EVAL redis.call('set','k','first');for\ti=1,5e7\tdo\tlocal\ta=i\tend;\
+const HOLDER: &str = "EVAL redis.call('set','k','first');for\ti=1,2e8\tdo\tlocal\ta=i\tend;\
                       redis.call('set','k','secret');return\t1 1 k";
 
 /// Waits until a script runs on a helper thread.
