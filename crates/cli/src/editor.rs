@@ -2,6 +2,7 @@
 //! reedline.
 
 use crate::help::{HelpEntry, Rows, tokens};
+use crate::repl::is_repeat_count;
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, Emacs, FileBackedHistory, Hinter, History, HistoryItem,
     HistoryItemId, HistorySessionId, KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode,
@@ -231,8 +232,7 @@ fn is_sensitive(line: &str) -> bool {
     let args = closed.iter().find_map(|line| words(line.as_bytes()));
     // Quotation marks inside of a word are an error, but the word may be a password.
     let args = args.unwrap_or_else(|| line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
-    let digits = |word: &Vec<u8>| word.strip_prefix(b"-").unwrap_or(word).iter().all(u8::is_ascii_digit);
-    let is_count = args.first().is_some_and(digits);
+    let is_count = args.first().is_some_and(|word| is_repeat_count(word));
     let args = &args[usize::from(is_count)..];
     let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
     let any = |list: &[&str]| args.iter().any(|a| list.iter().any(|w| a.eq_ignore_ascii_case(w.as_bytes())));

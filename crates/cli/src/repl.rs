@@ -62,6 +62,11 @@ fn run_interactive(mut client: Client) -> ExitCode {
     }
 }
 
+/// True when the first word of a line says how many times the command runs.
+pub fn is_repeat_count(word: &[u8]) -> bool {
+    word.strip_prefix(b"-").unwrap_or(word).iter().all(u8::is_ascii_digit)
+}
+
 /// Runs a line. Returns `Break` when the line ends the client.
 fn run_line(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
     use std::ops::ControlFlow::{Break, Continue};
@@ -71,7 +76,7 @@ fn run_line(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> st
     };
     let Some(first) = args.first().cloned() else { return Continue(()) };
     let mut repeat = 1;
-    if args.len() > 1 && first.iter().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && *b == b'-')) {
+    if args.len() > 1 && is_repeat_count(&first) {
         repeat = std::str::from_utf8(&first).ok().and_then(|t| t.parse().ok()).unwrap_or(0);
         if repeat <= 0 {
             write_stdout(b"Invalid redis-cli repeat command option value.\n");

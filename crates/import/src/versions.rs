@@ -11,7 +11,7 @@ use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind};
 use crate::document::{EXTRACTOR_VERSION, is_declared_mail};
-use crate::job::{counts_note, join};
+use crate::job::{join, unknown_counts_note};
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ pub const INNER_NOTE: &[u8] = b"~inner";
 /// document in the container's place.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 /// The value of [`MAYBE_NOTE`] when it is unknown whether the server has the document's key.
-const UNKNOWN: &[u8] = b"1";
+pub(crate) const UNKNOWN: &[u8] = b"1";
 /// The value of [`MAYBE_NOTE`] when the server has the document's key. The document may be of any version.
 const PRESENT: &[u8] = b"2";
 
@@ -133,6 +133,13 @@ pub struct KnownContainer {
     pub intent_producer: Option<u16>,
 }
 
+impl KnownContainer {
+    /// True when the server has a record or an intent of the container.
+    pub(crate) fn is_known(&self) -> bool {
+        self.recorded || self.interrupted
+    }
+}
+
 /// Reads the record of the container `path`, and asks the server which of its documents exist. `part`: if `path` is a
 /// part of a container that was recorded in one piece, the entries of that record that belong to this part. No command
 /// may wait for a reply.
@@ -210,8 +217,7 @@ pub(crate) fn recorded(
 pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
     let is_mixed = intent.producer() & MIXED != 0;
-    // No document and one failure: a run opens such a document, or removes what is below it.
-    let may_hold_documents = counts_note(0, 1);
+    let may_hold_documents = unknown_counts_note();
     let mut builder = ContainerBuilder::new(recorded.producer());
     for entry in recorded.iter() {
         let intended = intent.find(entry.name);
@@ -237,12 +243,12 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
             EntryKind::Document if untouched => push_unchanged(&mut builder, &entry)?,
             EntryKind::Document => {
                 let inner = may_hold.then_some(&may_hold_documents[..]);
-                push_doubtful(&mut builder, &entry, inner, UNKNOWN)?;
+                push_doubtful(&mut builder, &entry, inner)?;
             }
         }
     }
     for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
-        push_doubtful(&mut builder, &entry, None, UNKNOWN)?;
+        push_doubtful(&mut builder, &entry, None)?;
     }
     builder.finish()
 }
@@ -263,17 +269,16 @@ fn push_with(
     builder.push(entry.kind, entry.name, entry.size, entry.token, pairs)
 }
 
-/// Adds the entry with [`MAYBE_NOTE`] of this value, and with `inner` as [`INNER_NOTE`] if it has none. Its token, its
+/// Adds the entry with [`MAYBE_NOTE`], and with `inner` as [`INNER_NOTE`] if it has none. Its token, its
 /// other notes and its metadata are dropped, except the flags, which tell that the document is a mail.
 fn push_doubtful(
     builder: &mut ContainerBuilder,
     entry: &Entry<'_>,
     inner: Option<&[u8]>,
-    maybe: &[u8],
 ) -> Result<(), ContainerError> {
     let flags = entry.get(FLAGS_KEY).map(|flags| (FLAGS_KEY, flags));
     let inner = entry.get(INNER_NOTE).or(inner).map(|note| (INNER_NOTE, note));
-    let pairs = flags.into_iter().chain([(MAYBE_NOTE, maybe)]).chain(inner);
+    let pairs = flags.into_iter().chain([(MAYBE_NOTE, UNKNOWN)]).chain(inner);
     builder.push(entry.kind, entry.name, entry.size, &[], pairs)
 }
 
@@ -296,7 +301,7 @@ fn with_presence(
         return Ok(None);
     }
     let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| match missing.contains(entry.name) {
-        true if is_held(&entry) => push_doubtful(builder, &entry, None, UNKNOWN),
+        true if is_held(&entry) => push_doubtful(builder, &entry, None),
         false if is_doubtful(&entry) => push_with(builder, &entry, MAYBE_NOTE, PRESENT),
         _ => push_unchanged(builder, &entry),
     };

@@ -274,10 +274,7 @@ impl Db<'_, '_> {
         };
         of_type::<T>(self.record(key, at))?;
         if new.is_empty() && !T::STAYS_WHEN_EMPTY {
-            if self.txn.listens() {
-                self.report(key, self.txn.caller.event, Changed::No);
-            }
-            self.delete(key);
+            self.delete_emptied(key);
             return Ok(None);
         }
         let (slot, clock) = (self.slot, self.txn.clock);
@@ -285,6 +282,13 @@ impl Db<'_, '_> {
         let former = self.changed(key).replace(slot, at, key, payload, None, &clock);
         self.report_change(key);
         Ok(former)
+    }
+    /// Deletes a key whose collection a command has emptied. The command's own event comes first.
+    fn delete_emptied(&mut self, key: &Key<'_>) {
+        if self.txn.listens() {
+            self.report(key, self.txn.caller.event, Changed::No);
+        }
+        self.delete(key);
     }
     fn change_located<T: Collection, R>(
         &mut self,
@@ -305,10 +309,7 @@ impl Db<'_, '_> {
             self.changed(key).update_record_expiry(slot, at, key, was_mortal);
         }
         if emptied {
-            if self.txn.listens() {
-                self.report(key, self.txn.caller.event, Changed::No);
-            }
-            self.delete(key);
+            self.delete_emptied(key);
         } else if changed == Changed::Yes {
             let slot = self.slot;
             self.changed(key).note_key(slot, key);

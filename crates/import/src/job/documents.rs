@@ -502,7 +502,7 @@ impl Job<'_> {
             self.fail(&join(path, entry.name), &refusal.reason);
             let pairs = entry.pairs().filter(|(key, _)| *key != DIGEST_NOTE);
             let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
-            let maybe = refusal.old_document_remains.then_some((MAYBE_NOTE, &b"1"[..]));
+            let maybe = refusal.old_document_remains.then_some((MAYBE_NOTE, versions::UNKNOWN));
             builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error).chain(maybe))?;
         }
         builder.finish()
@@ -520,7 +520,7 @@ fn push(
         (LOCATION_NOTE, place.new.get(LOCATION_NOTE)),
         (DIGEST_NOTE, record.digest),
         (ERROR_NOTE, record.error.map(str::as_bytes)),
-        (MAYBE_NOTE, record.is_doubtful.then_some(&b"1"[..])),
+        (MAYBE_NOTE, record.is_doubtful.then_some(versions::UNKNOWN)),
         (INNER_NOTE, record.inner),
         (EXTRA_FIELDS_NOTE, record.has_extra_fields.then_some(&b"1"[..])),
     ];

@@ -54,9 +54,6 @@ impl Job<'_> {
         for entry in old.iter() {
             let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == EntryKind::Document);
             let pushed = match (entry.kind, found) {
-                (EntryKind::Container, _) if entry.get(ERROR_NOTE).is_some() => {
-                    builder.push(EntryKind::Container, entry.name, entry.size, entry.token, [])
-                }
                 // Without content tokens, a token does not show whether a document below failed. So open the child.
                 (EntryKind::Container, _) if self.source.tokens() == Tokens::Stamps => {
                     builder.push(EntryKind::Container, entry.name, 0, &[], [])

@@ -27,7 +27,7 @@ pub use checks::check_source;
 pub use failed::ImportMode;
 pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
-pub(crate) use nested::counts_note;
+pub(crate) use nested::unknown_counts_note;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
@@ -255,13 +255,12 @@ impl Job<'_> {
         // server has the old document, the new document, or none. The intent includes documents that an earlier run
         // left in this state. With content tokens, an updated child needs an intent too: until the parent's record has
         // the new token, the next run must not trust the old token.
-        let is_planned = known.recorded || known.interrupted || self.options.forecast;
+        let is_planned = known.is_known() || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == ImportMode::Import {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
-        let is_known = known.recorded || known.interrupted;
-        if self.archive.id() == Some(path) && is_known && self.options.mode != ImportMode::Verify {
+        if self.archive.id() == Some(path) && known.is_known() && self.options.mode != ImportMode::Verify {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
         if level.depth == 0
@@ -478,12 +477,9 @@ impl Job<'_> {
     /// record.
     fn remove(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
         let known = self.load(path)?;
-        if level.depth > DEPTH_MAX {
-            // No run records a container at this depth, so another program wrote such a record.
-            return match known.recorded || known.interrupted {
-                true => Err(too_much(path, Bound::Depth)),
-                false => Ok(()),
-            };
+        // No run records a container at this depth, so another program wrote such a record.
+        if level.depth > DEPTH_MAX && known.is_known() {
+            return Err(too_much(path, Bound::Depth));
         }
         let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
@@ -506,7 +502,7 @@ impl Job<'_> {
         }
         self.remove_in_place_of_folders(path, old, view(&ContainerBuilder::empty(EXTRACTOR_VERSION)))?;
         self.sink.drain()?;
-        if known.recorded || known.interrupted {
+        if known.is_known() {
             self.sink.forget(&[&recorded_name(path), &intent_name(path)])?;
             self.sink.drain()?;
         }

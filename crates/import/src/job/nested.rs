@@ -124,8 +124,14 @@ pub(super) fn matches_move(opened: Option<&Opened>, moved: &Departure) -> bool {
 }
 
 /// The note of an archive with this number of documents, of which `failed` failed.
-pub(crate) fn counts_note(documents: u64, failed: u64) -> Vec<u8> {
+fn counts_note(documents: u64, failed: u64) -> Vec<u8> {
     [documents.to_le_bytes(), failed.to_le_bytes()].concat()
+}
+
+/// The note of a document that may hold documents, after a run that was cut short: no document, and one failure. So a run
+/// opens the document, or removes what is below it.
+pub(crate) fn unknown_counts_note() -> Vec<u8> {
+    counts_note(0, 1)
 }
 
 /// Reads from a mailbox's note the state of the mailbox at the last run: the prefix, and the digest of the record of
@@ -177,7 +183,7 @@ impl Job<'_> {
             // A folder that a run was cut short in has a record of its own, and goes on from there.
             let goes_on = is_folder_now
                 && entry.get(MAYBE_NOTE).is_some()
-                && entry.get(INNER_NOTE) == Some(&counts_note(0, 1)[..]);
+                && entry.get(INNER_NOTE) == Some(&unknown_counts_note()[..]);
             if may_contain_documents(&entry) && pass_of_entry == pass && !goes_on {
                 self.remove(&join(path, entry.name), below)?;
             }
