@@ -256,9 +256,13 @@ impl Drop for Server {
 }
 
 /// False when the reply to INFO shows that the port belongs to another process: a server of a concurrent test may
-/// have been faster. True also when the server requires a password and so does not show its process.
+/// have been faster. True also when the server does not show its process, because it wants a password or a right.
 fn is_reply_of(pid: u32, info: &Value) -> bool {
-    let (Value::Bulk(text) | Value::Verbatim(_, text)) = info else { return true };
+    let text = match info {
+        Value::Bulk(text) | Value::Verbatim(_, text) => text,
+        Value::Error(text) => return text.starts_with(b"NOAUTH ") || text.starts_with(b"NOPERM "),
+        _ => return false,
+    };
     let server_pid =
         text.split(|b| *b == b'\n').find_map(|line| line.trim_ascii_end().strip_prefix(b"process_id:"));
     server_pid == Some(pid.to_string().as_bytes())
@@ -293,6 +297,7 @@ mod tests {
         assert!(is_reply_of(42, &info("# Server\r\nprocess_id:42\r\nuptime:1\r\n")));
         assert!(!is_reply_of(42, &info("# Server\r\nprocess_id:421\r\n")));
         assert!(!is_reply_of(42, &info("")));
+        assert!(!is_reply_of(42, &Value::Error(b"ERR unknown command 'INFO'".to_vec())));
         assert!(is_reply_of(42, &Value::Error(b"NOAUTH Authentication required.".to_vec())));
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use strand_chain::Chain;
@@ -73,10 +74,20 @@ pub fn interrupted<R>(before: &State, import: impl Fn(&Fake) -> Result<R, Import
     states
 }
 
-/// A server in this process, on its own port.
+/// A server in this process, on its own port until it is dropped. Tests start thousands of them, so that ports which
+/// are never given back would be taken away from the servers of other tests.
 pub struct Fake {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
+    is_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        // The thread waits in accept().
+        let _ = TcpStream::connect(self.address);
+    }
 }
 
 impl Fake {
@@ -88,10 +99,13 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("bound");
         let state = Arc::new(Mutex::new(state));
-        let shared = state.clone();
-        // The thread ends with the process: it waits in accept().
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let (shared, ends) = (state.clone(), is_ended.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
                 // The real server sets TCP_NODELAY, too. Otherwise a second small reply waits 40 ms for the first one's
                 // delayed ACK.
                 stream.set_nodelay(true).expect("a TCP socket");
@@ -99,7 +113,7 @@ impl Fake {
                 std::thread::spawn(move || serve(stream, &shared));
             }
         });
-        Fake { address, state }
+        Fake { address, state, is_ended }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

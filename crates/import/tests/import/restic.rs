@@ -237,8 +237,8 @@ fn invalid_repositories_are_refused_and_damaged_packs_are_failed_documents() {
             std::fs::write(&pack, bytes).expect("writable");
         }
     }
-    let options =
-        ImportOptions { remote: restic.remote(), ..Fake::start().options(&restic.source("latest")) };
+    let fake = Fake::start();
+    let options = ImportOptions { remote: restic.remote(), ..fake.options(&restic.source("latest")) };
     match strand_import::run(&options, &mut Silent) {
         Ok(summary) => {
             assert!(summary.failed > 0);
