@@ -303,7 +303,7 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 fn has_room(page: &Page, bytes: usize) -> bool {
-    bytes <= INLINE_BYTES_MAX && page.used_bytes() + bytes <= PACKED_BYTES_MAX
+    bytes <= INLINE_BYTES_MAX && page.fill_with(bytes) <= PACKED_BYTES_MAX
 }
 fn bytes_of(element: Element<'_>) -> Bytes<'_> {
     match element.outside {
@@ -436,6 +436,30 @@ mod tests {
         }
         assert_eq!((list.len(), list.encoding()), (51, "quicklist"));
         assert!(list.heap_bytes() > 5000 && pieces(list) == 1);
+    }
+
+    #[test]
+    fn a_list_of_empty_elements_has_many_pages() {
+        let (mut list, mut twin) = (ListValue::new(), vec![Vec::new(); 100_000]);
+        twin.iter().for_each(|value| list.push(End::Back, value.as_slice()));
+        let page_bytes = size_of::<Page>() + size_of::<u64>();
+        assert!(
+            list.heap_bytes() > page_bytes * list.len() / Positional::PAGE_BYTES,
+            "{}",
+            list.heap_bytes()
+        );
+        for i in 0..50_000 {
+            let value = vec![b'x'; usize::from(i % 9_000 == 0)];
+            list.insert(50_000, value.as_slice());
+            twin.insert(50_000, value);
+        }
+        list.set(70_000, &[][..]);
+        list.set(140_000, &b"last"[..]);
+        (twin[70_000], twin[140_000]) = (Vec::new(), b"last".to_vec());
+        assert!(all(&list) == twin);
+        drop(list.remove(10..149_000));
+        twin.drain(10..149_000);
+        assert!(all(&list) == twin);
     }
 
     #[test]

@@ -60,11 +60,11 @@ impl Leaf {
     }
     /// Number of bytes that fill the leaf. A blob counts as a pointer.
     pub(super) fn fill(&self) -> usize {
-        self.page.used_bytes() + self.outside.len() * POINTER_BYTES
+        self.page.fill() + self.outside.len() * POINTER_BYTES
     }
     /// Number of bytes that would fill the leaf with `new` in it.
     pub(super) fn fill_with(&self, new: &NewElement<'_>) -> usize {
-        self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
+        self.page.fill_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }
     pub(super) fn page(&self) -> &Page {
         &self.page

@@ -65,6 +65,11 @@ impl Head {
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
+    /// See [`Page::fill`].
+    fn fill(&self) -> usize {
+        let is_of_empty_strings = self.width == 0 && self.common == 0;
+        self.used() + if is_of_empty_strings { self.count } else { 0 }
+    }
     /// Bytes per length, once a string with this stored length is added.
     #[inline]
     fn width_with(&self, raw: usize) -> usize {
@@ -101,11 +106,17 @@ impl Page {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
     }
-    /// Bytes in use, once a string of `bytes` bytes is added.
-    pub(crate) fn used_with(&self, bytes: usize) -> usize {
+    /// How full the page is: the bytes in use. An empty string that takes no byte counts as one byte, so the number of
+    /// strings in a page is limited, too. 0 when there is no allocation.
+    #[inline]
+    pub(crate) fn fill(&self) -> usize {
+        if self.buffer.is_empty() { 0 } else { self.head().fill() }
+    }
+    /// [`Page::fill`], once a string of `bytes` bytes is added.
+    pub(crate) fn fill_with(&self, bytes: usize) -> usize {
         let head = self.head();
         let width = head.width_with(bytes);
-        head.used() + bytes + width + head.count * (width - head.width)
+        Head { end: head.end + bytes, count: head.count + 1, width, common: bytes, ..head }.fill()
     }
     /// Prefetches the first `bytes` bytes of the allocation.
     #[inline]
@@ -300,8 +311,8 @@ impl Page {
     pub(crate) fn append(&mut self, other: &Page) {
         self.append_range(other, 0..other.len());
     }
-    /// The index at which to split the page into two parts with about equally many bytes: at least 1, and below
-    /// `len`.
+    /// The index at which to split the page into two parts with about equally many bytes, or with equally many empty
+    /// strings: at least 1, and below `len`.
     pub(crate) fn middle(&self) -> usize {
         let head = self.head();
         let half = (head.end - head.front + head.count * head.width) / 2;
@@ -310,7 +321,7 @@ impl Page {
             bytes += self.bytes_of(i) + head.width;
             bytes > half
         });
-        middle.unwrap_or(0).clamp(1, (head.count - 1).max(1))
+        middle.unwrap_or(head.count / 2).clamp(1, (head.count - 1).max(1))
     }
 
     fn append_range(&mut self, other: &Page, range: Range<usize>) {

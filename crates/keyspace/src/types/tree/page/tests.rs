@@ -54,8 +54,10 @@ proptest! {
                 Op::Insert(i, len, outside) => {
                     let (i, new) = (i % (twin.len() + 1), string(len));
                     let (first, second) = new.split_at(len / 3);
-                    prop_assert!(page.used_with(len) >= page.used_bytes() + len);
+                    prop_assert!(page.fill_with(len) >= page.used_bytes() + len);
+                    let fill = (!outside).then(|| page.fill_with(len));
                     page.insert(i, [first, second], outside, len);
+                    prop_assert!(fill.is_none_or(|fill| fill == page.fill()));
                     twin.insert(i, (new, outside));
                 }
                 Op::PushFront(len) => {
@@ -89,6 +91,19 @@ proptest! {
             check(&page, &twin);
         }
     }
+}
+
+#[test]
+fn empty_strings_fill_a_page() {
+    let mut page = Page::default();
+    for i in 0..100 {
+        assert_eq!(page.fill_with(0), HEAD_BYTES + i + 1);
+        page.insert(i / 2, [&[], &[]], false, 0);
+        assert_eq!((page.fill(), page.used_bytes()), (HEAD_BYTES + i + 1, HEAD_BYTES));
+    }
+    assert_eq!((page.middle(), page.fill_with(1)), (50, HEAD_BYTES + 102));
+    page.insert(7, [&[1], &[]], false, 0);
+    assert_eq!((page.fill(), page.used_bytes()), (HEAD_BYTES + 102, HEAD_BYTES + 102));
 }
 
 #[test]
