@@ -17,7 +17,7 @@ use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
-use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand};
+use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand, database_to_select};
 use crate::{Engine, Now, TABLE};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,13 +26,11 @@ use strand_chain::Chain;
 use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::errors;
 use strand_commands::introspect::key_accesses;
 use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::wait::refusal_in_script;
-use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, Txn, Viewed};
 use strand_script::{CallOutcome, Host, ScriptFlags, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
@@ -204,13 +202,12 @@ const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from s
 
 /// SELECT in a script. Applies to the commands that the script calls afterwards.
 pub(crate) fn select(run: &mut ScriptRun<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
-    match parse_int(argv.args().at(1)).map(usize::try_from) {
-        None => reply.error(errors::NOT_AN_INTEGER),
-        Some(Ok(db)) if db < run.engine.keyspace.databases() => {
+    match database_to_select(run.engine, argv.args()) {
+        Ok(db) => {
             run.db = db;
             reply.ok();
         }
-        Some(_) => reply.error(errors::DB_INDEX_OUT_OF_RANGE),
+        Err(text) => reply.error_bytes(&text),
     }
     CallOutcome::Replied
 }

@@ -159,6 +159,7 @@ impl LaneJob {
                 is_cut: false,
                 must_block: false,
                 rights_check: RightsCheck::Unchanged,
+                selected_db: None,
                 charge: None,
             });
         };
@@ -227,7 +228,7 @@ impl LaneJob {
         if rights_check != RightsCheck::Denied && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
             engine.remember(&self.client, self.caching, spec, args);
         }
-        let mut served = ServiceOutcome::Done;
+        let (mut served, mut db) = (ServiceOutcome::Done, self.db);
         match spec.exec {
             _ if rights_check == RightsCheck::Denied => {}
             _ if busy.is_some() => {
@@ -237,7 +238,7 @@ impl LaneJob {
             }
             Exec::Session(_) if kind_of(spec) == CommandKind::Exec => {
                 let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
-                transaction.run_on_lane(engine, &mut call, &self, now);
+                db = transaction.run_on_lane(engine, &mut call, &self, now);
                 if engine.monitors.any() {
                     engine.send_to_monitors(spec, args, self.db, Caller::Client(&self.client), now);
                 }
@@ -294,7 +295,19 @@ impl LaneJob {
         }
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        Ok(LaneDone { argv, out, lookups, error, error_is_counted, is_cut, must_block, rights_check, charge })
+        let selected_db = (db != self.db).then_some(db);
+        Ok(LaneDone {
+            argv,
+            out,
+            lookups,
+            error,
+            error_is_counted,
+            is_cut,
+            must_block,
+            rights_check,
+            selected_db,
+            charge,
+        })
     }
     /// The waits before the job began. Counts the time in the queue.
     fn record_waits(&self, began_ns: u64) -> Waits {
@@ -362,6 +375,8 @@ pub struct LaneDone {
     /// True when the job is a blocking command that found nothing.
     must_block: bool,
     rights_check: RightsCheck,
+    /// The client's new database, when a transaction has selected one.
+    selected_db: Option<usize>,
     /// Charge for the arguments and the reply, until the session takes them.
     charge: Option<Charge>,
 }
@@ -380,6 +395,7 @@ impl LaneDone {
             is_cut: false,
             must_block: false,
             rights_check: RightsCheck::Unchanged,
+            selected_db: None,
             charge: None,
         }
     }
@@ -419,6 +435,7 @@ impl Session {
         if done.rights_check == RightsCheck::Granted {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
+        self.db = done.selected_db.unwrap_or(self.db);
         self.meter.lookups.hits += done.lookups.hits;
         self.meter.lookups.misses += done.lookups.misses;
         // The limit may have changed since the reply was made.

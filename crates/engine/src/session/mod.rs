@@ -28,7 +28,7 @@ mod waits;
 mod watch;
 
 pub(crate) use blocked::Ticket;
-pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library};
+pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, database_to_select, load_library};
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use permit::DeniedCommand;
 pub(crate) use script::replay as replay_script;

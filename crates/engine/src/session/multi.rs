@@ -1,17 +1,17 @@
 //! Transactions: MULTI queues commands, EXEC runs them at one moment, WATCH makes EXEC depend on keys.
 //!
 //! EXEC locks the shards of all keys of all queued commands; it locks every shard when a command needs more than its
-//! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction of
-//! commands on data alone that costs much, by its arguments or by the data, runs on a helper thread
-//! ([`super::transaction`]). Commands about the server (INFO, CONFIG) run after the shards are unlocked; their replies
-//! are in the right place.
+//! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction that costs
+//! much, by its arguments or by the data, runs on a helper thread ([`super::transaction`]), unless one of its commands
+//! is about the session (CLIENT SETNAME). Commands about the server (INFO, CONFIG) run after the shards are unlocked;
+//! their replies are in the right place.
 
 use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
 use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand};
-use super::transaction::{Transaction, refuse_queued, rights_to_found_keys};
+use super::transaction::{ReplyPart, Transaction, refuse_queued, rights_to_found_keys};
 use super::{Session, State, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
@@ -22,10 +22,10 @@ use strand_commands::call::KeyRights;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
 use strand_commands::run::{self, Context};
-use strand_commands::spec::{CommandSpec, Exec, Flags};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
-use strand_wire::reply::{ErrorText, Protocol, Reply};
+use strand_wire::reply::{ErrorText, Reply};
 
 /// What a command of this file returns.
 type Outcome = Result<NextStep, ErrorText>;
@@ -40,6 +40,8 @@ const ABORTED: &str = "EXECABORT Transaction discarded because of previous error
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 /// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
+/// Cost of a queued command about the server, in elements: `INFO everything` takes about as long.
+const SERVER_ELEMENTS: usize = LONG_ELEMENTS / 4;
 
 /// Maximum number of commands that the memory of EXEC is estimated by.
 const GROWING_SAMPLES_MAX: usize = 128;
@@ -67,7 +69,7 @@ pub(super) struct Queue {
     pub(super) growing_samples: Vec<u32>,
     /// True when a command runs a script, or matches a pattern that may take long.
     pub(super) starts_on_lane: bool,
-    /// True when a command is about the session or the server, not about data.
+    /// True when a command changes or reads the session, besides its database.
     pub(super) needs_session: bool,
     /// True when a command could not be queued, so EXEC runs none.
     pub(super) is_broken: bool,
@@ -86,14 +88,6 @@ impl Queue {
     pub(super) fn len(&self) -> usize {
         self.commands.len()
     }
-}
-
-/// A part of EXEC's reply.
-enum ReplyPart {
-    Encoded(Chain),
-    /// A command that runs after the shards are unlocked: its index in the queue, and the database and the protocol at
-    /// its place.
-    AfterUnlock(usize, usize, Protocol),
 }
 
 impl Session {
@@ -172,8 +166,12 @@ impl Session {
         queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
         queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
-        let is_for_any_thread = SessionCommand::of_row(spec)
-            .is_some_and(|own| matches!(own.in_multi, InMulti::QueuedForAnyThread));
+        let own = SessionCommand::of_row(spec).map(|own| own.in_multi);
+        let is_about_server = matches!(own, Some(InMulti::AfterUnlock));
+        if is_about_server {
+            queue.elements = queue.elements.saturating_add(SERVER_ELEMENTS);
+        }
+        let is_for_any_thread = is_about_server || matches!(own, Some(InMulti::QueuedForAnyThread));
         queue.needs_session |= run::handler(spec).is_none() && !is_script && !is_for_any_thread;
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
@@ -237,27 +235,8 @@ impl Session {
         }
         self.reply().array(transaction.queue.len());
         for part in parts {
-            match part {
-                ReplyPart::Encoded(chain) => self.reply().raw(chain),
-                ReplyPart::AfterUnlock(at, db, protocol) => {
-                    let Queued { spec, argv } = &transaction.queue.commands[at];
-                    let Exec::Session(command) = spec.exec else { continue };
-                    let began_ns = engine.host.mono_ns();
-                    let mut chain = Chain::new();
-                    let mut reply = Reply::new(&mut chain, protocol);
-                    SessionCommand::of(command).run_detached(
-                        &engine,
-                        argv.args(),
-                        DetachedContext { db, now },
-                        &mut reply,
-                    );
-                    let code = reply.error_code().map(<[u8]>::to_vec);
-                    self.reply().raw(chain);
-                    self.count_failed(engine.stats.ids.of(spec), code.as_deref());
-                    let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
-                    engine.note_lap(&client, spec, argv.args(), now, took_ns);
-                }
-            }
+            let reply = transaction.finish(part, &client, now, usize::MAX);
+            self.reply().raw(reply);
         }
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         // A queued CLIENT KILL may have ended this session.
@@ -315,7 +294,7 @@ impl Session {
                     laps.take_back();
                     parts.extend([
                         ReplyPart::Encoded(std::mem::take(&mut out)),
-                        ReplyPart::AfterUnlock(at, self.db, self.protocol),
+                        ReplyPart::AfterUnlock { at, db: self.db, protocol: self.protocol },
                     ]);
                 }
                 Some((own, _)) => {

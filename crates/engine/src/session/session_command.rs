@@ -70,7 +70,8 @@ pub(crate) enum CommandKind {
 pub(crate) enum InMulti {
     /// The command is queued and runs in its turn.
     Queued,
-    /// The command is queued and runs in its turn. On a helper thread it runs as [`SessionCommand::or_detached`] says.
+    /// The command is queued and runs in its turn. On a helper thread it runs as [`SessionCommand::or_detached`] says,
+    /// or changes the transaction's database.
     QueuedForAnyThread,
     /// The command is queued if its arguments pass this check, else refused.
     QueuedIf(fn(Args<'_>) -> bool),

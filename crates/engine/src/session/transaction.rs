@@ -4,11 +4,12 @@
 //! shard meanwhile ([`super::rehearsal`]). Otherwise it holds its shards under a long lock. A transaction also holds
 //! its shards when other clients write its keys all the time.
 
+use super::commands::database_to_select;
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::permit::DeniedCommand;
 use super::script;
-use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, kind_of};
 use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
@@ -25,7 +26,7 @@ use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, KeyHash, Keyspace, Txn};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
+use strand_wire::reply::{Protocol, Reply};
 
 /// What EXEC needs: the queued commands, the watched keys and the shards.
 pub(super) struct Transaction {
@@ -34,6 +35,21 @@ pub(super) struct Transaction {
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
     shards: OnceCell<Vec<usize>>,
+}
+
+/// A part of EXEC's reply.
+pub(super) enum ReplyPart {
+    /// The replies of commands that have run.
+    Encoded(Chain),
+    /// A command that runs after the shards are unlocked ([`Transaction::finish`]).
+    AfterUnlock {
+        /// The command's index in the queue.
+        at: usize,
+        /// The database at the command's place.
+        db: usize,
+        /// The protocol at the command's place.
+        protocol: Protocol,
+    },
 }
 
 /// The shards that EXEC of `queue` needs, ascending. Includes the shards of watched keys.
@@ -122,20 +138,28 @@ impl Transaction {
         txn.set_now_ms(self.engine.time_since(call.now_ms));
         call.now_ms = txn.now_ms();
     }
-    /// Runs on a helper thread: on copies if possible, otherwise with its shards under a long lock.
-    pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
-        let keyspace = call.keyspace;
+    /// Runs on a helper thread: on copies if possible, otherwise with its shards under a long lock. Returns the database
+    /// that the client has afterwards.
+    pub(super) fn run_on_lane(
+        &self,
+        engine: &Arc<Engine>,
+        call: &mut LaneCall<'_>,
+        job: &LaneJob,
+        now: Now,
+    ) -> usize {
+        let (keyspace, mut db) = (call.keyspace, job.db);
         if self.may_rehearse(call, job) && self.rehearse(call, job, now) {
-            return;
+            return db;
         }
-        let mut out = Chain::new();
+        let (mut out, mut parts) = (Chain::new(), Vec::new());
         let mut txn = call.hold_shards(self.shards());
         self.take_time(&mut txn, call);
         txn.set_no_touch(call.no_touch);
         if !self.watch.is_unchanged(&txn) {
-            return call.reply.null_array();
+            call.reply.null_array();
+            return db;
         }
-        for queued in &self.queue.commands {
+        for (at, queued) in self.queue.commands.iter().enumerate() {
             let Queued { spec, argv } = queued;
             if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
                 let text = refuse_queued(engine, &job.client, &job.user, queued, denied, now);
@@ -145,7 +169,7 @@ impl Transaction {
             engine.remember(&job.client, job.caching, spec, argv.args());
             let rights = rights_to_found_keys(&job.user, spec, argv.args());
             let context = Context {
-                db: job.db,
+                db,
                 protocol: job.protocol,
                 reply_bytes_max: call.reply.room_left(),
                 rng: &mut *call.rng,
@@ -156,7 +180,14 @@ impl Transaction {
             let slot = job.client.peer.worker;
             engine.stats.count(slot, id, CommandCounter::Calls, 1);
             if engine.monitors.any() {
-                engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+                engine.send_to_monitors(spec, argv.args(), db, Caller::Client(&job.client), now);
+            }
+            if SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::AfterUnlock)) {
+                parts.extend([
+                    ReplyPart::Encoded(std::mem::take(&mut out)),
+                    ReplyPart::AfterUnlock { at, db, protocol: job.protocol },
+                ]);
+                continue;
             }
             let began_ns = engine.host.mono_ns();
             let error = match kind_of(spec) {
@@ -164,15 +195,8 @@ impl Transaction {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
                     let caching = job.caching;
-                    let script_context = script::CallContext {
-                        engine,
-                        client: &job.client,
-                        user,
-                        db: job.db,
-                        now,
-                        rng,
-                        caching,
-                    };
+                    let script_context =
+                        script::CallContext { engine, client: &job.client, user, db, now, rng, caching };
                     let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
                     let lane_run = Some(script::LaneRun { call, began_us: engine.host.mono_us() });
                     script::in_transaction(
@@ -184,11 +208,22 @@ impl Transaction {
                         &mut reply,
                     )
                 }
+                CommandKind::Select => {
+                    let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                    match database_to_select(engine, argv.args()) {
+                        Ok(selected) => {
+                            db = selected;
+                            reply.ok();
+                        }
+                        Err(text) => reply.error_bytes(&text),
+                    }
+                    script::ReplyError::of(&reply, false)
+                }
                 _ => {
                     let code = match SessionCommand::of_row(spec) {
                         Some(own) => {
                             let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
-                            let at = DetachedContext { db: job.db, now };
+                            let at = DetachedContext { db, now };
                             own.run_detached(engine, argv.args(), at, &mut reply);
                             reply.error_code().map(<[u8]>::to_vec)
                         }
@@ -206,8 +241,33 @@ impl Transaction {
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));
         call.lookups = txn.lookups();
         drop(txn);
+        parts.push(ReplyPart::Encoded(out));
         call.reply.array(self.queue.len());
-        call.reply.raw(out);
+        for part in parts {
+            call.pause();
+            let reply = self.finish(part, &job.client, now, call.reply.room_left());
+            call.reply.raw(reply);
+        }
+        db
+    }
+    /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes.
+    pub(super) fn finish(&self, part: ReplyPart, client: &Client, now: Now, bytes_max: usize) -> Chain {
+        let (at, db, protocol) = match part {
+            ReplyPart::Encoded(replies) => return replies,
+            ReplyPart::AfterUnlock { at, db, protocol } => (at, db, protocol),
+        };
+        let (engine, Queued { spec, argv }) = (&self.engine, &self.queue.commands[at]);
+        let own = SessionCommand::of_row(spec).expect("only a session command runs after the unlocking");
+        let (began_ns, mut replies) = (engine.host.mono_ns(), Chain::new());
+        let mut reply = Reply::bounded(&mut replies, protocol, bytes_max);
+        own.run_detached(engine, argv.args(), DetachedContext { db, now }, &mut reply);
+        let (slot, id) = (client.peer.worker, engine.stats.ids.of(spec));
+        if let Some(error) = script::ReplyError::of(&reply, false) {
+            error.count(&engine.stats, slot, id);
+        }
+        let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+        engine.note_lap(client, spec, argv.args(), now, took_ns);
+        replies
     }
 }
 

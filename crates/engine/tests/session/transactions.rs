@@ -524,6 +524,49 @@ fn commands_about_the_server_answer_in_their_place() {
 }
 
 #[test]
+fn a_long_transaction_may_select_and_ask_about_the_server() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let keys: Vec<String> = (0..3000).map(|i| format!("k{i} v")).collect();
+    let mset = format!("MSET {}", keys.join(" "));
+    let short =
+        ["SET k 0", "SELECT 2", "SET k 2", "INFO keyspace", "SELECT x", "SELECT 99", "CONFIG GET maxmemory"];
+    let stats_before = b.run(&server, "INFO commandstats");
+    assert!(!stats_before.contains("cmdstat_select"), "{stats_before}");
+    a.run(&server, "MULTI");
+    for line in [mset.as_str(), &mset].into_iter().chain(short).chain(["GET k", "PUBLISH c m"]) {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    a.hold_jobs = true;
+    a.feed(b"EXEC\r\nGET k\r\nCLIENT INFO\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked);
+    let job = a.job.take().expect("a job");
+    a.session.lane_done(job.run(server.now, &|| {}));
+    assert_eq!(a.drive(&server), Stop::Read);
+    let replies = a.replies();
+    assert!(replies.starts_with("*11|+OK|+OK|+OK|+OK|+OK|$"), "{replies}");
+    assert!(replies.contains("db0:keys=3001,") && replies.contains("db2:keys=1,"), "{replies}");
+    let errors = "|-ERR value is not an integer or out of range|-ERR DB index is out of range|";
+    let rest = format!("{errors}*2|$9|maxmemory|$1|0|$1|2|:0|$1|2|");
+    assert!(replies.contains(&rest) && replies.contains(" db=2 "), "{replies}");
+    let stats = b.run(&server, "INFO commandstats");
+    assert!(
+        stats.contains("cmdstat_select:calls=3,") && stats.contains("cmdstat_config|get:calls=1,"),
+        "{stats}"
+    );
+    assert!(stats.contains("failed_calls=2|"), "{stats}");
+    // Many commands about the server are long, too.
+    a.run(&server, "MULTI");
+    (0..20).for_each(|_| assert_eq!(a.run(&server, "INFO server"), "+QUEUED|"));
+    a.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked);
+    let job = a.job.take().expect("a job");
+    a.session.lane_done(job.run(server.now, &|| {}));
+    assert_eq!(a.drive(&server), Stop::Read);
+    assert_eq!(a.replies().matches("redis_version:").count(), 20);
+}
+
+#[test]
 fn queued_commands_count_as_client_memory_and_are_bounded() {
     let mut server = Server::with("client-query-buffer-limit 1mb");
     let (mut a, mut b) = (server.connect(), server.connect());

@@ -1,12 +1,12 @@
 //! PING ECHO SELECT AUTH HELLO RESET QUIT.
 
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::Now;
 use crate::acl::DEFAULT_USER;
 use crate::session::ReplyMode;
 use crate::session::permit::Login;
 use crate::session::run::NextStep;
 use crate::session::waits::ParkReason;
+use crate::{Engine, Now};
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -38,15 +38,7 @@ impl Session {
         DONE
     }
     pub(super) fn select(&mut self, args: Args<'_>) -> Outcome {
-        let db = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
-        if i32::try_from(db).is_err() {
-            let text = format!("ERR value is out of range, value must between {} and {}", i32::MIN, i32::MAX);
-            return Err(text.into());
-        }
-        match usize::try_from(db) {
-            Ok(db) if db < self.engine.keyspace.databases() => self.db = db,
-            _ => return Err(errors::DB_INDEX_OUT_OF_RANGE.into()),
-        }
+        self.db = database_to_select(&self.engine, args)?;
         self.ok()
     }
     pub(super) fn auth(&mut self, args: Args<'_>, now: Now) -> Outcome {
@@ -146,6 +138,17 @@ impl Session {
         self.reply().ok();
         Ok(NextStep::Stop(self.close()))
     }
+}
+
+/// The database that `SELECT index` selects.
+pub(crate) fn database_to_select(engine: &Engine, args: Args<'_>) -> Result<usize, ErrorText> {
+    let db = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
+    if i32::try_from(db).is_err() {
+        let text = format!("ERR value is out of range, value must between {} and {}", i32::MIN, i32::MAX);
+        return Err(text.into());
+    }
+    let db = usize::try_from(db).ok().filter(|db| *db < engine.keyspace.databases());
+    db.ok_or_else(|| errors::DB_INDEX_OUT_OF_RANGE.into())
 }
 
 /// Checks the name of a client or a library: printable ASCII without blanks. `None` when it is not valid.

@@ -30,7 +30,7 @@ mod slowlog;
 mod table;
 mod wait;
 
-pub(crate) use connection::REDIS_VERSION;
+pub(crate) use connection::{REDIS_VERSION, database_to_select};
 pub(crate) use scripting::load_library;
 pub(crate) use table::GROUPS;
 

@@ -128,7 +128,7 @@ pub(super) struct ReplyError {
 
 impl ReplyError {
     /// The error of this reply, if it is one.
-    fn of(reply: &Reply<'_>, is_counted: bool) -> Option<ReplyError> {
+    pub(super) fn of(reply: &Reply<'_>, is_counted: bool) -> Option<ReplyError> {
         Some(ReplyError { code: reply.error_code()?.to_vec(), is_counted })
     }
     /// Counts the error, and the failed call of command `id`.

@@ -343,6 +343,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, _| session.select(args))
                 .kind(CommandKind::Select)
+                .in_multi(InMulti::QueuedForAnyThread)
                 .in_scripts(InScripts::Runs(scripts::select)),
         )),
 ];
