@@ -85,8 +85,8 @@ pub(crate) enum Admission {
 }
 
 impl Engine {
-    /// Decides whether a command with `bytes` of arguments may run, and evicts if necessary. Call this while
-    /// [`crate::memory::Memory::is_limited`].
+    /// Decides whether a command with `bytes` of arguments may run, and evicts if necessary. As in redis-server, nothing is
+    /// evicted or denied while CLIENT PAUSE stops writes. Call this while [`crate::memory::Memory::is_limited`].
     pub(crate) fn admit(&self, worker: usize, bytes: usize, now: Now) -> Admission {
         let worker_memory = &self.worker_memories[worker % SLOTS];
         // Two workers may share a copy and lose one of two changes. The next check of the data's size corrects that.
@@ -103,6 +103,9 @@ impl Engine {
     }
     #[cold]
     fn admit_slow(&self, worker_memory: &WorkerMemory, now: Now) -> Admission {
+        if self.pause.is_set() && self.pause.waits_until(true, now.mono_us).is_some() {
+            return Admission::Granted;
+        }
         let mut data_bytes = self.keyspace.data_bytes() as u64;
         let over = self.memory.over_bytes(data_bytes);
         if over > 0 {

@@ -194,9 +194,7 @@ impl Tracking {
     }
     /// Turns tracking off for a client with these prefixes.
     pub(crate) fn turn_off<'a>(&self, client: &Client, prefixes: impl Iterator<Item = &'a [u8]>) {
-        if client.tracked.mode().has(TrackingFlags::ON) {
-            self.on.fetch_sub(1, Relaxed);
-        }
+        let is_last = client.tracked.mode().has(TrackingFlags::ON) && self.on.fetch_sub(1, Relaxed) == 1;
         client.tracked.redirect.store(0, Relaxed);
         client.tracked.mode.store(TrackingFlags::OFF.0, Relaxed);
         let all = &mut *self.prefixes.write();
@@ -210,6 +208,9 @@ impl Tracking {
                 }
                 all.lens.retain(|_, n| *n > 0);
             }
+        }
+        if is_last {
+            self.forget_all(|| self.clients_len() == 0);
         }
     }
     /// Remembers that the client is about to read `key`.
@@ -296,15 +297,22 @@ impl Tracking {
     }
     /// Reports that whole databases were flushed or swapped.
     pub(crate) fn all_changed(&self) {
-        for part in &self.parts {
-            let old = std::mem::take(&mut *part.lock());
-            self.keys.fetch_sub(old.len(), Relaxed);
-            self.items.fetch_sub(old.values().map(SmallVec::len).sum(), Relaxed);
-        }
+        self.forget_all(|| true);
         let frame = Frame::invalidation_of_all();
         for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(TrackingFlags::ON))
         {
             self.send(client.id, Told::AsSubscribed, &frame, 0);
+        }
+    }
+    /// Forgets the keys of each part for which `may` is true. `may` is asked under the part's lock: a client that turned
+    /// tracking on before is counted when its first key arrives in the part.
+    fn forget_all(&self, may: impl Fn() -> bool) {
+        for part in &self.parts {
+            let mut part = part.lock();
+            let old = if may() { std::mem::take(&mut *part) } else { ReaderPart::default() };
+            drop(part);
+            self.keys.fetch_sub(old.len(), Relaxed);
+            self.items.fetch_sub(old.values().map(SmallVec::len).sum(), Relaxed);
         }
     }
     fn tell_readers(&self, key: &[u8], readers: &[u64], by: u64) {

@@ -23,7 +23,7 @@ pub(crate) use password::PASSWORD_BYTES_MAX;
 pub use rule::RuleError;
 pub(crate) use rule::{c_text, has_blanks};
 pub(crate) use selector::{CHANNELS_AT_ONCE_MAX, Selector};
-pub(crate) use user::{Denied, Rights, User};
+pub(crate) use user::{ChannelCheck, Denied, Rights, User};
 
 pub(crate) use commands::{ACL_TABLE, CATEGORIES, category, members};
 

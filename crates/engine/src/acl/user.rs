@@ -36,6 +36,17 @@ pub(crate) struct User {
 /// and only their bytes count.
 const CHEAP_STEPS: usize = 4 * 1024;
 
+/// How far [`User::check_channels`] has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChannelCheck {
+    /// The index of the selector that is being checked. No earlier selector allows everything.
+    selector: usize,
+    /// The selector allows the channels before this argument.
+    pub(crate) checked: usize,
+    /// The last argument that an earlier selector did not allow.
+    denied: Option<usize>,
+}
+
 /// Why a user may not run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
@@ -263,6 +274,37 @@ impl User {
         Err(why)
     }
 
+    /// Does the part of [`User::check`] that [`User::check_without_channels`] leaves out, and goes on after what `check`
+    /// says is done. Checks about `names_max` names. True when one selector allows the command and all its channels.
+    /// False when names are left.
+    ///
+    /// # Errors
+    /// As [`User::check`].
+    pub(crate) fn check_channels(
+        &self,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+        topic: Topic,
+        check: &mut ChannelCheck,
+        names_max: usize,
+    ) -> Result<bool, Denied> {
+        let (id, mut names_left) = (ACL_TABLE.id(spec), names_max);
+        while let Some(selector) = self.selectors.get(check.selector) {
+            let begin = check.checked.max(1);
+            let end = begin.saturating_add(names_left).min(args.len());
+            if selector.allows_command(id, args) {
+                let denied = (begin..end).find(|at| !selector.allows_channel(topic, args.at(*at)));
+                let Some(denied) = denied else {
+                    check.checked = end;
+                    return Ok(end == args.len());
+                };
+                names_left = end - denied;
+                check.denied = check.denied.max(Some(denied));
+            }
+            (check.selector, check.checked) = (check.selector + 1, 0);
+        }
+        Err(check.denied.map_or(Denied::Command, Denied::Channel))
+    }
     /// True when a selector allows this channel, or exactly this channel pattern.
     pub(crate) fn may_use_channel(&self, topic: Topic, name: &[u8]) -> bool {
         self.selectors.iter().any(|s| s.allows_channel(topic, name))

@@ -84,10 +84,11 @@ impl Topics {
     pub(super) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.read().len()).sum()
     }
-    /// Visits the channels with subscribers. The lock of a part is held for reading during its visits.
+    /// Visits the channels with subscribers. A visit may take long, so no lock is held meanwhile.
     pub(super) fn each(&self, visit: &mut dyn FnMut(&[u8])) {
         for part in &self.parts {
-            part.read().keys().for_each(|channel| visit(channel));
+            let channels: Vec<Arc<[u8]>> = part.read().keys().cloned().collect();
+            channels.iter().for_each(|channel| visit(channel));
         }
     }
 }

@@ -455,7 +455,7 @@ impl ScriptRun<'_, '_> {
                 own.run_detached(
                     self.engine,
                     argv.args(),
-                    DetachedContext { db: self.db, now: self.now },
+                    DetachedContext { db: self.db, now: self.now, is_local: self.client.peer.local },
                     &mut reply,
                 );
             }

@@ -6,7 +6,7 @@ use super::run::NextStep;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::transaction::shards_of_queue;
 use super::waits::ParkReason;
-use super::{Session, State, Turn, script};
+use super::{RetryState, Session, State, Turn, script};
 use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
@@ -38,7 +38,9 @@ impl Session {
             }
         }
         let flags = self.effective_flags(found.spec);
-        self.retry.sent_to_monitors &= self.retry.is_retry;
+        if !self.retry.is_retry {
+            self.retry = RetryState { caching: self.flags.caching, ..RetryState::default() };
+        }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
             if self.identity.is_removed {
@@ -63,8 +65,11 @@ impl Session {
         // part of EXEC.
         let is_continuation = self.progress.is_under_way();
         let is_limited = self.is_guarded() && !self.identity.user.is_unrestricted();
-        let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
+        let is_granted = self.retry.is_granted;
+        let is_long_check =
+            is_limited && !is_granted && !self.queues(found.spec) && self.is_long_check(found.spec);
         if is_limited
+            && !is_granted
             && !is_long_check
             && !is_continuation
             && let Some(next) = self.refuse_if_denied(found.spec, now)

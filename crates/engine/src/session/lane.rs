@@ -118,6 +118,7 @@ impl LaneJob {
         let wait = |shards| engine.long_locks.wait_or_find_busy(shards, || self.may_wait());
         let wait_for_scripts = || engine.scripts.is_any_running().then(|| wait(None)).flatten();
         match (&self.transaction, self.spec.exec) {
+            (Some(transaction), _) if transaction.has_run() => None,
             (Some(transaction), _) => wait(Some(transaction.shards())),
             _ if cost::locks_all(self.spec) => wait(None),
             _ if self.spec.cost() == Cost::Keyspace => wait_for_scripts(),
@@ -201,13 +202,14 @@ impl LaneJob {
             waits: false,
             yield_now,
         };
+        let has_run = self.transaction.as_ref().is_some_and(Transaction::has_run);
         let rights_check = match &user {
             None => {
                 // The user was removed and the session ends. Only an administrator's query still waits for a reply.
                 call.reply.error(NO_AUTH);
                 RightsCheck::Denied
             }
-            Some(_) if !self.rights_unchecked && is_same_user => RightsCheck::Unchanged,
+            Some(_) if !self.rights_unchecked && (is_same_user || has_run) => RightsCheck::Unchanged,
             Some(user) => {
                 let mut may_continue = || {
                     yield_now();
@@ -227,6 +229,9 @@ impl LaneJob {
         };
         if rights_check != RightsCheck::Denied && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
             engine.remember(&self.client, self.caching, spec, args);
+        }
+        if rights_check == RightsCheck::Granted && engine.monitors.any() {
+            engine.send_to_monitors(spec, args, self.db, Caller::Client(&self.client), now);
         }
         let (mut served, mut db) = (ServiceOutcome::Done, self.db);
         match spec.exec {
@@ -255,7 +260,7 @@ impl LaneJob {
                 SessionCommand::of(command).run_detached(
                     engine,
                     args,
-                    DetachedContext { db: self.db, now },
+                    DetachedContext { db: self.db, now, is_local: self.client.peer.local },
                     call.reply,
                 );
             }
@@ -272,7 +277,7 @@ impl LaneJob {
         let call_bytes = argv.heap_bytes();
         let mut must_block = call.waits && error.is_none();
         // Refuse to wait: a later try on the worker would go back to the lane forever, or block the worker.
-        if must_block && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
+        if must_block && args.len() > LONG_ELEMENTS {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);
             reply.error(TOO_MANY_KEYS);
@@ -416,6 +421,9 @@ impl Session {
         // The client did not cause the wait, so it does not count as idle.
         self.meter.active = true;
         self.argv = done.argv;
+        if done.rights_check == RightsCheck::Granted {
+            (self.retry.is_granted, self.retry.sent_to_monitors) = (true, true);
+        }
         if done.must_block {
             // The data that was too much for a worker is gone. The session tries the command here again, and the
             // command waits.
@@ -442,7 +450,9 @@ impl Session {
         if done.is_cut && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
             return self.abort_over_output_limit();
         }
+        let before = self.replies.out.len();
         self.reply().raw(done.out);
+        self.meter.lane_reply_bytes += (self.replies.out.len() - before) as u64;
         // From here on the reply counts as the client's memory.
         drop(done.charge);
         self.end_command();

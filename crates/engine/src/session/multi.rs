@@ -3,8 +3,8 @@
 //! EXEC locks the shards of all keys of all queued commands; it locks every shard when a command needs more than its
 //! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction that costs
 //! much, by its arguments or by the data, runs on a helper thread ([`super::transaction`]), unless one of its commands
-//! is about the session (CLIENT SETNAME). Commands about the server (INFO, CONFIG) run after the shards are unlocked;
-//! their replies are in the right place.
+//! is about the session (CLIENT SETNAME). Commands about the server (INFO, CONFIG) run on a helper thread after the
+//! shards are unlocked; their replies are in the right place.
 
 use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
@@ -38,10 +38,9 @@ pub(super) fn abort_text(why: &[u8]) -> Vec<u8> {
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+const NO_WAIT: &str = "ERR the command would have to wait now, and no command inside a transaction can wait";
 /// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
-/// Cost of a queued command about the server, in elements: `INFO everything` takes about as long.
-const SERVER_ELEMENTS: usize = LONG_ELEMENTS / 4;
 
 /// Maximum number of commands that the memory of EXEC is estimated by.
 const GROWING_SAMPLES_MAX: usize = 128;
@@ -67,7 +66,7 @@ pub(super) struct Queue {
     pub(super) growing_commands: usize,
     /// The indexes of the first [`GROWING_SAMPLES_MAX`] of them that have few arguments.
     pub(super) growing_samples: Vec<u32>,
-    /// True when a command runs a script, or matches a pattern that may take long.
+    /// True when a command runs a script, matches a pattern that may take long, or is about the server.
     pub(super) starts_on_lane: bool,
     /// True when a command changes or reads the session, besides its database.
     pub(super) needs_session: bool,
@@ -168,9 +167,7 @@ impl Session {
         queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
         let own = SessionCommand::of_row(spec).map(|own| own.in_multi);
         let is_about_server = matches!(own, Some(InMulti::AfterUnlock));
-        if is_about_server {
-            queue.elements = queue.elements.saturating_add(SERVER_ELEMENTS);
-        }
+        queue.starts_on_lane |= is_about_server;
         let is_for_any_thread = is_about_server || matches!(own, Some(InMulti::QueuedForAnyThread));
         queue.needs_session |= run::handler(spec).is_none() && !is_script && !is_for_any_thread;
         queue.commands.push(Queued { spec, argv });
@@ -232,6 +229,12 @@ impl Session {
         if !is_unchanged {
             self.reply().null_array();
             return Ok(NextStep::Continue);
+        }
+        // A command about the server may take long, or wait for shards that a script holds.
+        if parts.iter().any(ReplyPart::is_to_run) && !matches!(self.state, State::Closing) {
+            transaction.set_run(parts);
+            self.outgoing_transaction = Some(transaction);
+            return Ok(NextStep::Detach);
         }
         self.reply().array(transaction.queue.len());
         for part in parts {
@@ -339,10 +342,13 @@ impl Session {
         match outcome {
             Ok(NextStep::Detach) => {
                 let engine = self.engine.clone();
-                own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
+                let at = DetachedContext { db: self.db, now, is_local: self.client.peer.local };
+                own.run_detached(&engine, args, at, &mut reply);
             }
             Ok(NextStep::Block(wait)) => wait.write_now(&self.engine, &mut reply),
-            Ok(_) => {}
+            // No command of EXEC can wait.
+            Ok(NextStep::Park(..) | NextStep::Yield | NextStep::ShardLocked) => reply.error(NO_WAIT),
+            Ok(NextStep::Continue | NextStep::Stop(_)) => {}
             Err(text) => reply.error_bytes(&text),
         }
         let code = reply.error_code().map(<[u8]>::to_vec);

@@ -10,6 +10,7 @@
 use super::multi::Queued;
 use super::run::NextStep;
 use super::script::runs_script;
+use super::transaction::Transaction;
 use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
@@ -60,7 +61,9 @@ impl Session {
     /// here.
     pub(super) fn send_to(&mut self, lane: Lane, spec: &'static CommandSpec, now: Now) -> NextStep {
         let mut reservation = None;
-        if self.engine.headroom.is_known() {
+        // A transaction whose commands have run cannot wait or be refused any more.
+        let has_run = self.outgoing_transaction.as_ref().is_some_and(Transaction::has_run);
+        if self.engine.headroom.is_known() && !has_run {
             let bytes = self.needed_bytes(lane, spec, now);
             match self.engine.admit_work(bytes, self.postponed_us(now), now) {
                 WorkAdmission::Now(reserved) => reservation = reserved,

@@ -1,9 +1,10 @@
 //! The session's user: its rights and its login.
 
 use super::run::NextStep;
+use super::script::runs_script;
 use super::subscriptions::checks_channels_in_slices;
 use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
-use crate::acl::{ACL_TABLE, Denial, DenialContext, Denied, Reason, User};
+use crate::acl::{ACL_TABLE, ChannelCheck, Denial, DenialContext, Denied, Reason, User};
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::tracking::TrackingFlags;
@@ -102,6 +103,11 @@ impl Session {
     pub(super) fn refresh_user(&mut self) -> bool {
         let now = self.engine.acl.current(&self.identity.user);
         let found = now.is_some();
+        if now.as_ref().is_none_or(|user| !Arc::ptr_eq(user, &self.identity.user)) {
+            // A SUBSCRIBE between two slices needs the rights of the new rules for all its channels.
+            self.progress.check = ChannelCheck::default();
+            self.retry.is_granted = false;
+        }
         self.identity.user = now.unwrap_or_else(|| self.engine.acl.default_user());
         self.identity.authenticated &= found;
         found
@@ -177,7 +183,7 @@ impl Session {
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
         let steps = self.identity.user.steps(spec, self.argv.args());
         self.meter.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
-        steps > STEPS_AT_ONCE && spec.exec.on_keys().is_some()
+        steps > STEPS_AT_ONCE && (spec.exec.on_keys().is_some() || runs_script(spec))
     }
 
     /// True when the user's state sends the current command to the gate.

@@ -19,7 +19,7 @@ use super::transaction::{Transaction, lost_rights_error, refuse_queued};
 use crate::Now;
 use crate::acl::Denied;
 use crate::monitors::Caller;
-use crate::stats::CommandCounter;
+use crate::stats::{CommandCounter, Stat};
 use std::collections::HashSet;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, LaneTxn};
@@ -267,6 +267,7 @@ impl Transaction {
             }
             let id = engine.stats.ids.of(spec);
             engine.stats.count(slot, id, CommandCounter::Calls, 1);
+            engine.stats.add(slot, Stat::Commands, 1);
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }

@@ -13,6 +13,7 @@ use super::waits::ParkReason;
 use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn, script};
 use crate::monitors::Caller;
 use crate::stats::{CommandCounter, Stat};
+use crate::tracking::TrackingFlags;
 use crate::{Now, TABLE};
 use strand_commands::call::ServiceOutcome;
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
@@ -179,6 +180,9 @@ impl Session {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
                 self.retry.is_retry = true;
+                if self.client.tracked.mode() != TrackingFlags::OFF {
+                    self.flags.caching |= self.retry.caching;
+                }
                 let next = self.execute(now);
                 self.retry.is_retry = false;
                 self.record_park(now);
@@ -530,7 +534,7 @@ impl Session {
         for (stat, n) in [
             (Stat::Commands, commands),
             (Stat::InputBytes, std::mem::take(&mut self.meter.input_bytes)),
-            (Stat::OutputBytes, out_bytes as u64),
+            (Stat::OutputBytes, out_bytes as u64 + std::mem::take(&mut self.meter.lane_reply_bytes)),
             (Stat::Reads, std::mem::take(&mut self.meter.reads)),
             (Stat::KeyspaceHits, std::mem::take(&mut self.meter.lookups.hits)),
             (Stat::KeyspaceMisses, std::mem::take(&mut self.meter.lookups.misses)),

@@ -27,11 +27,13 @@ type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), ErrorText
 /// True when a call with these arguments locks shards that are not those of its keys.
 type LocksShards = fn(Args<'_>) -> bool;
 
-/// The database and the time of a command that runs without its session.
+/// What a command that runs without its session knows of the session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DetachedContext {
     pub(crate) db: usize,
     pub(crate) now: Now,
+    /// True when the client is on this machine.
+    pub(crate) is_local: bool,
 }
 
 /// A command that sessions run themselves.
@@ -203,4 +205,32 @@ impl SessionCommand {
 #[inline]
 pub(crate) fn kind_of(spec: &CommandSpec) -> CommandKind {
     SessionCommand::of_row(spec).map_or(CommandKind::Other, |own| own.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TABLE;
+
+    #[test]
+    fn no_command_locks_shards_inside_exec() {
+        let mut checked = 0;
+        for command in TABLE.rows() {
+            let subcommands = command.subcommands.iter().map(|sub| (sub, vec![command.name, sub.name]));
+            for (spec, words) in std::iter::once((command, vec![command.name])).chain(subcommands) {
+                let Some(own) = SessionCommand::of_row(spec) else { continue };
+                if spec.flags.has(strand_commands::spec::Flags::NO_MULTI) {
+                    continue;
+                }
+                let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+                // EXEC holds the shards while a queued command runs in its place.
+                if matches!(own.in_multi, InMulti::Queued | InMulti::QueuedForAnyThread) {
+                    let argv = Argv::from_slices(&words);
+                    assert!(!(own.locks_shards)(argv.args()), "{words:?}");
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 50, "{checked}");
+    }
 }

@@ -43,6 +43,8 @@ pub(super) struct TurnMeter {
     /// True when bytes arrived since the last turn.
     pub(super) active: bool,
     pub(super) input_bytes: u64,
+    /// Bytes of the replies that helper threads made since the last turn.
+    pub(super) lane_reply_bytes: u64,
     pub(super) reads: u64,
     /// Numbers of key lookups in this turn that found a record, and that did not.
     pub(super) lookups: Lookups,
@@ -93,6 +95,10 @@ pub(super) struct RetryState {
     pub(super) is_retry: bool,
     /// True when MONITOR's clients have already got the command.
     pub(super) sent_to_monitors: bool,
+    /// True when CLIENT CACHING came before the command. The gate has taken the flag from the session.
+    pub(super) caching: bool,
+    /// True when a helper thread has found that the user may run the command.
+    pub(super) is_granted: bool,
 }
 
 /// What a session is waiting for.

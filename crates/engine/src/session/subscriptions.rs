@@ -6,7 +6,7 @@ use super::commands::Outcome;
 use super::permit::DeniedCommand;
 use super::run::NextStep;
 use super::{Session, State};
-use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
+use crate::acl::{CHANNELS_AT_ONCE_MAX, ChannelCheck, User};
 use crate::clients::Client;
 use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
 use crate::{Engine, Now, TABLE, monitors};
@@ -32,14 +32,14 @@ const RECHECK_STEPS_MAX: usize = 1 << 20;
 /// The progress of a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices, as numbers of arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    checked: usize,
+    pub(super) check: ChannelCheck,
     pub(super) done: usize,
 }
 
 impl Progress {
     /// True between two slices.
     pub(super) fn is_under_way(&self) -> bool {
-        self.checked > 0 || self.done > 0
+        self.check != ChannelCheck::default() || self.done > 0
     }
 }
 
@@ -52,20 +52,15 @@ impl Session {
         }
         let slice = if self.in_exec() { usize::MAX } else { AT_ONCE_MAX };
         // All names are checked before the first subscription. The gate has checked those of a short command.
-        if checks_channels_in_slices(args) && !self.in_exec() && self.progress.checked < args.len() {
-            let begin = self.progress.checked.max(1);
-            let end = begin.saturating_add(slice).min(args.len());
-            for at in begin..end {
-                if !self.identity.user.may_use_channel(topic, args.at(at)) {
-                    self.progress = Progress::default();
-                    self.update_client_info();
-                    let spec = TABLE.resolve(args)?.spec;
-                    let denied = Denied::Channel(at);
-                    let command = DeniedCommand { spec, args, denied, context: self.denial_context() };
-                    return Err(self.engine.deny(&self.client, &self.identity.user, command, now));
-                }
+        if checks_channels_in_slices(args) && !self.in_exec() && self.progress.check.checked < args.len() {
+            let spec = TABLE.resolve(args)?.spec;
+            let check = &mut self.progress.check;
+            if let Err(denied) = self.identity.user.check_channels(spec, args, topic, check, slice) {
+                self.progress = Progress::default();
+                self.update_client_info();
+                let command = DeniedCommand { spec, args, denied, context: self.denial_context() };
+                return Err(self.engine.deny(&self.client, &self.identity.user, command, now));
             }
-            self.progress.checked = end;
             return Ok(NextStep::Yield);
         }
         let begin = self.progress.done.max(1);

@@ -14,9 +14,9 @@ use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
 use crate::monitors::Caller;
-use crate::stats::CommandCounter;
+use crate::stats::{CommandCounter, Stat};
 use crate::{Engine, Now};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use strand_chain::Chain;
@@ -35,6 +35,8 @@ pub(super) struct Transaction {
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
     shards: OnceCell<Vec<usize>>,
+    /// The reply, when the commands have run on the worker, and only the commands about the server are left.
+    run: RefCell<Option<Vec<ReplyPart>>>,
 }
 
 /// A part of EXEC's reply.
@@ -50,6 +52,13 @@ pub(super) enum ReplyPart {
         /// The protocol at the command's place.
         protocol: Protocol,
     },
+}
+
+impl ReplyPart {
+    /// True for a command that has not run yet.
+    pub(super) fn is_to_run(&self) -> bool {
+        matches!(self, ReplyPart::AfterUnlock { .. })
+    }
 }
 
 /// The shards that EXEC of `queue` needs, ascending. Includes the shards of watched keys.
@@ -83,7 +92,15 @@ impl Drop for Transaction {
 
 impl Transaction {
     pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
-        Transaction { engine, queue, watch, shards: OnceCell::new() }
+        Transaction { engine, queue, watch, shards: OnceCell::new(), run: RefCell::default() }
+    }
+    /// The commands have run. A helper thread runs what is left of `parts`.
+    pub(super) fn set_run(&self, parts: Vec<ReplyPart>) {
+        self.run.replace(Some(parts));
+    }
+    /// True when only commands about the server are left.
+    pub(super) fn has_run(&self) -> bool {
+        self.run.borrow().is_some()
     }
     /// The shards that the transaction needs, ascending. Includes the shards of watched keys. The duration of the first
     /// call grows with the number of keys.
@@ -148,6 +165,10 @@ impl Transaction {
         now: Now,
     ) -> usize {
         let (keyspace, mut db) = (call.keyspace, job.db);
+        if let Some(parts) = self.run.take() {
+            self.reply_with(parts, call, job, now);
+            return db;
+        }
         if self.may_rehearse(call, job) && self.rehearse(call, job, now) {
             return db;
         }
@@ -179,6 +200,7 @@ impl Transaction {
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
             engine.stats.count(slot, id, CommandCounter::Calls, 1);
+            engine.stats.add(slot, Stat::Commands, 1);
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), db, Caller::Client(&job.client), now);
             }
@@ -223,7 +245,7 @@ impl Transaction {
                     let code = match SessionCommand::of_row(spec) {
                         Some(own) => {
                             let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
-                            let at = DetachedContext { db, now };
+                            let at = DetachedContext { db, now, is_local: job.client.peer.local };
                             own.run_detached(engine, argv.args(), at, &mut reply);
                             reply.error_code().map(<[u8]>::to_vec)
                         }
@@ -242,13 +264,17 @@ impl Transaction {
         call.lookups = txn.lookups();
         drop(txn);
         parts.push(ReplyPart::Encoded(out));
+        self.reply_with(parts, call, job, now);
+        db
+    }
+    /// Writes EXEC's reply. Runs the commands that are left.
+    fn reply_with(&self, parts: Vec<ReplyPart>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         call.reply.array(self.queue.len());
         for part in parts {
             call.pause();
             let reply = self.finish(part, &job.client, now, call.reply.room_left());
             call.reply.raw(reply);
         }
-        db
     }
     /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes.
     pub(super) fn finish(&self, part: ReplyPart, client: &Client, now: Now, bytes_max: usize) -> Chain {
@@ -260,7 +286,8 @@ impl Transaction {
         let own = SessionCommand::of_row(spec).expect("only a session command runs after the unlocking");
         let (began_ns, mut replies) = (engine.host.mono_ns(), Chain::new());
         let mut reply = Reply::bounded(&mut replies, protocol, bytes_max);
-        own.run_detached(engine, argv.args(), DetachedContext { db, now }, &mut reply);
+        let context = DetachedContext { db, now, is_local: client.peer.local };
+        own.run_detached(engine, argv.args(), context, &mut reply);
         let (slot, id) = (client.peer.worker, engine.stats.ids.of(spec));
         if let Some(error) = script::ReplyError::of(&reply, false) {
             error.count(&engine.stats, slot, id);

@@ -184,6 +184,9 @@ fn protected_options_need_permission() {
             &[
                 ("CONFIG SET dir /data", reply),
                 ("CONFIG SET tls-cert-file x dir /data", reply),
+                ("MULTI", "+OK|"),
+                ("CONFIG SET dir /data", "+QUEUED|"),
+                ("EXEC", &format!("*1|{reply}")),
                 ("CONFIG GET dir", if reply == no { "*2|$3|dir|$0||" } else { "*2|$3|dir|$5|/data|" }),
             ],
         );

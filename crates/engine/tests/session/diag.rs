@@ -135,6 +135,18 @@ fn a_session_that_is_told_to_try_again_counts_its_wait_once() {
 }
 
 #[test]
+fn figures_in_a_transaction_wait_for_no_lock_of_the_transaction() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.script(&server, &[("SET k v", "+OK|"), ("MULTI", "+OK|"), ("SET k w", "+QUEUED|")]);
+    for line in ["DIAG MEMORY", "CLIENT SETNAME me", "DIAG BIGKEYS", "DIAG SYSTEM", "INFO keyspace"] {
+        assert_eq!(peer.run(&server, line), "+QUEUED|");
+    }
+    let replies = peer.run(&server, "EXEC");
+    assert!(replies.starts_with("*6|+OK|$") && replies.contains("db0:keys=1,"), "{replies:.200}");
+}
+
+#[test]
 fn a_hot_key_and_a_big_key_are_found_without_a_scan() {
     let mut server = Server::new();
     let mut peer = server.connect();

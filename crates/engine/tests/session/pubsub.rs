@@ -424,3 +424,60 @@ fn a_long_message_is_shared_and_not_copied() {
         assert_eq!(peer.replies(), heard("ch", &text));
     }
 }
+
+#[test]
+fn every_channel_of_a_queued_subscribe_is_checked() {
+    let mut server = Server::new();
+    let mut admin = server.connect();
+    admin.run(&server, "ACL SETUSER lim on >p resetchannels &ok* +@all");
+    let names: String = (0..1100).map(|i| format!(" ok{i}")).collect();
+    for (word, denied) in [("SUBSCRIBE", "secret"), ("PSUBSCRIBE", "secret*")] {
+        let long = format!("{word} {denied}{names}");
+        let dry = admin.run(&server, &format!("ACL DRYRUN lim {long}"));
+        assert!(dry.contains("no permissions"), "{dry}");
+        let mut peer = server.connect();
+        peer.script(&server, &[("AUTH lim p", "+OK|"), ("MULTI", "+OK|")]);
+        assert!(peer.run(&server, &long).starts_with("-NOPERM"), "{word}");
+        assert!(peer.run(&server, "EXEC").starts_with("-EXECABORT"), "{word}");
+        assert_eq!(admin.run(&server, "PUBLISH secret x"), ":0|");
+        assert!(peer.run(&server, &long).starts_with("-NOPERM"), "{word} outside MULTI");
+    }
+    assert_eq!(admin.run(&server, &format!("ACL DRYRUN lim SUBSCRIBE{names}")), "+OK|");
+}
+
+#[test]
+fn one_selector_must_allow_a_long_subscribe_and_all_its_channels() {
+    let mut server = Server::new();
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    let names: String = (0..3000).map(|i| format!(" ok{i}")).collect();
+    admin.run(&server, "ACL SETUSER u on >p resetchannels &ok* +subscribe +ping (+publish &secret*)");
+    peer.run(&server, "AUTH u p");
+    for (long, denied) in [(format!("SUBSCRIBE{names} secret"), true), (format!("SUBSCRIBE{names}"), false)] {
+        let reply = peer.run(&server, &long);
+        assert_eq!(reply.starts_with("-NOPERM"), denied, "{reply:.60}");
+    }
+    assert_eq!(admin.run(&server, "PUBLISH secret x"), ":0|");
+    assert_eq!(admin.run(&server, "PUBLISH ok2999 x"), ":1|");
+    // The second selector allows what the first one does not.
+    admin.run(&server, "ACL SETUSER v on >p resetchannels &ok1* +subscribe (+subscribe &ok* &secret)");
+    let mut peer = server.connect();
+    peer.run(&server, "AUTH v p");
+    assert!(peer.run(&server, &format!("SUBSCRIBE{names} secret")).starts_with("*3|$9|subscribe|$3|ok0|:1|"));
+    assert_eq!(admin.run(&server, "PUBLISH secret x"), ":1|");
+}
+
+#[test]
+fn a_long_subscribe_has_the_rights_of_its_end() {
+    let mut server = Server::new();
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    let names: String = (0..5000).map(|i| format!(" a{i}")).collect();
+    admin.run(&server, "ACL SETUSER u on >p resetchannels &a* +@all");
+    peer.run(&server, "AUTH u p");
+    peer.feed(&command(&format!("SUBSCRIBE{names}")), usize::MAX);
+    peer.session.run(server.now);
+    admin.run(&server, "ACL SETUSER u resetchannels &b*");
+    peer.drive(&server);
+    let reply = peer.replies();
+    assert!(reply.starts_with("-NOPERM"), "{reply:.80}");
+    assert_eq!(admin.run(&server, "PUBLISH a1 x"), ":0|");
+}

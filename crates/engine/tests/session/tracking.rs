@@ -278,17 +278,36 @@ fn client_caching_applies_to_a_refused_command_too() {
 }
 
 #[test]
-fn a_flush_empties_the_table_although_nobody_tracks() {
+fn the_last_tracking_client_leaves_an_empty_table() {
     let mut server = Server::new();
     let mut reader = tracked(&mut server, "CLIENT TRACKING ON");
     reader.run(&server, "SET k v");
     reader.run(&server, "GET k");
+    let mut other = tracked(&mut server, "CLIENT TRACKING ON");
     let keys = |peer: &mut Peer| peer.run(&server, "INFO stats").contains("tracking_total_keys:1|");
     assert!(keys(&mut reader));
     reader.run(&server, "CLIENT TRACKING OFF");
-    assert!(keys(&mut reader));
-    reader.run(&server, "FLUSHALL");
+    assert!(keys(&mut reader), "another client tracks");
+    other.run(&server, "CLIENT TRACKING OFF");
     assert!(!keys(&mut reader));
+}
+
+#[test]
+fn client_caching_applies_to_an_attempt_after_a_wait() {
+    let mut server = Server::new();
+    let mut admin = server.connect();
+    admin.run(&server, "ACL SETUSER u on nopass ~* +@all");
+    let mut reader = tracked(&mut server, "AUTH u x");
+    assert_eq!(reader.run(&server, "CLIENT TRACKING ON OPTIN"), "+OK|");
+    assert_eq!(reader.run(&server, "CLIENT CACHING YES"), "+OK|");
+    assert_eq!(reader.run(&server, "XREAD BLOCK 0 STREAMS s $"), "");
+    // The session must check the new rights itself.
+    admin.run(&server, "ACL SETUSER u &*");
+    admin.run(&server, "XADD s 1-1 a b");
+    let served = reader.hears(&server);
+    assert!(served.contains("1-1"), "{served}");
+    admin.run(&server, "XADD s 1-2 a b");
+    assert_eq!(reader.hears(&server), invalidation("s"));
 }
 
 /// The expiry of a key is no change of the client that finds the key expired. So this client hears of the next change

@@ -90,6 +90,10 @@ impl Gates {
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         self.register(offset, client, Reason::Command, wake)
     }
+    /// Ends a wait of [`Gates::wait_synced`] that may be over already.
+    pub(crate) fn forget_synced(&self, offset: u64, client: u64) {
+        self.waiting.lock().sessions.remove(&(offset, client, Reason::Command));
+    }
     fn register(&self, offset: u64, client: u64, reason: Reason, wake: &Arc<dyn Wake>) -> bool {
         if self.is_safe(offset) {
             return false;
@@ -208,6 +212,8 @@ mod tests {
         assert!(gates.take_owed_sync() && !gates.take_owed_sync());
         assert!(gates.wait_synced(100, 1, &wake) && !gates.take_owed_sync());
         assert!(gates.wait(100, 2, &wake) && gates.take_owed_sync());
+        gates.forget_synced(100, 1);
+        assert!(gates.wait_synced(100, 1, &wake));
         // One client waits for two reasons.
         assert!(gates.wait(100, 1, &wake));
         gates.close();

@@ -421,6 +421,7 @@ impl Session {
             Err(argv) => {
                 self.argv = argv;
                 self.record_key_wait(blocked.since_us);
+                self.flags.caching |= blocked.ticket.caching;
                 self.own_attempt = Some(blocked);
                 let next = self.execute(now);
                 self.end_own_attempt();
@@ -506,7 +507,10 @@ impl Session {
     }
     /// Ends a wait and leaves its places. The place that was served is already gone.
     fn finish_block(&mut self, blocked: Blocked, served: Option<u32>) {
-        let Blocked { ticket, mut registrations, deadline_us, .. } = blocked;
+        let Blocked { ticket, mut registrations, deadline_us, reason, offset, .. } = blocked;
+        if reason == ParkReason::Disk {
+            self.engine.persist.aof.gates.forget_synced(offset, self.client.id);
+        }
         self.client.set_ticket(None);
         self.engine.clients.uncount_blocked(deadline_us.is_some());
         let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Ended(WaitEnd::SessionClosed));

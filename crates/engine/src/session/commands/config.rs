@@ -23,17 +23,14 @@ impl Session {
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
         // An unknown name refuses the whole command, so the options after it do not matter.
         let options = || args.skip(2).iter().step_by(2).map_while(find);
-        let protected_too = match self.engine.config.number(Opt::EnableProtectedConfigs) {
-            0 => false,
-            1 => true,
-            _ => self.client.peer.local,
-        };
+        let is_local = self.client.peer.local;
+        let protected_too = may_set_protected(&self.engine, is_local);
         let is_refused = !protected_too && options().any(|option| option.spec().change == Change::Protected);
         if !is_refused && options().any(waits_for_the_disk) {
             return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
-        set(&engine, args, protected_too)?;
+        set(&engine, args, is_local)?;
         self.refresh_settings();
         self.ok()
     }
@@ -108,11 +105,18 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// CONFIG SET, on a worker, or on a helper thread if it must read files. `protected_too`: as in [`Config::set`].
-///
-/// [`Config::set`]: crate::Config::set
-pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Result<(), ErrorText> {
-    let args = args.skip(2);
+/// True when CONFIG SET may change protected options. `is_local`: the client is on this machine.
+fn may_set_protected(engine: &Engine, is_local: bool) -> bool {
+    match engine.config.number(Opt::EnableProtectedConfigs) {
+        0 => false,
+        1 => true,
+        _ => is_local,
+    }
+}
+
+/// CONFIG SET, on a worker, or on a helper thread if it must read files. `is_local`: the client is on this machine.
+pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(), ErrorText> {
+    let (args, protected_too) = (args.skip(2), may_set_protected(engine, is_local));
     if !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }

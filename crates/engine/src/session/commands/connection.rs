@@ -116,6 +116,7 @@ impl Session {
         self.end_transaction();
         self.end_tracking();
         self.leave_monitor();
+        self.flags.no_touch = false;
         self.db = 0;
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();

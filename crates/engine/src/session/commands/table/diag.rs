@@ -1,7 +1,7 @@
 //! The rows of group `diag`: the server's own figures.
 
 use super::super::diag;
-use crate::session::session_command::SessionCommand;
+use crate::session::session_command::{InMulti, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const FLAGS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE];
@@ -25,7 +25,8 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         .tips(TIPS)
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .locks_shards(|_| true),
+                .locks_shards(|_| true)
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub(
             "doctor",
@@ -36,9 +37,10 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.diag_help()))),
@@ -52,29 +54,33 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
                 Arg::string("series").token("SERIES").optional(),
             ])
             .tips(TIPS)
-            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-                diag::run(engine, args, at.now, reply)
-            }))),
+            .exec(Exec::Session(
+                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                    .in_multi(InMulti::AfterUnlock),
+            )),
         CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Returns the keys that are used most, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::word("reset", "RESET").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-                diag::run(engine, args, at.now, reply)
-            }))),
+            .exec(Exec::Session(
+                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                    .in_multi(InMulti::AfterUnlock),
+            )),
         CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Returns the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-                diag::run(engine, args, at.now, reply)
-            }))),
+            .exec(Exec::Session(
+                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                    .in_multi(InMulti::AfterUnlock),
+            )),
         CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Returns the newest lines of the log.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-                diag::run(engine, args, at.now, reply)
-            }))),
+            .exec(Exec::Session(
+                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                    .in_multi(InMulti::AfterUnlock),
+            )),
         CommandSpec::sub(
             "memory",
             "diag",
@@ -86,7 +92,8 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         .tips(TIPS)
         .exec(Exec::Session(
             &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .locks_shards(|_| true),
+                .locks_shards(|_| true)
+                .in_multi(InMulti::AfterUnlock),
         )),
         CommandSpec::sub(
             "phases",
@@ -97,9 +104,10 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
         CommandSpec::sub(
             "profile",
             "diag",
@@ -115,15 +123,17 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             Arg::word("folded", "FOLDED").optional(),
         ])
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-                diag::run(engine, args, at.now, reply)
-            }))),
+            .exec(Exec::Session(
+                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                    .in_multi(InMulti::AfterUnlock),
+            )),
         CommandSpec::sub(
             "slowlog",
             "diag",
@@ -134,9 +144,10 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
         CommandSpec::sub(
             "system",
             "diag",
@@ -146,8 +157,9 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
-            diag::run(engine, args, at.now, reply)
-        }))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
     ],
 )];

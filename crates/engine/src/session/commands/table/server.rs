@@ -197,8 +197,8 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
             .exec(Exec::Session(
                 &SessionCommand::at_once(|session, args, _| session.config_set(args))
-                    .or_detached(|engine, args, _, reply| {
-                        config::set(engine, args, true).map(|()| reply.ok())
+                    .or_detached(|engine, args, at, reply| {
+                        config::set(engine, args, at.is_local).map(|()| reply.ok())
                     })
                     .locks_shards(config::locks_shards)
                     .in_multi(InMulti::AfterUnlock),
