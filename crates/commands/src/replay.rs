@@ -319,6 +319,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn strings_above_the_limit_of_now_are_replayed() {
+        let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
+        keyspace.settings().proto_max_bulk_len.store(10, std::sync::atomic::Ordering::Relaxed);
+        let mut replay = Replay::new(&TABLE, 0);
+        let lines = [
+            "SET a 0123456789",
+            "APPEND a x",
+            "SETRANGE b 20 x",
+            "SETBIT c 800 1",
+            "BITFIELD d SET u8 800 1",
+        ];
+        for line in lines {
+            run(&keyspace, &mut replay, line).expect(line);
+        }
+        // The commands of clients are limited as before.
+        assert_eq!(keyspace.lock_all(1_000).string_bytes_max(), 10);
+    }
+
+    #[test]
     fn truncated_transaction_changes_nothing() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
         let mut replay = Replay::new(&TABLE, 0);

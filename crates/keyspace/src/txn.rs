@@ -24,6 +24,9 @@ const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 /// means that the system's clock was set back.
 const LATE_MS_MAX: i64 = 10_000;
 
+/// Maximum number of bytes to which a replayed command may extend a string: the longest string that a snapshot may have.
+pub const REPLAYED_STRING_BYTES_MAX: u64 = 64 << 30;
+
 /// The shards that one piece of work holds.
 #[derive(Debug)]
 pub struct Txn<'k> {
@@ -259,6 +262,14 @@ impl<'k> Txn<'k> {
     /// Turns expiry off, for the replay of a journal, because the journal itself records which data expired.
     pub fn set_replaying(&mut self) {
         self.clock.expiry_ms = i64::MIN;
+    }
+    /// Maximum number of bytes to which a command may extend a string: `proto-max-bulk-len`. While a file is replayed,
+    /// the limit is [`REPLAYED_STRING_BYTES_MAX`], because the option may be smaller now than when the file was written.
+    pub fn string_bytes_max(&self) -> u64 {
+        match self.clock.expiry_ms {
+            i64::MIN => REPLAYED_STRING_BYTES_MAX,
+            _ => self.keyspace.settings().proto_max_bulk_len.load(Relaxed),
+        }
     }
     /// The keyspace to which the shards belong.
     pub fn keyspace(&self) -> &'k Keyspace {

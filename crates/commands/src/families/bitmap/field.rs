@@ -6,7 +6,6 @@ use crate::errors;
 use crate::parse::{self, string_of};
 use smallvec::SmallVec;
 use std::ops::Range;
-use strand_keyspace::Settings;
 use strand_keyspace::types::bits::{FieldType, Overflow};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -66,7 +65,7 @@ fn run(call: &mut Call<'_, '_>, read_only: bool) {
 }
 
 fn results(call: &mut Call<'_, '_>, read_only: bool) -> Result<Vec<Option<i64>>, &'static str> {
-    let operations = operations(call.args, Some(call.txn.keyspace().settings()))?;
+    let operations = operations(call.args, Some(call.txn.string_bytes_max()))?;
     let mut db = call.txn.db(call.db);
     let len = written_bytes(&operations);
     if len > 0 && read_only {
@@ -121,8 +120,8 @@ fn written_bytes(operations: &Operations) -> usize {
     writes.map(|o| bytes_to(o.offset.saturating_add(o.kind.bits() - 1))).max().unwrap_or(0)
 }
 
-/// Parses all operations. Offsets are checked against the limit in `settings`, if it is given.
-fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations, &'static str> {
+/// Parses all operations. Refuses offsets beyond a string of `bytes_max` bytes, if this limit is given.
+fn operations(args: Args<'_>, bytes_max: Option<u64>) -> Result<Operations, &'static str> {
     let (mut operations, mut overflow, mut at) = (Operations::new(), Overflow::Wrap, 2);
     while at < args.len() {
         let more = args.len() - at - 1;
@@ -141,7 +140,7 @@ fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations,
         };
         let kind = field_type(args.at(at + 1)).ok_or(INVALID_TYPE)?;
         let offset = field_offset(args.at(at + 2), kind.bits());
-        let offset = offset.filter(|offset| settings.is_none_or(|settings| is_within(*offset, settings)));
+        let offset = offset.filter(|offset| bytes_max.is_none_or(|max| is_within(*offset, max)));
         let offset = offset.ok_or(super::BIT_OFFSET)?;
         let action = match word {
             "GET" => Action::Get,

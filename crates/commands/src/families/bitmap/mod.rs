@@ -13,11 +13,10 @@ use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, string_of, wrong_type};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::types::bits;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, Key, Settings, StrRef};
+use strand_keyspace::{Db, Key, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -34,8 +33,7 @@ pub(crate) fn setbit(call: &mut Call<'_, '_>) {
 }
 
 fn set_bit(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
-    let settings = call.txn.keyspace().settings();
-    let offset = bit_offset(call.args.at(2), settings)?;
+    let offset = bit_offset(call.args.at(2), call.txn.string_bytes_max())?;
     let bit = match parse_int(call.args.at(3)) {
         Some(0) => false,
         Some(1) => true,
@@ -57,7 +55,7 @@ pub(crate) fn written_by_setbit(args: Args<'_>) -> Range<usize> {
 
 /// `GETBIT key offset`. Reply: the bit, 0 beyond the end.
 pub(crate) fn getbit(call: &mut Call<'_, '_>) {
-    let offset = match bit_offset(call.args.at(2), call.txn.keyspace().settings()) {
+    let offset = match bit_offset(call.args.at(2), call.txn.string_bytes_max()) {
         Ok(offset) => offset,
         Err(text) => return call.reply.error(text),
     };
@@ -182,14 +180,14 @@ fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     if start > end { 0..0 } else { (start * unit) as u64..((end + 1) * unit) as u64 }
 }
 
-/// Parses an offset in bits. Refuses an offset beyond the longest possible string.
-fn bit_offset(bytes: &[u8], settings: &Settings) -> Result<u64, &'static str> {
+/// Parses an offset in bits. Refuses an offset beyond a string of `bytes_max` bytes.
+fn bit_offset(bytes: &[u8], bytes_max: u64) -> Result<u64, &'static str> {
     let offset = parse_int(bytes).and_then(|offset| u64::try_from(offset).ok());
-    offset.filter(|offset| is_within(*offset, settings)).ok_or(BIT_OFFSET)
+    offset.filter(|offset| is_within(*offset, bytes_max)).ok_or(BIT_OFFSET)
 }
-/// True when a string of the maximum length has this bit.
-fn is_within(offset: u64, settings: &Settings) -> bool {
-    offset / 8 < settings.proto_max_bulk_len.load(Ordering::Relaxed)
+/// True when a string of `bytes_max` bytes has this bit.
+fn is_within(offset: u64, bytes_max: u64) -> bool {
+    offset / 8 < bytes_max
 }
 /// Length in bytes of a string whose last bit is this one.
 fn bytes_to(offset: u64) -> usize {

@@ -58,7 +58,7 @@ pub(super) fn record_claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], c
     };
     for (id, pending) in pending {
         let (id, time) = (id.to_string(), pending.delivered_ms.to_string());
-        let deliveries = pending.deliveries.to_string();
+        let deliveries = readable(pending.deliveries);
         db.effect(&[
             b"XCLAIM".into(),
             key.bytes.into(),
@@ -76,6 +76,11 @@ pub(super) fn record_claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], c
     }
 }
 
+/// A counter as the commands of a file read it: at most [`i64::MAX`].
+fn readable(count: u64) -> String {
+    count.min(i64::MAX as u64).to_string()
+}
+
 /// Records that a consumer was created.
 pub(super) fn record_consumer_created(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8]) {
     db.effect(&[b"XGROUP".into(), b"CREATECONSUMER".into(), key.bytes.into(), group.into(), consumer.into()]);
@@ -91,7 +96,7 @@ pub(super) fn record_group_advanced(db: &mut Db<'_, '_>, key: &Key<'_>, name: &[
         return;
     };
     let set = [b"XGROUP".into(), b"SETID".into(), key.bytes.into(), name.into(), last_id.as_bytes().into()];
-    match read.map(|read| read.to_string()) {
+    match read.map(readable) {
         None => db.effect(&set),
         Some(read) => {
             let read = [b"ENTRIESREAD".into(), read.as_bytes().into()];

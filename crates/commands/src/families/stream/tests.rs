@@ -179,3 +179,21 @@ fn only_expensive_calls_are_long() {
         assert!(!is_long(line), "{line}");
     }
 }
+
+#[test]
+fn counters_beyond_the_numbers_of_commands_are_recorded_readably() {
+    let mut f = Fixture::new();
+    let max = i64::MAX;
+    f.script(&[
+        ("XADD s 1-1 f v", "$3|1-1|"),
+        ("XADD s 2-1 f v", "$3|2-1|"),
+        (&format!("XGROUP CREATE s g 0 ENTRIESREAD {max}"), "+OK|"),
+    ]);
+    f.run("XREADGROUP GROUP g c STREAMS s >");
+    f.run(&format!("XCLAIM s g c 0 1-1 RETRYCOUNT {max}"));
+    f.run("XCLAIM s g d 0 1-1");
+    let effects = f.effects();
+    assert!(effects.contains(&format!("ENTRIESREAD $19 {max}")), "{effects}");
+    assert!(effects.contains(&format!("RETRYCOUNT $19 {max}")), "{effects}");
+    assert!(!effects.contains("9223372036854775808"), "{effects}");
+}

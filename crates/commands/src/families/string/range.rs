@@ -4,9 +4,8 @@ use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, string_of, wrong_type};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use strand_chain::Blob;
-use strand_keyspace::{Settings, StrRef};
+use strand_keyspace::StrRef;
 
 /// `STRLEN key`. Reply: the length of the string in bytes, 0 for a missing key.
 pub(crate) fn strlen(call: &mut Call<'_, '_>) {
@@ -75,22 +74,21 @@ fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
 /// The length of a string after `more` bytes are written at `at`.
 ///
 /// # Errors
-/// `STRING_TOO_LONG` when the length exceeds `proto-max-bulk-len`.
-fn checked_len(settings: &Settings, at: usize, more: usize) -> Result<usize, &'static str> {
-    let max = settings.proto_max_bulk_len.load(Ordering::Relaxed);
+/// `STRING_TOO_LONG` when the length exceeds `max`.
+fn checked_len(max: u64, at: usize, more: usize) -> Result<usize, &'static str> {
     at.checked_add(more).filter(|len| *len as u64 <= max).ok_or(errors::STRING_TOO_LONG)
 }
 
 fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let offset = parse::at_least_zero(call.args.at(2), errors::OFFSET_OUT_OF_RANGE)?;
-    let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.txn.keyspace().settings());
+    let (key, bytes, max) = (&call.keys[0], call.args.at(3), call.txn.string_bytes_max());
     let mut db = call.txn.db(call.db);
     if bytes.is_empty() {
         // Nothing is written, so no limit applies.
         return Ok(string_of(db.peek(key))?.map_or(0, |s| s.len()));
     }
     let edited = db.edit_str(key, |blob| {
-        let end = checked_len(settings, offset, bytes.len())?;
+        let end = checked_len(max, offset, bytes.len())?;
         if blob.len() < end {
             blob.try_resize(end, 0).map_err(|_| errors::OUT_OF_MEMORY)?;
         }
@@ -100,7 +98,7 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     if let Some(len) = edited.map_err(wrong_type)? {
         return len;
     }
-    let end = checked_len(settings, offset, bytes.len())?;
+    let end = checked_len(max, offset, bytes.len())?;
     let mut blob = Blob::try_zeroed(end).map_err(|_| errors::OUT_OF_MEMORY)?;
     blob.make_mut()[offset..].copy_from_slice(bytes);
     db.set_str(key, StrRef::Blob { blob: &blob, edited: true }, None);
@@ -108,10 +106,10 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
 }
 
 fn extend(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
-    let (key, bytes, settings) = (&call.keys[0], call.args.at(2), call.txn.keyspace().settings());
+    let (key, bytes, max) = (&call.keys[0], call.args.at(2), call.txn.string_bytes_max());
     let mut db = call.txn.db(call.db);
     let edited = db.edit_str(key, |blob| {
-        let len = checked_len(settings, blob.len(), bytes.len())?;
+        let len = checked_len(max, blob.len(), bytes.len())?;
         blob.try_extend_from_slice(bytes).map_err(|_| errors::OUT_OF_MEMORY)?;
         Ok(len)
     });
@@ -179,7 +177,7 @@ mod tests {
     fn no_string_grows_past_the_limit() {
         const TOO_LONG: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)|";
         let mut f = Fixture::new();
-        f.keyspace.settings().proto_max_bulk_len.store(10, Ordering::Relaxed);
+        f.keyspace.settings().proto_max_bulk_len.store(10, std::sync::atomic::Ordering::Relaxed);
         f.script(&[
             ("SETRANGE a 9 xx", TOO_LONG),
             ("SETRANGE a 9223372036854775807 x", TOO_LONG),
