@@ -171,12 +171,14 @@ impl Service<hyper::Request<Incoming>> for Server {
 }
 
 async fn answer(context: Rc<Context>, parts: Parts, body: RequestBody) -> Result<Response, Problem> {
-    // The door decodes no body (RFC 9112, section 6.1).
-    if parts
-        .headers
-        .get(TRANSFER_ENCODING)
-        .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
-    {
+    // The door decodes no body (RFC 9112, section 6.1). Several headers count as one list.
+    let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
+    let is_known = match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    };
+    if !is_known {
         let detail = "the Transfer-Encoding is not supported: expected chunked";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail).closing());
     }

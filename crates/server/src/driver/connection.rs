@@ -183,9 +183,11 @@ impl Connection<'_> {
                     return self.finish("peer closed");
                 }
                 State::Reading | State::Blocked(_) if drained && stops => return self.finish("stopped"),
-                // The command has not begun.
-                State::Sleeping(_) if drained && stops && self.session.waits_for_pause() => {
-                    return self.finish("stopped");
+                // The command has not begun. As in redis-server, a paused command of a client that hangs up never begins.
+                State::Sleeping(_)
+                    if drained && (stops || self.has_peer_closed) && self.session.waits_for_pause() =>
+                {
+                    return self.finish(if stops { "stopped" } else { "peer closed" });
                 }
                 _ if self.may_read && self.wants_read() => {
                     self.fill()?;

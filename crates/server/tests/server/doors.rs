@@ -1,7 +1,7 @@
 //! Checks for every door: who is admitted, how others are refused, and that a fault of one peer ends only that
 //! peer's connection.
 
-use crate::harness::{Client, Server, comes_true, command};
+use crate::harness::{Client, REPLY_MS_MAX, Server, comes_true, command};
 use crate::http::request;
 use crate::pack4::frame;
 use crate::tls::{self, Fixture};
@@ -38,7 +38,7 @@ fn ask(fixture: &Fixture, i: usize, ip: IpAddr, request: &[u8]) -> Option<String
         let _ = stream.read_to_end(&mut reply);
     } else {
         let mut stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
+        stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
         let _ = stream.write_all(request);
         if !is_http {
             let _ = stream.shutdown(Shutdown::Write);

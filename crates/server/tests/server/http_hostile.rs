@@ -45,6 +45,7 @@ fn requests_with_ambiguous_lengths_are_refused() {
         ("a length that is none", "Content-Length: 3x\r\n", "abc"),
         ("a length beyond numbers", "Content-Length: 99999999999999999999999\r\n", "abc"),
         ("an unknown coding", "Transfer-Encoding: gzip\r\n", "abc"),
+        ("two codings", "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n", "0\r\n\r\n"),
         ("chunked is not last", "Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"),
         ("a coding with a strange space", "Transfer-Encoding\u{b}: chunked\r\n", "0\r\n\r\n"),
         ("a space before the colon", "Content-Length : 3\r\n", "abc"),
@@ -66,6 +67,14 @@ fn requests_with_ambiguous_lengths_are_refused() {
         );
         assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"status\":400"), "{name}: {answer}");
         assert!(!answer.contains(" 201 ") && !answer.contains(" 204 "), "{name}: {answer}");
+        site.resp().call("EXISTS smuggled k", ":0\r\n");
+    }
+    for codings in ["chunked", "gzip, chunked"] {
+        let head = format!("Transfer-Encoding: chunked\r\nTransfer-Encoding: {codings}\r\n");
+        let request =
+            format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\n{head}\r\n1\r\nx\r\n0\r\n\r\n{smuggled}");
+        let answer = whole_answer(&site, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 501 ") && !answer.contains(" 201 "), "{codings}: {answer}");
         site.resp().call("EXISTS smuggled k", ":0\r\n");
     }
     // If a request has both a length and chunks, the chunks count and the connection closes (RFC 9112, 6.1), so that

@@ -1,7 +1,7 @@
 //! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, no client waits forever, and every
 //! write that was answered is in the files.
 
-use crate::harness::{Client, Server, command};
+use crate::harness::{Client, Server, comes_true, command};
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
@@ -62,6 +62,19 @@ fn an_incomplete_head_of_http_gets_no_grace_time() {
     // The second signal comes before the end of the grace time.
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(1));
+}
+
+#[test]
+fn a_paused_command_of_a_client_that_is_gone_never_begins() {
+    let server = Server::start(&[]);
+    let mut admin = server.connect();
+    admin.call("CLIENT PAUSE 1000000 WRITE", "+OK\r\n");
+    for _ in 0..5 {
+        server.connect().send(&command("INCR n"));
+    }
+    comes_true(|| admin.bulk("INFO clients").contains("connected_clients:1\r"));
+    admin.call("CLIENT UNPAUSE", "+OK\r\n");
+    admin.call("EXISTS n", ":0\r\n");
 }
 
 #[test]

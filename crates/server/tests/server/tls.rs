@@ -1,7 +1,7 @@
 //! The doors with TLS in a real server: who is admitted, the reasons for refusals, and certificates replaced at
 //! run time. Each run makes new certificates.
 
-use crate::harness::{Client, Folder, Server, comes_true, command, numbered, strand};
+use crate::harness::{Client, Folder, REPLY_MS_MAX, Server, comes_true, command, numbered, strand};
 use crate::pack4::frame;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -128,7 +128,7 @@ impl Fixture {
         let name = ServerName::from(name);
         let tls = ClientConnection::new(config, name).expect("a configuration");
         let socket = TcpStream::connect(address).expect("it listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
+        socket.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
         socket.set_nodelay(true).expect("a TCP socket");
         StreamOwned::new(tls, socket)
     }
