@@ -19,6 +19,10 @@ pub(crate) const STOP_WORDS: [&str; 33] = [
     "was", "will", "with",
 ];
 
+/// Longest word that is stemmed, in bytes. A longer word is its own stem, because the stemmer copies the whole word for
+/// each letter that it replaces.
+const STEMMED_WORD_BYTES_MAX: usize = 256;
+
 /// True for a character that separates words.
 pub(crate) fn is_separator(c: char) -> bool {
     match c {
@@ -123,8 +127,7 @@ impl TokenStream for TextStream<'_> {
                 continue;
             }
             if let Some(stemmer) = &self.stemmer {
-                let stem = stemmer.stem(&self.token.text).into_owned();
-                self.token.text = stem;
+                stem_with(stemmer, &mut self.token.text);
             }
             self.token.position = self.token.position.wrapping_add(1);
             self.token.offset_from = from;
@@ -143,7 +146,16 @@ impl TokenStream for TextStream<'_> {
 
 /// The stem of a lower-case word.
 pub(crate) fn stem(word: &str) -> String {
-    stemmer().stem(word).into_owned()
+    let mut word = word.to_string();
+    stem_with(&stemmer(), &mut word);
+    word
+}
+
+/// Replaces a lower-case word by its stem.
+fn stem_with(stemmer: &Stemmer, word: &mut String) {
+    if word.len() <= STEMMED_WORD_BYTES_MAX {
+        *word = stemmer.stem(word).into_owned();
+    }
 }
 
 fn stemmer() -> Stemmer {
@@ -203,5 +215,17 @@ mod tests {
     fn stop_words_take_no_position() {
         assert_eq!(tokens("The king of Spain", false), [(0, "king".into()), (1, "spain".into())]);
         assert_eq!(tokens("running runs", true), [(0, "run".into()), (1, "run".into())]);
+    }
+
+    #[test]
+    fn a_long_word_is_its_own_stem() {
+        let longest = format!("{}running", "x".repeat(STEMMED_WORD_BYTES_MAX - 7));
+        assert_eq!(stem(&longest), longest[..STEMMED_WORD_BYTES_MAX - 4], "the ending and the doubled n go");
+        let longer = format!("x{longest}");
+        assert_eq!(stem(&longer), longer);
+        assert_eq!(tokens(&longer, true), [(0, longer)]);
+        // Stemming this word would take hours.
+        let word = "y".repeat(8 << 20);
+        assert_eq!(tokens(&word, true), [(0, word)]);
     }
 }
