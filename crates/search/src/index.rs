@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use strand_chain::Blob;
 use strand_keyspace::Key;
 use tantivy::directory::RamDirectory;
@@ -83,6 +83,8 @@ pub(crate) struct TextIndex {
     pub(crate) fields: Fields,
     directory: RamDirectory,
     writer: Mutex<Writer>,
+    /// See [`TextIndex::key_set_bytes`]. Stored outside the lock, because INFO must not wait for a commit.
+    key_set_bytes: AtomicUsize,
     reader: IndexReader,
     buffers: Arc<Buffers>,
     fingerprint: RandomState,
@@ -214,6 +216,7 @@ impl TextIndex {
                 buffered_bytes: 0,
                 merges_seen_at_ms: 0,
             }),
+            key_set_bytes: AtomicUsize::new(0),
             reader,
             buffers,
             fingerprint: RandomState::new(),
@@ -241,6 +244,7 @@ impl TextIndex {
         if !writer.indexed.insert(fingerprint) {
             self.delete_document(&writer, key);
         }
+        self.measure_key_set(&writer);
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
         let mut result = writer.tantivy.add_document(document);
@@ -267,6 +271,7 @@ impl TextIndex {
             self.delete_document(&writer, key);
             writer.uncommitted += 1;
         }
+        self.measure_key_set(&writer);
     }
     fn buffer(&self, writer: &mut Writer, bytes: usize) {
         self.buffers.add(writer.buffered_bytes, bytes);
@@ -348,12 +353,23 @@ impl TextIndex {
     }
     /// Bytes of the set of indexed keys, and of the keys of documents with a field that expires.
     pub(crate) fn key_set_bytes(&self) -> usize {
-        let writer = self.writer.lock();
-        writer.indexed.capacity() * 17 + writer.due.bytes
+        self.key_set_bytes.load(Ordering::Relaxed)
+    }
+    fn measure_key_set(&self, writer: &Writer) {
+        self.key_set_bytes.store(writer.indexed.capacity() * 17 + writer.due.bytes, Ordering::Relaxed);
     }
     /// Takes the keys of the documents of which a field has expired.
     pub(crate) fn take_due(&self, now_ms: i64) -> Vec<Box<[u8]>> {
-        self.writer.lock().due.take(now_ms)
+        let mut writer = self.writer.lock();
+        let keys = writer.due.take(now_ms);
+        self.measure_key_set(&writer);
+        keys
+    }
+
+    /// Holds the writer until the returned value is dropped, as a commit does.
+    #[cfg(test)]
+    pub(crate) fn lock_writer(&self) -> impl Sized + '_ {
+        self.writer.lock()
     }
 
     fn fingerprint(&self, key: &Key<'_>) -> u128 {

@@ -187,6 +187,26 @@ fn flushing_database_0_drops_the_indexes() {
 }
 
 #[test]
+fn info_waits_for_no_commit() {
+    let mut w = world();
+    w.hset("k:1", &[("t", "dog")]);
+    w.expire_field_at("k:1", "t", START_MS + 1000);
+    assert_eq!(w.found("i", "dog"), "k:1");
+    let entry = w.search.entry(b"i").expect("an index");
+    let bytes = entry.index.key_set_bytes();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let other = w.search.clone();
+    let held = entry.index.lock_writer();
+    // Run this on a thread of its own. A thread that never returns is abandoned.
+    std::thread::spawn(move || sender.send((other.info(), other.indexes_bytes())));
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("INFO does not wait for the writer");
+    drop(held);
+    w.now_ms = START_MS + 1000;
+    assert_eq!(w.found("i", "dog"), "");
+    assert!(entry.index.key_set_bytes() < bytes, "the field is no longer due");
+}
+
+#[test]
 fn a_failed_index_is_built_again() {
     let w = world();
     w.hset("k:1", &[("t", "dog")]);
