@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::{AsValue, Bytes, HashValue, Keyspace, RecordRef, Value, ValueRef};
+use strand_keyspace::{AsValue, Bytes, Collection, HashValue, Key, Keyspace, RecordRef, Value, ValueRef};
 
 /// Maximum number of matches of one RX.GREP.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
@@ -111,6 +111,13 @@ struct Request {
     limit: Option<usize>,
     nocase: bool,
     with_values: bool,
+}
+
+impl Request {
+    /// What to search in a record. `None`: nothing.
+    fn haystack(&self, record: RecordRef<'_>) -> Option<Haystack> {
+        if self.values { copy_haystack(record, self.field.as_deref()) } else { Some(Haystack::Name) }
+    }
 }
 
 /// One row in the reply of RX.GREP.
@@ -288,22 +295,27 @@ impl Walk<'_> {
     fn run(&mut self) -> Result<(), SearchError> {
         let request = self.request;
         let mut cursor = 0;
-        let mut slice: Vec<(Vec<u8>, Haystack)> = Vec::new();
+        // `None`: a field has expired, so the record is read again.
+        let mut slice: Vec<(Vec<u8>, Option<Haystack>)> = Vec::new();
         loop {
             slice.clear();
             self.caches.set(self.matcher.cache_bytes() as u64);
             cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
-                if record.key().starts_with(&request.prefix) {
-                    let field = request.field.as_deref();
-                    let haystack =
-                        if request.values { copy_haystack(record, field) } else { Some(Haystack::Name) };
-                    slice.extend(haystack.map(|haystack| (record.key().to_vec(), haystack)));
+                if !record.key().starts_with(&request.prefix) {
+                    return;
+                }
+                if has_expired_field(record, self.now_ms) {
+                    slice.push((record.key().to_vec(), None));
+                } else if let Some(haystack) = request.haystack(record) {
+                    slice.push((record.key().to_vec(), Some(haystack)));
                 }
             });
             for (key, haystack) in slice.drain(..) {
                 if !(self.may_read)(&key) {
                     continue;
                 }
+                let haystack = haystack.or_else(|| self.read(&self.keyspace.key(&key)));
+                let Some(haystack) = haystack else { continue };
                 self.search_haystack(key, haystack)?;
                 if request.limit.is_some_and(|l| self.rows.len() >= l) {
                     return Ok(());
@@ -328,12 +340,7 @@ impl Walk<'_> {
             let keys: Vec<_> = names.iter().map(|name| self.keyspace.key(name)).collect();
             self.keyspace.prefetch(self.db, &keys);
             for key in keys {
-                let haystack = {
-                    let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
-                    let mut db = locked.db(self.db);
-                    db.peek(&key).and_then(|record| copy_haystack(record, request.field.as_deref()))
-                };
-                if let Some(haystack) = haystack {
+                if let Some(haystack) = self.read(&key) {
                     self.search_haystack(key.bytes.to_vec(), haystack)?;
                 }
                 if request.limit.is_some_and(|l| self.rows.len() >= l) {
@@ -345,6 +352,13 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Looks the key up, which removes its expired fields, and copies its data.
+    fn read(&self, key: &Key<'_>) -> Option<Haystack> {
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        let mut db = locked.db(self.db);
+        db.peek(key).and_then(|record| self.request.haystack(record))
     }
 
     fn search_haystack(&mut self, key: Vec<u8>, haystack: Haystack) -> Result<(), SearchError> {
@@ -423,6 +437,12 @@ impl Walk<'_> {
         self.rows.push(Row { key, field, line });
         Ok(())
     }
+}
+
+/// True when a field of the record has expired and is not yet removed. Only a look-up of the key removes it: a walk over
+/// the keyspace does not.
+fn has_expired_field(record: RecordRef<'_>, now_ms: i64) -> bool {
+    HashValue::of(record.value()).is_some_and(|hash| hash.field_expiry_ms() <= now_ms)
 }
 
 /// Copies a record's data, so that the shard can be unlocked. A value in a blob is shared instead. `None`: the record
