@@ -3,8 +3,8 @@
 //! A document is the value of a key when the index last read it. Document numbers are never reused. New documents go to
 //! the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of similar size
 //! are merged. Both happen without the lock that searches take. Only the result is put in place under this lock.
-//! Replaced and deleted documents are marked dead, and merges drop them. When most document numbers are dead,
-//! [`TrigramIndex::is_mostly_dead`] asks for the index to be rebuilt.
+//! Replaced and deleted documents are marked dead, and merges drop them. Their numbers and keys stay. When most numbers
+//! or most bytes of keys are those of dead documents, [`TrigramIndex::is_mostly_dead`] asks for the index to be rebuilt.
 
 use super::grams::{GRAM_BITS, Gram};
 use super::lookup;
@@ -28,6 +28,8 @@ const MERGED_BYTES_MAX: usize = 1 << 30;
 pub(crate) const INDEXED_BYTES_MAX: usize = 16 << 20;
 /// Number of dead document numbers that are allowed besides four for each live document.
 const DEAD_MAX: usize = 200_000;
+/// Number of bytes of dead documents' keys that are allowed besides four for each byte of a live document's key.
+const DEAD_KEY_BYTES_MAX: usize = 16 << 20;
 
 /// A trigram index with its documents.
 #[derive(Debug)]
@@ -82,6 +84,8 @@ struct Inner {
     sizes: Vec<u32>,
     dead: Vec<u64>,
     dead_count: usize,
+    /// Number of bytes of the dead documents' keys in `keys`.
+    dead_key_bytes: usize,
     text_bytes: u64,
     by_key: HashTable<u32>,
     parts: Vec<Part>,
@@ -182,6 +186,7 @@ impl TrigramIndex {
         let (id, _) = entry.remove();
         inner.dead[id as usize / 64] |= 1 << (id % 64);
         inner.dead_count += 1;
+        inner.dead_key_bytes += key.len();
         inner.text_bytes -= u64::from(inner.sizes[id as usize]);
         match id.checked_sub(inner.tail_first) {
             Some(place) => inner.tail_grams -= inner.tail[place as usize].take().map_or(0, |g| g.len()),
@@ -283,10 +288,12 @@ impl TrigramIndex {
         merged
     }
 
-    /// True when most document numbers are dead.
+    /// True when most document numbers, or most bytes of keys, are those of dead documents.
     pub(crate) fn is_mostly_dead(&self) -> bool {
         let inner = self.inner.lock();
+        let live_key_bytes = inner.keys.len() - inner.dead_key_bytes;
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
+            || inner.dead_key_bytes > DEAD_KEY_BYTES_MAX + 4 * live_key_bytes
     }
 
     /// Holds both locks until the returned value is dropped.
@@ -464,5 +471,16 @@ mod tests {
         assert_eq!(all_bytes.load(Relaxed), 7 + f.bytes as u64);
         drop(index);
         assert_eq!(all_bytes.load(Relaxed), 7);
+    }
+
+    #[test]
+    fn an_index_with_many_bytes_of_dead_keys_is_mostly_dead() {
+        let index = TrigramIndex::new(Vec::new(), None, Arc::default());
+        let key = vec![b'k'; 1 << 20];
+        let puts = DEAD_KEY_BYTES_MAX / key.len() + 4;
+        (0..=puts).for_each(|_| index.put(&key, None, 1));
+        assert!(!index.is_mostly_dead(), "four bytes for each live byte are allowed");
+        index.put(&key, None, 1);
+        assert!(index.is_mostly_dead());
     }
 }
