@@ -27,6 +27,9 @@ pub(crate) const LANE_NS_MAX: u64 = 10_000_000;
 pub(crate) const WORKER_BYTES_MAX: usize = 512 << 10;
 /// Number of bytes that a literal search passes in the time in which an automaton passes one byte.
 const LITERAL_BYTES: usize = 8;
+/// After a literal search over this number of bytes or more, the deadline is checked. A check costs as much as a search
+/// over some thousand bytes.
+const CHECKED_LITERAL_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of results that one command may produce on a worker.
 const WORKER_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of matches and groups in a reply.
@@ -102,9 +105,11 @@ impl<'a> SearchBudget<'a> {
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), Halt> {
         self.take(&self.bytes_left, bytes)
     }
-    /// Counts bytes searched for a literal.
+    /// Counts bytes searched for a literal. After a long search, checks whether the command must stop: a set may have
+    /// many patterns, and a text that lacks their literals meets no other check.
     pub(crate) fn spend_literal_search(&self, bytes: usize) -> Result<(), Halt> {
-        self.take(&self.bytes_left, bytes / LITERAL_BYTES)
+        self.take(&self.bytes_left, bytes / LITERAL_BYTES)?;
+        if bytes >= CHECKED_LITERAL_BYTES { self.check() } else { Ok(()) }
     }
     /// Counts bytes of results before they are produced.
     pub(crate) fn produce(&self, bytes: usize) -> Result<(), Halt> {

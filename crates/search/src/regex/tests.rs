@@ -208,6 +208,15 @@ fn expensive_searches_move_and_can_be_cancelled() {
 }
 
 #[test]
+fn a_search_for_a_literal_checks_the_deadline() {
+    let compiled = compiled("[0-9]+needle", false, DFA_BYTES_MAX);
+    let late = || SearchBudget::new(RunsOn::Hard, &|| false, Some(std::time::Instant::now()));
+    let find = |len: usize| Matcher::default().find_end(&compiled, &vec![b'x'; len], false, &late());
+    assert_eq!(find(64 << 10), Err(Halt::Deadline));
+    assert_eq!(find(1000), Ok(None), "a short search is cheaper than the check");
+}
+
+#[test]
 fn ascii_by_default_and_unicode_on_request() {
     let find = |pattern: &str, nocase: bool, text: &[u8]| {
         let pattern = compiled(pattern, nocase, DFA_BYTES_MAX);
