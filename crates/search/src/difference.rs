@@ -12,7 +12,6 @@ use crate::options::SearchOptions;
 use crate::service::{Search, check_arity};
 use crate::versions::{self, Version};
 use std::collections::BTreeMap;
-use std::sync::atomic;
 use std::time::Instant;
 use strand_commands::call::LaneCall;
 use tantivy::query::{EnableScoring, Query};
@@ -24,26 +23,24 @@ const DOCUMENT_BYTES: usize = 64;
 /// Reply: a map with the numbers of added, updated and removed documents, and a list of these documents, each with its
 /// change, in the order of their keys.
 pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let begun = Instant::now();
     check_arity(call, 5)?;
     search.drain(call.now_ms);
     let name = call.args.at(1);
     let entry = search.healthy_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(lossy(name)))?;
     let options = SearchOptions::parse_difference(call.args, &entry.index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
+    options.deadline(begun).into_iter().for_each(|deadline| meter.end_at(deadline));
     let query = plan(&entry.index, call.args.at(2), &options, &meter)?;
     let from = options.from.ok_or_else(|| SearchError::refused("FT.CHANGES needs FROM and a version"))?;
     let old = versions::find(search, &entry, call, from)?;
     let new = match options.to {
         Some(to) => versions::find(search, &entry, call, to)?,
         None => {
-            let cancel = call.cancel;
-            search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+            search.catch_up(&entry, call.now_ms, &|| meter.check_now())?;
             Version { searcher: entry.index.searcher(), at_ms: call.now_ms }
         }
     };
-    if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
-        meter.end_at(deadline);
-    }
     meter.check_now()?;
     let scan = Scan::of_keys(search, &entry.index, call, &meter);
     let before = matches_only_in(&scan, &*query, &old, &new)?;

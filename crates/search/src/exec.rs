@@ -67,6 +67,7 @@ pub(crate) enum SortValue {
 
 /// Runs FT.SEARCH.
 pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let begun = Instant::now();
     check_arity(call, 3)?;
     search.drain(call.now_ms);
     let name = call.args.at(1);
@@ -75,19 +76,17 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     let index = &entry.index;
     let options = SearchOptions::parse(call.args, &index.schema)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
+    options.deadline(begun).into_iter().for_each(|deadline| meter.end_at(deadline));
     let query = plan(index, call.args.at(2), &options, &meter)?;
     let past = options.version.map(|version| versions::find(search, &entry, call, version)).transpose()?;
     if past.is_some() && options.sort.is_some_and(|sort| sort.needs_hashes(&index.schema)) {
         return Err(SearchError::NotSupported("VERSION with SORTBY of a field that is not SORTABLE".into()));
     }
 
-    let (cancel, now_ms) = (call.cancel, call.now_ms);
-    let catch_up = || search.catch_up(&entry, now_ms, &|| cancel.load(atomic::Ordering::Relaxed));
+    let now_ms = call.now_ms;
+    let catch_up = || search.catch_up(&entry, now_ms, &|| meter.check_now());
     catch_up()?;
     index.counts.uses.fetch_add(1, atomic::Ordering::Relaxed);
-    if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
-        meter.end_at(deadline);
-    }
     meter.check_now()?;
     let scan = Scan {
         // As in the past, documents that have expired since the version are results.

@@ -12,6 +12,7 @@
 use crate::error::SearchError;
 use crate::grep::copy_haystack;
 use crate::index::{DocumentValues, TextIndex};
+use crate::meter::StopReason;
 use crate::service::{Search, TextIndexEntry};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -100,12 +101,13 @@ impl Search {
         self.keyspace.flushes(0) != self.flushes_seen.load(Relaxed)
     }
 
-    /// Brings `entry` up to date: finishes its first scan and makes all acknowledged writes visible.
+    /// Brings `entry` up to date: finishes its first scan and makes all acknowledged writes visible. `check` fails when the
+    /// request must stop.
     pub(crate) fn catch_up(
         &self,
         entry: &TextIndexEntry,
         now_ms: i64,
-        cancelled: &dyn Fn() -> bool,
+        check: &dyn Fn() -> Result<(), StopReason>,
     ) -> Result<(), SearchError> {
         loop {
             {
@@ -115,9 +117,7 @@ impl Search {
                     break;
                 }
             }
-            if cancelled() {
-                return Err(SearchError::Cancelled);
-            }
+            check()?;
             // Other threads, such as the one with the background work, take the lock between two slices.
             std::thread::yield_now();
         }

@@ -4,7 +4,7 @@ use crate::error::{OUT_OF_BOUNDS, SearchError, lossy};
 use crate::query::Limit;
 use crate::schema::{Cursor, FIELDS_MAX, FieldKind, Schema, parse_number};
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strand_wire::args::Args;
 
 /// Maximum offset, and maximum number of results: RediSearch's MAXSEARCHRESULTS.
@@ -186,9 +186,10 @@ impl<'a> SearchOptions<'a> {
         Ok(options)
     }
 
-    /// The TIMEOUT, if the client gave one.
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))
+    /// When the TIMEOUT of a request that began at `begun` passes, if the client gave one.
+    pub(crate) fn deadline(&self, begun: Instant) -> Option<Instant> {
+        let timeout = (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))?;
+        begun.checked_add(timeout)
     }
 
     fn parse_limit(&mut self, cursor: &mut Cursor<'_>) -> Result<(), SearchError> {

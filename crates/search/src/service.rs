@@ -261,7 +261,7 @@ impl Search {
         // Like every write, the command runs to its end, also when its client is gone.
         if delete {
             self.drain(call.now_ms);
-            self.catch_up(&entry, call.now_ms, &|| false)?;
+            self.catch_up(&entry, call.now_ms, &|| Ok(()))?;
         }
         {
             let _follow = self.follow.lock();

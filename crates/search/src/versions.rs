@@ -8,7 +8,7 @@
 
 use crate::error::{SearchError, lossy};
 use crate::index::NUMBER;
-use crate::meter::Meter;
+use crate::meter::{Meter, StopReason};
 use crate::service::{Search, TextIndexEntry};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -122,7 +122,8 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     let mut indexes = 0;
     for entry in search.entries().iter().filter(|entry| entry.follows(dataset)) {
         let cancel = call.cancel;
-        search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
+        let check = || if cancel.load(Ordering::Relaxed) { Err(StopReason::Cancelled) } else { Ok(()) };
+        search.catch_up(entry, call.now_ms, &check)?;
         let (searcher, segments) = measure(entry)?;
         let version = Version { searcher, at_ms: call.now_ms };
         let mut kept = entry.kept.lock();

@@ -154,6 +154,17 @@ fn existing_keys_are_scanned_and_concurrent_writes_are_not_lost() {
 }
 
 #[test]
+fn a_timeout_includes_the_first_scan() {
+    let w = World::new();
+    (0..6000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    assert_eq!(w.error("FT.SEARCH i dog TIMEOUT 1"), "Timeout limit was reached");
+    let entry = w.search.entry(b"i").expect("an index");
+    assert_ne!(*entry.scan.lock(), crate::follow::Scan::Done, "the search does not finish the scan");
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 6000, "the next search does");
+}
+
+#[test]
 fn the_background_indexes_without_searches() {
     let mut w = World::new();
     (0..500).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
