@@ -7,20 +7,22 @@
 //! ([`PastSearch::is_unchanged`]). Versions are in memory only, and end with the index.
 
 use crate::error::{SearchError, lossy};
-use crate::index::NUMBER;
+use crate::index::{INDEXED_KEY_BYTES_MAX, NUMBER};
 use crate::meter::{Meter, StopReason};
 use crate::service::{Search, TextIndexEntry};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use strand_commands::call::LaneCall;
-use strand_commands::dataset_versions;
+use strand_commands::dataset_versions::{self, VERSION_BYTES_MAX};
 use tantivy::index::SegmentId;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocSet, Searcher, TERMINATED, Term};
 
 /// Maximum number of versions of one dataset that an index keeps.
 pub(crate) const KEPT_MAX: usize = 64;
+/// Maximum number of datasets of which an index keeps versions.
+const DATASETS_KEPT_MAX: usize = 256;
 /// Number of versions that IMPORT.VERSION KEEP keeps when COUNT is missing: the newest version and the one before.
 const KEPT_DEFAULT: usize = 2;
 /// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client repeats the
@@ -56,8 +58,16 @@ impl std::fmt::Debug for KeptVersion {
     }
 }
 
+impl KeptVersion {
+    /// Bytes of the names and of the list of segments, without the segments.
+    fn own_bytes(&self) -> usize {
+        size_of::<KeptVersion>() + self.dataset.len() + self.name.len() + size_of_val(&self.segments[..])
+    }
+}
+
 impl TextIndexEntry {
-    /// Bytes of the segments that the index has dropped and only kept versions still use.
+    /// Bytes of the segments that the index has dropped and only kept versions still use, and of the names of kept
+    /// versions.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let kept = self.kept.lock();
         if kept.is_empty() {
@@ -68,11 +78,15 @@ impl TextIndexEntry {
         for reader in self.index.searcher().segment_readers() {
             only_kept.remove(&reader.segment_id());
         }
-        only_kept.values().sum()
+        only_kept.values().sum::<u64>() + kept.iter().map(|kept| kept.own_bytes() as u64).sum::<u64>()
     }
 
     /// True when a prefix of the index includes documents of `dataset`.
     fn follows(&self, dataset: &[u8]) -> bool {
+        // Keys that are as long as that are not indexed.
+        if dataset.len() >= INDEXED_KEY_BYTES_MAX {
+            return false;
+        }
         let documents = [dataset, b":"].concat();
         let overlaps = |prefix: &Vec<u8>| prefix.starts_with(&documents) || documents.starts_with(prefix);
         self.index.schema.prefixes.iter().any(overlaps)
@@ -84,6 +98,10 @@ impl TextIndexEntry {
 ///
 /// Reply: the number of indexes that keep the version. Null when the command must be repeated, because too many changes
 /// are not indexed yet.
+///
+/// # Errors
+/// When an argument is wrong, when an index already keeps versions of [`DATASETS_KEPT_MAX`] other datasets, or when the
+/// client no longer waits. Indexes before that one then keep the version.
 pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     let count = match call.args.len() {
@@ -106,6 +124,10 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         call.reply.int(0);
         return Ok(());
     }
+    if name.len() > VERSION_BYTES_MAX {
+        let text = format!("ERR The version's name must have at most {VERSION_BYTES_MAX} bytes");
+        return Err(SearchError::Refused(text));
+    }
     let begun = Instant::now();
     while search.keyspace.touched_len() > KEEP_KEYS {
         search.drain_locked(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
@@ -127,6 +149,15 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         let (searcher, segments) = measure(entry)?;
         let version = Version { searcher, at_ms: call.now_ms };
         let mut kept = entry.kept.lock();
+        let others: HashSet<&[u8]> =
+            kept.iter().map(|kept| &kept.dataset[..]).filter(|d| *d != dataset).collect();
+        if others.len() >= DATASETS_KEPT_MAX {
+            let text = format!(
+                "ERR index {} keeps versions of {DATASETS_KEPT_MAX} datasets: drop those of one with COUNT 0",
+                lossy(&entry.index.name)
+            );
+            return Err(SearchError::Refused(text));
+        }
         kept.retain(|kept| kept.dataset != dataset || kept.name != name);
         kept.push(KeptVersion { dataset: dataset.to_vec(), name: name.to_vec(), version, segments });
         // Drop the oldest versions of the dataset beyond `count`. The oldest come first.

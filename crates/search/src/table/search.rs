@@ -40,7 +40,7 @@ pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
     "O(N), N changed documents of the dataset that are not indexed yet",
     "Keeps the current state of a dataset's text indexes as a version.",
 )
-.flags(&[F::WRITE, F::NOSCRIPT])
+.flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT])
 .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
 .args(&[Arg::key("dataset", 0), Arg::string("version"), Arg::integer("count").token("COUNT").optional()])
 .exec(Exec::Service(|services, call| serve(services, call, versions::keep)))];

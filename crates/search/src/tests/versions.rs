@@ -42,6 +42,30 @@ fn count_0_drops_all_versions_of_the_dataset_without_indexing_anything() {
 }
 
 #[test]
+fn names_of_versions_and_datasets_are_bounded_and_counted() {
+    let w = World::new();
+    w.ok("FT.CREATE i SCHEMA t TEXT");
+    let keep = |dataset: &str, version: &str| w.keep(&format!("IMPORT.VERSION KEEP {dataset} {version}"));
+    let bytes = || w.search.entries()[0].kept_bytes();
+    assert_eq!(keep(&"d".repeat(60 * 1024), "v"), Value::Int(0), "no key of this dataset is indexed");
+    assert_eq!(
+        keep("d", &"v".repeat(129)),
+        Value::Error(b"ERR The version's name must have at most 128 bytes".into())
+    );
+    assert_eq!((w.kept().len(), bytes()), (0, 0));
+    assert_eq!(keep(&"d".repeat(10_000), "v"), Value::Int(1));
+    assert!(bytes() > 10_000);
+    for i in 1..256 {
+        assert_eq!(keep(&format!("d{i}"), "v"), Value::Int(1));
+    }
+    let refusal = "ERR index i keeps versions of 256 datasets: drop those of one with COUNT 0";
+    assert_eq!(keep("one-more", "v"), Value::Error(refusal.into()));
+    assert_eq!(keep("d7", "v2"), Value::Int(1), "a dataset that is kept already");
+    assert_eq!(keep("d7", "v COUNT 0"), Value::Int(0));
+    assert_eq!(keep("one-more", "v"), Value::Int(1));
+}
+
+#[test]
 fn a_version_has_the_documents_that_expired_later() {
     let mut w = World::new();
     w.ok("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
