@@ -24,6 +24,9 @@ use strand_keyspace::{Key, RecordRef, ScanCursor, ValueRef};
 const READ_KEYS_MAX: usize = 64;
 /// Number of records that one slice of a first scan visits while a shard is locked once.
 const SCAN_RECORDS: usize = 128;
+/// Maximum number of fields read while a shard is locked once, but all fields of one key are read. Each field of a packed
+/// hash costs a walk over the hash.
+const READ_FIELDS_MAX: usize = 1024;
 /// Number of slices of a first scan after which the follow lock is released for other threads.
 const SCAN_SLICES: usize = 16;
 /// Maximum time that one background tick spends on first scans.
@@ -165,10 +168,11 @@ impl Search {
     /// newer one from a drain.
     fn scan_slices(&self, entry: &TextIndexEntry, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
+        let records = keys_per_lock(entry.index.schema.fields.len(), SCAN_RECORDS);
         for _ in 0..SCAN_SLICES {
             let Scan::At(cursor, mut visited) = *scan else { break };
             let mut found: Vec<(Vec<u8>, DocumentValues)> = Vec::new();
-            let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
+            let next = self.keyspace.scan(0, cursor, records, now_ms, &mut |record| {
                 visited += 1;
                 if entry.index.schema.follows(record.key())
                     && let Some(source) = read(&entry.index, record)
@@ -195,7 +199,8 @@ impl Search {
 
     /// Reads `keys` of one shard and updates every text index that follows them.
     fn index_keys<K: AsRef<[u8]>>(&self, entries: &[&TextIndexEntry], shard: usize, keys: &[K], now_ms: i64) {
-        for slice in keys.chunks(READ_KEYS_MAX) {
+        let fields = entries.iter().map(|entry| entry.index.schema.fields.len()).sum();
+        for slice in keys.chunks(keys_per_lock(fields, READ_KEYS_MAX)) {
             let mut jobs: Vec<(&TextIndex, Key<'_>, Option<DocumentValues>)> =
                 Vec::with_capacity(slice.len());
             {
@@ -249,6 +254,11 @@ impl Search {
     }
 }
 
+/// Number of keys that are read while a shard is locked once, when `fields` fields of each are read: at most `keys_max`.
+fn keys_per_lock(fields: usize, keys_max: usize) -> usize {
+    (READ_FIELDS_MAX / fields.max(1)).clamp(1, keys_max)
+}
+
 /// Reads the fields that `index` needs from `record`; `None` when the record is not a hash.
 fn read(index: &TextIndex, record: RecordRef<'_>) -> Option<DocumentValues> {
     let ValueRef::Hash(hash) = record.value() else { return None };
@@ -265,4 +275,10 @@ pub(crate) fn to_blob(bytes: Bytes<'_>) -> Blob {
         Bytes::Slice(s) => Blob::from(s),
         Bytes::Shared(b) => b.clone(),
     }
+}
+
+#[test]
+fn many_fields_mean_few_keys_per_lock() {
+    let keys = [0, 1, 8, 9, 100, 1024, 64 * 1024].map(|fields| keys_per_lock(fields, SCAN_RECORDS));
+    assert_eq!(keys, [128, 128, 128, 113, 10, 1, 1]);
 }
