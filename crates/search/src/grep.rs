@@ -132,9 +132,13 @@ pub(crate) enum Haystack {
     Name,
     Text(Blob),
     Fields(Vec<(Option<Blob>, Blob)>),
-    /// A collection that is too large to copy at once. A list is cloned, because the positions of its elements change: the
-    /// clone shares the parts of the list.
-    Large(Option<Value>),
+    /// A collection that is too large to copy at once.
+    Large {
+        /// A list is cloned, because the positions of its elements change: the clone shares the parts of the list.
+        list: Option<Value>,
+        /// Heap bytes of the collection.
+        bytes: usize,
+    },
 }
 
 /// The documents that may match according to an index, and that index.
@@ -377,7 +381,7 @@ impl Walk<'_> {
             Haystack::Fields(fields) => {
                 self.search_fields(&key, fields)?;
             }
-            Haystack::Large(list) => {
+            Haystack::Large { list, .. } => {
                 let mut cursor = 0;
                 loop {
                     let mut fields = Vec::with_capacity(SLICE_FIELDS);
@@ -456,7 +460,7 @@ pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Opti
         }
         (collection, None) if collection.elements() > SLICE_FIELDS => {
             let list = matches!(collection, ValueRef::List(_)).then(|| collection.to_value());
-            Haystack::Large(list)
+            Haystack::Large { list, bytes: collection.heap_bytes() }
         }
         (collection, None) => {
             let mut texts = Vec::with_capacity(collection.elements());

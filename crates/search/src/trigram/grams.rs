@@ -69,6 +69,11 @@ impl Scratch {
         }
     }
 
+    /// True when the document has too many grams, so further texts change nothing.
+    pub(crate) fn is_full(&self) -> bool {
+        self.too_many
+    }
+
     #[inline]
     fn add_gram(&mut self, gram: Gram) {
         let place = &mut self.seen[(gram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize];

@@ -171,6 +171,14 @@ impl TrigramIndex {
         }
     }
 
+    /// True when the key has a document, and the document has no grams.
+    pub(crate) fn is_unindexed(&self, key: &[u8]) -> bool {
+        let inner = self.inner.lock();
+        let Inner { by_key, keys, ends, unindexed, .. } = &*inner;
+        let id = by_key.find(self.hasher.hash_one(key), |id| key_at(keys, ends, *id) == key);
+        id.is_some_and(|id| unindexed.binary_search(id).is_ok())
+    }
+
     /// Marks the key's document dead.
     pub(crate) fn delete(&self, key: &[u8]) {
         let _writer = self.writer.lock();

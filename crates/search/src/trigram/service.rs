@@ -51,12 +51,23 @@ impl TrigramIndexEntry {
             && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
     }
     fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], haystack: Haystack, now_ms: i64) {
+        // A collection that was too large stays without grams until its memory shrinks below the limit for texts. Each
+        // write would otherwise read it up to the limit again.
+        if let Haystack::Large { bytes, .. } = &haystack
+            && *bytes > INDEXED_BYTES_MAX
+            && self.index.is_unindexed(key)
+        {
+            return;
+        }
         let mut bytes = 0;
+        // Returns false when the document gets no grams, so the rest of it need not be read.
         let mut add = |text: &[u8]| {
             bytes += text.len();
-            if bytes <= INDEXED_BYTES_MAX {
+            let fits = bytes <= INDEXED_BYTES_MAX;
+            if fits {
                 scratch.add(text);
             }
+            fits && !scratch.is_full()
         };
         let is_there = match haystack {
             Haystack::Name => true,
@@ -65,10 +76,10 @@ impl TrigramIndexEntry {
                 true
             }
             Haystack::Fields(fields) => {
-                fields.iter().for_each(|(_, text)| add(text));
+                fields.iter().all(|(_, text)| add(text));
                 true
             }
-            Haystack::Large(list) => for_each_text(keyspace, key, &list, now_ms, &mut add),
+            Haystack::Large { list, .. } => for_each_text(keyspace, key, &list, now_ms, &mut add),
         };
         let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
         match is_there {
@@ -78,14 +89,14 @@ impl TrigramIndexEntry {
     }
 }
 
-/// Passes the texts of a large collection to `add`, a slice at a time. Returns false when the key is no longer a
-/// collection. If a field changes between slices, the write notes the key and the index reads it again.
+/// Passes the texts of a large collection to `add`, a slice at a time, until `add` returns false. Returns false when the
+/// key is no longer a collection. If a field changes between slices, the write notes the key and the index reads it again.
 fn for_each_text(
     keyspace: &Keyspace,
     key: &[u8],
     list: &Option<Value>,
     now_ms: i64,
-    add: &mut dyn FnMut(&[u8]),
+    add: &mut dyn FnMut(&[u8]) -> bool,
 ) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
@@ -93,8 +104,8 @@ fn for_each_text(
         let next = next_texts((keyspace, 0, now_ms), (key, list), (cursor, FIELDS_SLICE), &mut take);
         let Some(next) = next else { return false };
         cursor = next;
-        texts.drain(..).for_each(|text| add(&text));
-        if cursor == 0 {
+        let goes_on = texts.drain(..).all(|text| add(&text));
+        if cursor == 0 || !goes_on {
             return true;
         }
     }
