@@ -134,8 +134,9 @@ pub(crate) enum Haystack {
     Fields(Vec<(Option<Blob>, Blob)>),
     /// A collection that is too large to copy at once.
     Large {
-        /// A list is cloned, because the positions of its elements change: the clone shares the parts of the list.
-        list: Option<Value>,
+        /// A list or a stream is cloned, and the clone shares its parts. The positions of a list's elements change, and
+        /// the entries of one millisecond of a stream are visited together, however many there are.
+        clone: Option<Value>,
         /// Heap bytes of the collection.
         bytes: usize,
     },
@@ -381,13 +382,13 @@ impl Walk<'_> {
             Haystack::Fields(fields) => {
                 self.search_fields(&key, fields)?;
             }
-            Haystack::Large { list, .. } => {
+            Haystack::Large { clone, .. } => {
                 let mut cursor = 0;
                 loop {
                     let mut fields = Vec::with_capacity(SLICE_FIELDS);
                     let next = next_texts(
                         (self.keyspace, self.db, self.now_ms),
-                        (&key, &list),
+                        (&key, &clone),
                         (cursor, SLICE_FIELDS),
                         &mut |field, text| fields.push((field.map(to_blob), to_blob(text))),
                     );
@@ -458,9 +459,13 @@ pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Opti
             let text = to_blob(HashValue::of(value)?.get(field)?);
             Haystack::Fields(vec![(Some(Blob::from(field)), text)])
         }
+        // The clone of a stream is one pointer, and one entry may have many fields.
+        (stream @ ValueRef::Stream(_), None) => {
+            Haystack::Large { clone: Some(stream.to_value()), bytes: stream.heap_bytes() }
+        }
         (collection, None) if collection.elements() > SLICE_FIELDS => {
-            let list = matches!(collection, ValueRef::List(_)).then(|| collection.to_value());
-            Haystack::Large { list, bytes: collection.heap_bytes() }
+            let clone = matches!(collection, ValueRef::List(_)).then(|| collection.to_value());
+            Haystack::Large { clone, bytes: collection.heap_bytes() }
         }
         (collection, None) => {
             let mut texts = Vec::with_capacity(collection.elements());
@@ -473,15 +478,15 @@ pub(crate) fn copy_haystack(record: RecordRef<'_>, field: Option<&[u8]>) -> Opti
 }
 
 /// Reads up to `count` texts of a large collection from `cursor` on, as [`ValueRef::walk_texts`] does, from the clone
-/// `list` or from the key. Returns the next cursor. `None`: the key has no such collection any more.
+/// `clone` or from the key. Returns the next cursor. `None`: the key has no such collection any more.
 pub(crate) fn next_texts(
     (keyspace, db, now_ms): (&Keyspace, usize, i64),
-    (key, list): (&[u8], &Option<Value>),
+    (key, clone): (&[u8], &Option<Value>),
     (cursor, count): (u64, usize),
     take: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
 ) -> Option<u64> {
-    if let Some(list) = list {
-        return Some(list.view().walk_texts(cursor, count, take));
+    if let Some(clone) = clone {
+        return Some(clone.view().walk_texts(cursor, count, take));
     }
     let key = keyspace.key(key);
     let mut locked = keyspace.lock(&[key.hash], now_ms);

@@ -1,7 +1,9 @@
 //! RX.GREP over a real keyspace.
 
-use super::{Prefix, World, only, text};
+use super::{Prefix, Stored, World, only, text};
+use crate::grep::{Haystack, copy_haystack};
 use strand_commands::spec::Access;
+use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_wire::client::Value;
 
 fn world() -> World {
@@ -77,6 +79,24 @@ fn large_hashes_and_many_keys() {
     assert_eq!(sorted(w.line("RX.GREP VALUES '2999[.]'")), ["large"]);
     assert_eq!(sorted(w.line("RX.GREP VALUES value")).len(), 1001, "each key once");
     assert_eq!(sorted(w.line("RX.GREP VALUES '99[!]$'")).len(), 10);
+}
+
+#[test]
+fn streams_are_searched_in_a_clone() {
+    let (w, mut stream) = (World::new(), StreamValue::new());
+    for i in 0..3 {
+        let value = format!("value {i}.");
+        let pairs = [(&b"field"[..], value.as_bytes())].into_iter();
+        stream.append(Id::new(1, i), pairs, w.keyspace.settings()).expect("a new entry");
+    }
+    let key = w.keyspace.key(b"events");
+    w.keyspace.lock(&[key.hash], w.now_ms).db(0).insert(&key, Stored::Stream(stream), None);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 'value 2'")), ["events"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 'value 3'")), Vec::<String>::new());
+    let mut locked = w.keyspace.lock(&[key.hash], w.now_ms);
+    let haystack = locked.db(0).peek(&key).and_then(|record| copy_haystack(record, None));
+    // A walk visits all entries of a millisecond together, so it must not hold the shard.
+    assert!(matches!(haystack, Some(Haystack::Large { clone: Some(_), .. })));
 }
 
 #[test]

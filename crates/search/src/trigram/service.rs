@@ -79,7 +79,7 @@ impl TrigramIndexEntry {
                 fields.iter().all(|(_, text)| add(text));
                 true
             }
-            Haystack::Large { list, .. } => for_each_text(keyspace, key, &list, now_ms, &mut add),
+            Haystack::Large { clone, .. } => for_each_text(keyspace, key, &clone, now_ms, &mut add),
         };
         let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
         match is_there {
@@ -94,14 +94,14 @@ impl TrigramIndexEntry {
 fn for_each_text(
     keyspace: &Keyspace,
     key: &[u8],
-    list: &Option<Value>,
+    clone: &Option<Value>,
     now_ms: i64,
     add: &mut dyn FnMut(&[u8]) -> bool,
 ) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
         let mut take = |_: Option<Bytes<'_>>, text: Bytes<'_>| texts.push(crate::follow::to_blob(text));
-        let next = next_texts((keyspace, 0, now_ms), (key, list), (cursor, FIELDS_SLICE), &mut take);
+        let next = next_texts((keyspace, 0, now_ms), (key, clone), (cursor, FIELDS_SLICE), &mut take);
         let Some(next) = next else { return false };
         cursor = next;
         let goes_on = texts.drain(..).all(|text| add(&text));
