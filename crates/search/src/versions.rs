@@ -21,8 +21,8 @@ use tantivy::{DocSet, Searcher, TERMINATED, Term};
 
 /// Maximum number of versions of one dataset that an index keeps.
 pub(crate) const KEPT_MAX: usize = 64;
-/// Maximum number of datasets of which an index keeps versions.
-const DATASETS_KEPT_MAX: usize = 256;
+/// Maximum number of datasets of which an index keeps versions. With more datasets, the oldest version of all goes.
+pub(crate) const DATASETS_KEPT_MAX: usize = 1024;
 /// Number of versions that IMPORT.VERSION KEEP keeps when COUNT is missing: the newest version and the one before.
 const KEPT_DEFAULT: usize = 2;
 /// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client repeats the
@@ -100,8 +100,7 @@ impl TextIndexEntry {
 /// are not indexed yet.
 ///
 /// # Errors
-/// When an argument is wrong, when an index already keeps versions of [`DATASETS_KEPT_MAX`] other datasets, or when the
-/// client no longer waits. Indexes before that one then keep the version.
+/// When an argument is wrong, or when the client no longer waits.
 pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     let count = match call.args.len() {
@@ -149,15 +148,6 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         let (searcher, segments) = measure(entry)?;
         let version = Version { searcher, at_ms: call.now_ms };
         let mut kept = entry.kept.lock();
-        let others: HashSet<&[u8]> =
-            kept.iter().map(|kept| &kept.dataset[..]).filter(|d| *d != dataset).collect();
-        if others.len() >= DATASETS_KEPT_MAX {
-            let text = format!(
-                "ERR index {} keeps versions of {DATASETS_KEPT_MAX} datasets: drop those of one with COUNT 0",
-                lossy(&entry.index.name)
-            );
-            return Err(SearchError::Refused(text));
-        }
         kept.retain(|kept| kept.dataset != dataset || kept.name != name);
         kept.push(KeptVersion { dataset: dataset.to_vec(), name: name.to_vec(), version, segments });
         // Drop the oldest versions of the dataset beyond `count`. The oldest come first.
@@ -168,10 +158,18 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
             excess -= usize::from(is_dropped);
             !is_dropped
         });
+        while datasets(&kept) > DATASETS_KEPT_MAX {
+            kept.remove(0);
+        }
         indexes += 1;
     }
     call.reply.int(indexes);
     Ok(())
+}
+
+/// Number of datasets of these versions.
+fn datasets(kept: &[KeptVersion]) -> usize {
+    kept.iter().map(|kept| &kept.dataset[..]).collect::<HashSet<_>>().len()
 }
 
 /// Returns the index's present searcher and the sizes of its segments in bytes. A merge may remove a segment's files
