@@ -128,6 +128,23 @@ fn limits_on_archives_are_chosen_by_name() {
     assert_eq!(fake.ids(), ["a.zip", "a.zip/in.zip", "a.zip/in.zip/one.eml", "a.zip/two.eml"]);
 }
 
+/// An archive needs a few bytes for a path of a hundred folders, and a run needs memory for each of them.
+#[test]
+fn folders_of_an_archive_count_as_entries() {
+    let tree = Tree::new(&[]);
+    let (one, two) = (mail("one", "1"), mail("two", "2"));
+    tree.write("a.zip", zip(&[stored("d/e/one.eml", one.as_bytes()), stored("d/e/two.eml", two.as_bytes())]));
+    let fake = Fake::start();
+    let import = |limits: &str| {
+        let options = ImportOptions { archives: limits.parse().unwrap(), ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent).expect("the import goes through")
+    };
+    let summary = import("entries=3");
+    assert!(summary.failed_documents[0].reason.contains("it holds more than 3 entries"), "{summary:?}");
+    assert_eq!(import("entries=4").failed, 0);
+    assert_eq!(fake.ids(), ["a.zip", "a.zip/d/e/one.eml", "a.zip/d/e/two.eml"]);
+}
+
 #[test]
 fn a_changed_zip_is_read_only_in_its_directory_and_changed_entries() {
     const MEMBERS: usize = 40;

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 /// Maximum depth of archives in archives, by default.
 pub const DEPTH_MAX: usize = 16;
-/// Maximum number of entries of an archive and all archives in it together, by default.
+/// Maximum number of entries of an archive and all archives in it together, by default. The folders in the names of
+/// entries count, too.
 pub const ENTRIES_MAX: u64 = 100_000;
 /// Maximum ratio of an entry's unpacked bytes to its packed bytes, by default. It applies beyond [`RATIO_FREE_BYTES`].
 pub const RATIO_MAX: u64 = 100;
@@ -31,7 +32,8 @@ pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 pub struct ArchiveLimits {
     /// Maximum depth of archives in archives.
     pub depth: usize,
-    /// Maximum number of entries of an archive and all archives in it together.
+    /// Maximum number of entries of an archive and all archives in it together. The folders in the names of entries
+    /// count, too.
     pub entries: u64,
     /// Maximum ratio of an entry's unpacked bytes to its packed bytes, beyond [`RATIO_FREE_BYTES`].
     pub ratio: u64,

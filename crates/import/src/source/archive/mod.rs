@@ -135,14 +135,23 @@ struct Member {
     bytes: Bytes,
 }
 
+/// A folder in an archive.
+#[derive(Default)]
+struct Folder {
+    /// The documents, by name.
+    files: BTreeMap<Vec<u8>, Member>,
+    /// The names of the folders in this folder.
+    folders: BTreeSet<Vec<u8>>,
+}
+
 /// An open archive.
 pub(crate) struct Archive {
     /// The archive as the user gave it, for messages.
     shown: PathBuf,
     window: Window,
     budget: Rc<ArchiveBudget>,
-    /// The members, by the path of their folder (empty for the root) and by their name.
-    folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Member>>,
+    /// The folders, by path. The root's path is empty.
+    folders: BTreeMap<Vec<u8>, Folder>,
     /// Names that cannot be documents, and the reasons, by folder.
     refused: BTreeMap<Vec<u8>, Vec<(Vec<u8>, String)>>,
     skipped: Skipped,
@@ -180,7 +189,7 @@ impl Archive {
                 }
             }
         }
-        archive.add_members(found);
+        archive.add_members(found)?;
         Ok(archive)
     }
 
@@ -210,16 +219,17 @@ impl Archive {
                 Member { token: entry.token.to_vec(), size: entry.size, bytes: Bytes::NotLocated },
             )
         };
-        archive.folders.insert(Vec::new(), recorded.iter().map(recorded_member).collect());
+        let files = recorded.iter().map(recorded_member).collect();
+        archive.folders.insert(Vec::new(), Folder { files, folders: BTreeSet::new() });
         let found = archive.name_messages(messages);
-        archive.add_members(found);
+        archive.add_members(found)?;
         Ok(Some(archive))
     }
 
     /// True when the document `name` is imported as one mail and not as an archive: a mail without attachments, or a
     /// mailbox of one message whose name has no dot.
     pub(crate) fn is_one_mail(&self, name: &[u8], format: Format) -> bool {
-        let documents: usize = self.folders.values().map(BTreeMap::len).sum();
+        let documents: usize = self.folders.values().map(|folder| folder.files.len()).sum();
         match format {
             Format::Mail => documents == 0,
             Format::Mailbox => documents < 2 && !name.contains(&b'.'),
@@ -243,7 +253,7 @@ impl Archive {
             shown: PathBuf::from(String::from_utf8_lossy(name).into_owned()),
             window,
             budget,
-            folders: BTreeMap::from([(Vec::new(), BTreeMap::new())]),
+            folders: BTreeMap::from([(Vec::new(), Folder::default())]),
             refused: BTreeMap::new(),
             skipped: Skipped::default(),
         }
@@ -286,7 +296,7 @@ impl Archive {
             let name: String = digest[..10].iter().map(|b| format!("{b:02x}")).collect();
             format!("{name}.eml").into_bytes()
         };
-        let existing = &self.folders[&[][..]];
+        let existing = &self.folders[&[][..]].files;
         let mut taken = BTreeSet::new();
         let named = messages.into_iter().map(|message| {
             let by_id = message.id.as_ref().map(name_of);
@@ -299,7 +309,7 @@ impl Archive {
     }
 
     fn member(&self, folder: &[u8], name: &[u8]) -> Option<&Member> {
-        self.folders.get(folder)?.get(name)
+        self.folders.get(folder)?.files.get(name)
     }
 
     /// Reads the mailbox to find the offsets of the messages that an earlier run recorded. A message that does not
@@ -308,8 +318,8 @@ impl Archive {
         let messages = mbox::messages(&self.window, 0, &self.budget.renewed())?;
         let places: BTreeMap<ContainerDigest, (u64, u64)> =
             messages.into_iter().map(|message| (message.digest, (message.offset, message.len))).collect();
-        for files in self.folders.values_mut() {
-            files.retain(|_, member| {
+        for folder in self.folders.values_mut() {
+            folder.files.retain(|_, member| {
                 if matches!(member.bytes, Bytes::NotLocated) {
                     let Some((at, len)) = places.get(&member.token[..]) else { return false };
                     member.bytes = Bytes::Range { at: *at, len: *len };
@@ -351,14 +361,12 @@ impl Archive {
     }
 
     /// Adds the members to the folders in their names.
-    fn add_members(&mut self, found: Vec<(Vec<u8>, Member)>) {
+    fn add_members(&mut self, found: Vec<(Vec<u8>, Member)>) -> io::Result<()> {
         let mut files = Vec::new();
-        let mut folders = BTreeSet::new();
         for (name, member) in found {
             match checked_path(&name) {
                 Ok(path) => {
-                    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
-                    folders.extend(slashes.map(|(at, _)| path[..at].to_vec()));
+                    self.add_folders(split(&path).0)?;
                     files.push((path, member));
                 }
                 Err(error) => {
@@ -368,27 +376,43 @@ impl Archive {
                 }
             }
         }
-        for folder in &folders {
-            self.folders.entry(folder.clone()).or_default();
-        }
         // The number for the next member of each name that occurs again.
         let mut numbers: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for (path, member) in files {
             let (folder, name) = split(&path);
-            let taken = |name: &[u8], files: &BTreeMap<Vec<u8>, Member>| {
-                files.contains_key(name) || folders.contains(&crate::job::join(folder, name))
-            };
-            let files = self.folders.entry(folder.to_vec()).or_default();
+            let folder = self.folders.entry(folder.to_vec()).or_default();
+            let taken = |name: &[u8]| folder.files.contains_key(name) || folder.folders.contains(name);
             let mut free = name.to_vec();
-            if taken(&free, files) {
+            if taken(&free) {
                 // A file or a folder has the name already. Append a number.
                 let number = numbers.entry(path.clone()).or_insert(2);
-                while taken(&free, files) {
+                while taken(&free) {
                     free = [name, format!("~{number}").as_bytes()].concat();
                     *number += 1;
                 }
             }
-            files.insert(free, member);
+            folder.files.insert(free, member);
+        }
+        Ok(())
+    }
+
+    /// Adds the folder `path` and the folders above it. Each new folder counts as an entry, because a short name in an
+    /// archive can have a hundred folders in it.
+    fn add_folders(&mut self, mut path: &[u8]) -> io::Result<()> {
+        let mut below = None;
+        loop {
+            let is_new = !self.folders.contains_key(path);
+            if is_new {
+                self.budget.list()?;
+                self.budget.hold(path.len() as u64);
+            }
+            self.folders.entry(path.to_vec()).or_default().folders.extend(below);
+            if !is_new {
+                return Ok(());
+            }
+            let (above, name) = split(path);
+            below = Some(name.to_vec());
+            path = above;
         }
     }
 }
@@ -401,13 +425,14 @@ impl Source for Archive {
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let failed = |error: ContainerError| ListError::Container { path: self.shown.clone(), error };
         let mut builder = ContainerBuilder::new(0);
-        for (name, member) in self.folders.get(path).into_iter().flatten() {
-            let pushed = builder.push(EntryKind::Document, name, member.size, &member.token, []);
-            pushed.map_err(failed)?;
-        }
-        let below = |folder: &&Vec<u8>| !folder.is_empty() && split(folder).0 == path;
-        for folder in self.folders.keys().filter(below) {
-            builder.push(EntryKind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
+        if let Some(folder) = self.folders.get(path) {
+            for (name, member) in &folder.files {
+                let pushed = builder.push(EntryKind::Document, name, member.size, &member.token, []);
+                pushed.map_err(failed)?;
+            }
+            for name in &folder.folders {
+                builder.push(EntryKind::Container, name, 0, &[], []).map_err(failed)?;
+            }
         }
         let blob = builder.finish().map_err(failed)?;
         // The listing of the root counts everything in the archive that is not listed.
