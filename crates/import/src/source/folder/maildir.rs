@@ -6,16 +6,21 @@
 //! are not listed. Files that mail programs keep beside the messages are not listed either. Folders in the Maildir are
 //! containers, with the leading dot of Maildir++ (`.Sub`) or without it.
 
-use super::{FoundAs, ListError, Lister};
+use super::{FoundAs, ListError, Lister, now_ns};
 use crate::source::beneath;
+use crate::source::stamp::Stamp;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::Dir;
+use rustix::fs::{AtFlags, Dir, statat};
 use std::collections::HashSet;
 use std::io;
+use std::time::Duration;
 
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
-/// Maximum number of times that `cur` is listed again because messages were renamed during the listing.
-const RELISTS_MAX: usize = 3;
+/// Maximum number of times that the messages are listed again because messages were renamed during the listing.
+const RELISTS_MAX: usize = 6;
+/// The pause before the messages are listed again for the first time. It doubles with each further listing, so that a
+/// mail program can end its work on many messages.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
 /// The reason why a message is not imported.
 const NAME_OF_FOLDER: &str = "a message and a folder of the Maildir have this name: rename the folder";
 /// The text between the unique part and the flags of a file name.
@@ -40,35 +45,51 @@ type Look<'a> = &'a dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<FoundAs>;
 /// Lists the messages and folders of the Maildir `dir`.
 ///
 /// # Errors
-/// When a folder cannot be read, or when messages were renamed during every listing of `cur`. The run must not take an
+/// When a folder cannot be read, or when messages were renamed during every listing. The run must not take an
 /// incomplete listing: it would remove the messages that the listing misses.
 pub(super) fn list(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError> {
     list_with(dir, lister, &FoundAs::look)
 }
 
 fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result<(), ListError> {
-    // `new` is listed before `cur`: a message that moves from `new` to `cur` during the listing is found twice. In the
-    // other order the listing could miss the message.
     let mut names = Names { messages: HashSet::new(), folders: list_folders(dir, lister)? };
-    let mut renamed = list_messages(dir, "new", &mut names, lister, look)?
-        | list_messages(dir, "cur", &mut names, lister, look)?;
-    // A change of flags renames a message. The listing of `cur` may have returned the old name, which is gone now, and
-    // missed the new name. The message must not count as removed, so `cur` is listed again.
-    for _ in 0..RELISTS_MAX {
-        if !renamed {
-            break;
+    let skipped = lister.skipped;
+    let mut pause = PAUSE_FIRST;
+    for listing in 0..=RELISTS_MAX {
+        if listing > 0 {
+            std::thread::sleep(pause);
+            pause *= 2;
+            lister.skipped = skipped;
         }
-        renamed = list_messages(dir, "cur", &mut names, lister, look)?;
+        // A change of flags renames a message. The system may return the old name, which is gone when it is looked up,
+        // or neither name, if the message moves from the part of the folder that is not read yet to the part that is.
+        // The message must not count as removed, so both folders are listed again until nothing changes meanwhile.
+        let before = stamps(dir, lister)?;
+        let now = now_ns();
+        // `new` is listed before `cur`: a message that moves from `new` to `cur` during the listing is found twice. In
+        // the other order the listing could miss the message.
+        let has_vanished = list_messages(dir, "new", &mut names, lister, look)?
+            | list_messages(dir, "cur", &mut names, lister, look)?;
+        let is_young = before.iter().any(|stamp| stamp.racy_for_ns(now) > 0);
+        if !has_vanished && !is_young && before == stamps(dir, lister)? {
+            return Ok(());
+        }
     }
-    if renamed {
-        let listings = RELISTS_MAX + 1;
-        let error = format!(
-            "a mail program renamed or removed messages during each of {listings} listings, so the listing may miss \
-             messages; the next import lists the folder again"
-        );
-        return Err(lister.io_error(b"cur", io::Error::new(io::ErrorKind::ResourceBusy, error)));
-    }
-    Ok(())
+    let listings = RELISTS_MAX + 1;
+    let error = format!(
+        "a mail program renamed, added or removed messages during each of {listings} listings, so the listing may miss \
+         messages; the next import lists the folder again"
+    );
+    Err(lister.io_error(b"cur", io::Error::new(io::ErrorKind::ResourceBusy, error)))
+}
+
+/// The facts about `new` and `cur` that change with every rename in them.
+fn stamps(dir: BorrowedFd<'_>, lister: &Lister) -> Result<[Stamp; 2], ListError> {
+    let stamp = |part: &str| {
+        let stat = statat(dir, part, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| Stamp::of_stat(&stat)).map_err(|e| lister.io_error(part.as_bytes(), e.into()))
+    };
+    Ok([stamp("new")?, stamp("cur")?])
 }
 
 /// The names that were listed.
@@ -101,9 +122,9 @@ fn list_folders(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<HashSet<Vec<
     Ok(names)
 }
 
-/// Lists the messages in the folder `part` of the Maildir. Messages whose unique part is in `names` are listed already.
-/// Refuses a message with the name of a folder, because a container has each name once. Returns true when a file name
-/// vanished before the importer looked the file up.
+/// Lists the messages in the folder `part` of the Maildir. Messages whose unique part is in `names` are listed already,
+/// and not looked up again. Refuses a message with the name of a folder, because a container has each name once. Returns
+/// true when a file name vanished before the importer looked the file up.
 fn list_messages(
     dir: BorrowedFd<'_>,
     part: &str,
@@ -121,16 +142,18 @@ fn list_messages(
         }
         let at = [part.as_bytes(), b"/", file_name].concat();
         let (unique, flags) = split_name(file_name);
+        if names.messages.contains(unique) {
+            continue;
+        }
         match look(folder.as_fd(), file_name).map_err(|e| lister.io_error(&at, e))? {
             FoundAs::Nothing => has_vanished = true,
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::File(stamp) if !file_name.starts_with(b".") && !unique.is_empty() => {
-                match names.messages.insert(unique.to_vec()) {
-                    true if names.folders.contains(unique) => {
-                        lister.refused.push((unique.to_vec(), NAME_OF_FOLDER.to_owned()));
-                    }
-                    true => lister.document(unique, &stamp, Some((&at, flags)))?,
-                    false => {}
+                names.messages.insert(unique.to_vec());
+                if names.folders.contains(unique) {
+                    lister.refused.push((unique.to_vec(), NAME_OF_FOLDER.to_owned()));
+                } else {
+                    lister.document(unique, &stamp, Some((&at, flags)))?;
                 }
             }
             _ => lister.skipped.maildir += 1,
@@ -175,16 +198,35 @@ mod tests {
 
     #[test]
     fn a_renamed_message_is_found_by_another_listing() {
-        for renames in 0..=RELISTS_MAX {
+        for renames in [0, 1, RELISTS_MAX] {
             let listing = list_while_renamed(renames).unwrap();
             let listed = Container::parse(&listing.blob).unwrap();
             assert!(listed.find(b"1700.M1.host").is_some(), "after {renames} renames");
         }
     }
 
+    /// The system may return neither name of a message that is renamed while the folder is read. The test adds a message
+    /// after the names were read: the first listing does not return its name.
+    #[test]
+    fn a_message_that_a_listing_misses_is_found_by_another_listing() {
+        let maildir = TempDir::new("missed");
+        PARTS.iter().for_each(|part| std::fs::create_dir(maildir.path().join(part)).unwrap());
+        maildir.write("cur/1700.M1.host:2,S", b"From: a@example.org\n\nx");
+        let dir = std::fs::File::open(maildir.path()).unwrap();
+        let mut parted = Parted::new(None);
+        let mut lister = Lister::new("maildir".into(), false, parted.begin(b""));
+        let look = |dir: BorrowedFd<'_>, name: &[u8]| {
+            maildir.write("cur/1700.M2.host:2,", b"From: a@example.org\n\ny");
+            FoundAs::look(dir, name)
+        };
+        list_with(dir.as_fd(), &mut lister, &look).unwrap();
+        let listing = lister.finish(b"", &mut parted).unwrap();
+        assert!(Container::parse(&listing.blob).unwrap().find(b"1700.M2.host").is_some());
+    }
+
     #[test]
     fn a_maildir_whose_messages_are_renamed_during_every_listing_is_an_error() {
         let error = list_while_renamed(RELISTS_MAX + 1).unwrap_err().to_string();
-        assert!(error.starts_with("maildir/cur: ") && error.contains("each of 4 listings"), "{error}");
+        assert!(error.starts_with("maildir/cur: ") && error.contains("each of 7 listings"), "{error}");
     }
 }
