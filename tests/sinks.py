@@ -75,7 +75,7 @@ class Solr(Handler):
                         server.documents.pop(key, None)
                     else:
                         server.documents[key] = fields
-        answer = json.dumps({"responseHeader": {"status": status}, "error": {"msg": said, "code": status}}).encode()
+        answer = json.dumps({"responseHeader": {"status": 0 if status == 200 else status}, "error": {"msg": said, "code": status}}).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -41,6 +41,9 @@ pub(super) enum NoAnswer {
     /// The library's error with its causes, without the URL.
     #[error("{0}")]
     Http(String),
+    /// The response says success, but it is not Solr's: a page for a login, for instance.
+    #[error("{status}: the response is not Solr's: expected JSON with responseHeader.status 0, not {text}")]
+    NotSolr { status: u16, text: String },
     /// The client's thread ended before the response arrived.
     #[error("the HTTP client stopped before the server answered")]
     Stopped,
@@ -174,7 +177,17 @@ async fn send_request(
         let room = ANSWER_BYTES_MAX.saturating_sub(text.len());
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
+    if (200..300).contains(&status) && !is_success(&text) {
+        return Err(NoAnswer::NotSolr { status, text: message(&text) });
+    }
     Ok((status, message(&text)))
+}
+
+/// True when a response with a status of success is Solr's, and says that Solr has done what was requested.
+fn is_success(text: &[u8]) -> bool {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(text).ok();
+    let status = parsed.as_ref().and_then(|answer| answer.get("responseHeader")?.get("status")?.as_i64());
+    status == Some(0)
 }
 
 /// Solr's error message in a response, or the beginning of a response without such a message, as one line.
@@ -224,6 +237,14 @@ impl Body for Chunks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_another_program_is_no_success() {
+        assert!(is_success(br#"{"responseHeader":{"status":0,"QTime":3}}"#));
+        for other in ["<html>Log in</html>", "", "{}", "0", r#"{"responseHeader":{"status":500}}"#] {
+            assert!(!is_success(other.as_bytes()), "{other}");
+        }
+    }
 
     #[test]
     fn errors_include_solrs_message() {
