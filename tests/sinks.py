@@ -59,7 +59,7 @@ class Solr(Handler):
         root = xml.fromstring(body)
         steps = []
         for part in root:
-            assert part.get("commitWithin") == "1500" or part.find("id").text.endswith("\ufffd"), body[:200]
+            assert part.get("commitWithin") == "1500" or part.find("id").text.endswith(":"), body[:200]
             for step in part:
                 if step.tag == "doc":
                     fields = {field.get("name"): field.text or "" for field in step}

@@ -500,9 +500,11 @@ impl Job<'_> {
                 false => self.summary.updated -= 1,
             }
             self.fail(&join(path, entry.name), &refusal.reason);
-            let pairs = entry.pairs().filter(|(key, _)| *key != DIGEST_NOTE);
+            let replaced =
+                |key: &[u8]| key == DIGEST_NOTE || key == MAYBE_NOTE && refusal.document_may_remain;
+            let pairs = entry.pairs().filter(|(key, _)| !replaced(key));
             let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
-            let maybe = refusal.old_document_remains.then_some((MAYBE_NOTE, versions::UNKNOWN));
+            let maybe = refusal.document_may_remain.then_some((MAYBE_NOTE, versions::UNKNOWN));
             builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error).chain(maybe))?;
         }
         builder.finish()

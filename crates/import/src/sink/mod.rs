@@ -37,15 +37,16 @@ pub(crate) struct Rejected {
     pub(crate) reason: String,
     /// True when the document was counted as added, false when as updated.
     pub(crate) was_added: bool,
-    /// True when the sink still has the old document, which the refused document should replace.
-    pub(crate) old_document_remains: bool,
+    /// True when the sink may have a document at this place: the old one, which the refused document should replace, or
+    /// the refused document itself.
+    pub(crate) document_may_remain: bool,
 }
 
 impl Rejected {
     /// The rejection of a document whose key exists and is not a hash: another client uses the key.
     fn not_a_hash(index: usize, was_added: bool) -> Rejected {
         let reason = "a key of this name exists and is not a hash".to_owned();
-        Rejected { index, reason, was_added, old_document_remains: false }
+        Rejected { index, reason, was_added, document_may_remain: false }
     }
 }
 

@@ -58,8 +58,9 @@ impl Solr {
                 let id = &batch.steps[part.start].id;
                 return Err(self.refused(format!("the delete of {id:?} was refused: {reason}")));
             };
-            // When the collection refuses an update, it keeps the old document.
-            self.rejected.push(Rejected { index, reason, was_added, old_document_remains: !was_added });
+            // When the collection refuses an update, it keeps the old document. A new document may be there, too: the
+            // server may fail after it stored the document, or an earlier run that was killed may have sent it.
+            self.rejected.push(Rejected { index, reason, was_added, document_may_remain: true });
         }
         Ok(())
     }
@@ -122,11 +123,12 @@ impl Solr {
         unreachable!("patience ends before numbers do")
     }
 
-    /// True when the server accepts a message without a document: the delete of a document that cannot exist.
+    /// True when the server accepts a message without a document: the delete of a document that cannot exist, because
+    /// no path is empty. A message without a change would say nothing about the index.
     fn accepts_other_messages(&mut self) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
         envelope.begin_change(ChangeKind::Delete, &mut probe);
-        update::delete(&mut probe, &format!("{}:\u{fffd}", self.dataset));
+        update::delete(&mut probe, &update::id(&self.dataset, b""));
         envelope.end(&mut probe);
         let answer = self.client.send(probe);
         Ok(matches!(self.classify(answer)?, Verdict::Accepted))

@@ -60,7 +60,7 @@ impl Strand {
                 index,
                 reason: reason.to_owned(),
                 was_added: !held,
-                old_document_remains: held,
+                document_may_remain: held,
             });
             return Ok(());
         }
