@@ -389,6 +389,28 @@ fn hostile_archives_are_refused_by_name() {
     assert_eq!(fake.field("cut.zip/a.eml", "subject").as_deref(), Some("a"));
 }
 
+/// The checksum of a zip's entry is compared also when the reader of the entry knows its size, and stops there.
+#[test]
+fn archives_in_a_zip_are_compared_with_its_checksums() {
+    let inner = tar(&[("a.eml", &mail("a", "one")), ("b.eml", &mail("b", "two"))]);
+    let mailbox = mailbox(&["m1", "m2"]).into_bytes();
+    for (name, bytes, word) in [("in.tar", &inner, &b"one"[..]), ("in.mbox", &mailbox, &b"m1"[..])] {
+        let tree = Tree::new(&[]);
+        let mut zip = zip(&[stored(name, bytes)]);
+        let at = zip.windows(word.len()).position(|found| found == word).expect("stored as it is");
+        zip[at] ^= 1;
+        tree.write("x.zip", &zip);
+        let (fake, mut failed) = (Fake::start(), 0);
+        for _ in 0..2 {
+            let summary = fake.import(tree.path());
+            failed = summary.failed;
+            let reason = summary.failed_documents.first().map_or("", |document| &document.reason);
+            assert!(reason.contains("differs from what the archive says"), "{name}: {reason:?}");
+        }
+        assert!(failed > 0 && !fake.ids().iter().any(|id| id.ends_with(".eml")), "{name}: {:?}", fake.ids());
+    }
+}
+
 /// A tar that is still being copied. Nothing says that the documents behind the cut are gone.
 #[test]
 fn a_tar_that_is_cut_off_keeps_its_documents() {

@@ -103,6 +103,8 @@ struct State {
     reader: Option<Decoder>,
     spool: Spool,
     crc: flate2::Crc,
+    /// How the content differs from what the archive says. Each later read has this error, too.
+    difference: Option<String>,
 }
 
 /// A decoder with its memory.
@@ -146,7 +148,8 @@ impl Unpacking {
         budget: Rc<ArchiveBudget>,
     ) -> Unpacking {
         let spool = Spool::Memory(Vec::new());
-        let state = RefCell::new(State { reader: Some(decoder), spool, crc: flate2::Crc::new() });
+        let state =
+            RefCell::new(State { reader: Some(decoder), spool, crc: flate2::Crc::new(), difference: None });
         let loan = budget.lend(claimed.map_or(u64::MAX, |(size, _)| size).min(MEMORY_BYTES as u64));
         Unpacking { state, budget, packed_bytes, claimed, _loan: loan }
     }
@@ -154,6 +157,13 @@ impl Unpacking {
     /// Unpacks until there are `bytes` bytes, or to the end.
     fn unpack_to(&self, bytes: u64) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
+        if let Some(difference) = &state.difference {
+            return Err(archive_error(difference.clone()));
+        }
+        // A reader that knows the size reads nothing behind the last byte. The checksum is compared only at the end of the
+        // stream, so the end is read together with the last byte.
+        let reaches_end = self.claimed.is_some_and(|(size, _)| bytes >= size);
+        let bytes = if reaches_end { u64::MAX } else { bytes };
         let mut block = Vec::new();
         while state.spool.len() < bytes {
             let Some(decoder) = &mut state.reader else { break };
@@ -166,11 +176,13 @@ impl Unpacking {
                 state.reader = None;
                 let found = (state.spool.len(), state.crc.sum());
                 if let Some(claimed) = self.claimed.filter(|claimed| *claimed != found) {
-                    return Err(archive_error(format!(
+                    let difference = format!(
                         "its content differs from what the archive says: {} bytes with checksum {:08x}, expected {} \
                          bytes with checksum {:08x}",
                         found.0, found.1, claimed.0, claimed.1
-                    )));
+                    );
+                    state.difference = Some(difference.clone());
+                    return Err(archive_error(difference));
                 }
                 break;
             }
