@@ -2,7 +2,6 @@
 
 use super::{Job, join, view};
 use crate::ImportError;
-use crate::container::EntryKind;
 use crate::source::parts;
 use crate::versions::damaged;
 use std::collections::BTreeMap;
@@ -50,10 +49,9 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// True when a source that makes no parts has a folder with a name that is reserved for parts.
+    /// True when a source that makes no parts has a folder or document with a name that is reserved for parts.
     pub(super) fn has_reserved(&self, listing: &[u8]) -> bool {
         let is_reserved = |name: &[u8]| parts::number(name).is_some();
-        let folders = |kind| kind == EntryKind::Container;
-        !self.source.makes_parts() && view(listing).iter().any(|e| folders(e.kind) && is_reserved(e.name))
+        !self.source.makes_parts() && view(listing).iter().any(|entry| is_reserved(entry.name))
     }
 }

@@ -22,11 +22,11 @@ pub const LISTED_MAX: usize = 100_000;
 pub const PARTS: usize = 256;
 /// Bytes of documents that are buffered before they are written to the temporary file.
 const BUFFERED_BYTES_MAX: usize = 16 << 20;
-/// The beginning of a part's name. Two hexadecimal digits follow. A folder with such a name cannot be imported.
+/// The beginning of a part's name. Two hexadecimal digits follow. A folder or document with such a name cannot be
+/// imported.
 const NAME_PREFIX: &[u8] = b"\x01part-";
-/// The reason of the failure of a folder whose name is reserved for parts.
-pub const RESERVED: &str =
-    "the folder has a name that is reserved for parts of large folders: rename the folder";
+/// The reason of the failure of a folder or document whose name is reserved for parts.
+pub const RESERVED: &str = "the name is reserved for parts of large folders: rename the file or folder";
 
 /// The name of a part.
 pub fn name_of(part: u8) -> Vec<u8> {

@@ -119,11 +119,20 @@ fn filters_ignore_files_and_comparisons_treat_parts_as_one_folder() {
 }
 
 #[test]
-fn a_folder_with_the_name_of_a_part_is_a_failed_document() {
-    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
-    tree.write("\u{1}part-00/a.eml", mail("other", "2"));
-    let summary = fake.import(tree.path());
-    assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
-    assert!(summary.failed_documents[0].reason.contains("parts"), "{:?}", summary.failed_documents);
-    assert_eq!(fake.field("a.eml", "subject").as_deref(), Some("a"));
+fn a_folder_or_file_with_the_name_of_a_part_is_a_failed_document() {
+    for reserved in ["\u{1}part-00/a.eml", "\u{1}part-00"] {
+        let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+        // A file can be an archive, whose documents would get the ids of the folder's documents.
+        tree.write(
+            reserved,
+            crate::nested::zip(&[crate::nested::stored("a.eml", mail("other", "2").as_bytes())]),
+        );
+        let summary = fake.import(tree.path());
+        assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1], "{reserved:?}");
+        assert!(summary.failed_documents[0].reason.contains("parts"), "{:?}", summary.failed_documents);
+        assert_eq!(
+            (fake.ids(), fake.field("a.eml", "subject").as_deref()),
+            (vec!["a.eml".into()], Some("a"))
+        );
+    }
 }

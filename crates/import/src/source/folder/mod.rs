@@ -232,6 +232,10 @@ impl Lister {
         stamp: &Stamp,
         maildir: Option<(&[u8], &[u8])>,
     ) -> Result<(), ListError> {
+        if parts::number(name).is_some() {
+            self.refused.push((name.to_vec(), parts::RESERVED.to_owned()));
+            return Ok(());
+        }
         let racy_for_ns = stamp.racy_for_ns(self.now_ns);
         self.racy_for_ns = self.racy_for_ns.max(racy_for_ns);
         let token = stamp.token(maildir.is_some());

@@ -371,6 +371,9 @@ impl Listed {
 struct Lister {
     documents: Vec<Listed>,
     folders: BTreeSet<Vec<u8>>,
+            Some(name) if parts::number(name.as_bytes()).is_some() => {
+                self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
+            }
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
     /// Maximum number of documents in `documents`. If there are more, all documents go to the spill.
