@@ -78,7 +78,9 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let options = &options;
     checks::check(options)?;
     source::check_options(&[options.source.as_path()], &options.remote)?;
-    let source_error = |error| ImportError::Source { path: options.source.clone(), error };
+    // A URL may have a password in it.
+    let shown = || source::remote::http::shown(&options.source.to_string_lossy()).into();
+    let source_error = |error| ImportError::Source { path: shown(), error };
     let filter = Filter::new(&options.filter).map_err(OptionError::Filter)?;
     let mut source = source::open(&options.source, &options.remote).map_err(source_error)?;
     if options.filter.gitignore {

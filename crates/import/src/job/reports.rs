@@ -6,6 +6,7 @@
 //! are added when the run lists the folder. With a forecast, the plan lists new folders and adds their documents.
 
 use super::Job;
+use crate::source::remote::http;
 use crate::{ImportError, Summary};
 use std::time::{Duration, Instant};
 
@@ -150,16 +151,8 @@ impl Job<'_> {
             ("bytes_read", pace.bytes_read),
             ("milliseconds", reports.begun.elapsed().as_millis() as u64),
         ];
-        let source = self.options.source.to_string_lossy();
+        let source = http::shown(&self.options.source.to_string_lossy());
         let source: String = source.chars().take(PATH_BYTES_MAX / 4).collect();
-        // A URL may hold a password.
-        let source = match source.split_once("://") {
-            Some((scheme, rest)) => match rest.split_once('@').filter(|(user, _)| !user.contains('/')) {
-                Some((_, rest)) => format!("{scheme}://{rest}"),
-                None => source,
-            },
-            None => source,
-        };
         let mut words: Vec<(&str, Vec<u8>)> = vec![("source", source.into_bytes())];
         words.extend(numbers.map(|(name, number)| (name, number.to_string().into_bytes())));
         if let Some(cache) = self.source.cache() {

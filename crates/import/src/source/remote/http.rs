@@ -45,10 +45,7 @@ impl Http {
     /// When the URL is not valid.
     pub fn open(url: &str, uses_head: bool) -> io::Result<Http> {
         let url = Url::parse(url).map_err(io::Error::other)?;
-        let mut shown = url.clone();
-        let _ = shown.set_username("");
-        let _ = shown.set_password(None);
-        shown.set_query(None);
+        let shown = PathBuf::from(shown(url.as_str()));
         let runtime = super::runtime()?;
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -57,7 +54,6 @@ impl Http {
             .build();
         let client = client.map_err(http_error)?;
         let name = name_of(&url);
-        let shown = PathBuf::from(shown.to_string());
         let fetch = HttpFetch { client, runtime, url, whole: RefCell::new(None) };
         let object = Rc::new(RemoteObject::new(fetch));
         Ok(Http { object, name, shown, uses_head, is_strong: false })
@@ -101,6 +97,30 @@ impl Source for Http {
 pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
+/// The text of a source for messages and reports. A URL of a web server is shown without user, password and query. The
+/// URL of another source is shown without the user and password before its host.
+pub(crate) fn shown(source: &str) -> String {
+    let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
+    let without_user = |text: &str| text.rsplit_once('@').map_or(text, |(_, host)| host).to_owned();
+    if !SCHEMES.iter().any(|scheme| source.starts_with(scheme)) {
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        return format!("{scheme}://{}{path}", without_user(authority));
+    }
+    match Url::parse(source) {
+        Ok(mut url) => {
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            url.set_query(None);
+            url.to_string()
+        }
+        // Nothing says where the password of a wrong URL ends, so everything before the last `@` is left out.
+        Err(_) => {
+            let rest = without_user(rest);
+            format!("{scheme}://{}", rest.split_once('?').map_or(&rest[..], |(before, _)| before))
+        }
+    }
+}
+
 
 /// The document's name: the last part of the URL's path, or the host if the path is empty.
 fn name_of(url: &Url) -> Vec<u8> {
@@ -322,3 +342,13 @@ mod tests {
         assert!(Http::open("http://", false).is_err());
     }
 }
+        for (source, expected) in [
+            ("http://ada:se@cret@h.example/x.zip?X-Amz-Signature=secret", "http://h.example/x.zip"),
+            ("http://ada:secret@h.example:99999/x.zip?key=secret", "http://h.example:99999/x.zip"),
+            ("http://ada:secret@h h/x.zip", "http://h h/x.zip"),
+            ("s3://ada:se@cret@bucket/a@b", "s3://bucket/a@b"),
+            ("git+file:///a/repository@main", "git+file:///a/repository@main"),
+            ("/a/folder@home?x", "/a/folder@home?x"),
+        ] {
+            assert_eq!(shown(source), expected);
+        }
