@@ -23,6 +23,8 @@ pub const SCHEMES: [&str; 2] = ["http://", "https://"];
 /// Maximum number of bytes that are read of a response to one range. A server may send more bytes than were requested.
 const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
 
+/// Maximum number of times that a response that was cut in its body is requested again.
+const BODY_RETRIES_MAX: usize = 2;
 /// Maximum number of attempts to connect.
 const CONNECT_RETRIES_MAX: usize = 3;
 
@@ -50,6 +52,8 @@ impl Http {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(ANSWER_TIMEOUT)
+            // A redirect to another server must not send the first URL, whose query may have a secret in it.
+            .referer(false)
             .user_agent(concat!("strand/", env!("CARGO_PKG_VERSION")))
             .build();
         let client = client.map_err(http_error)?;
@@ -93,10 +97,6 @@ impl Source for Http {
     }
 }
 
-/// The value of `Content-Length`, if the response has this header.
-pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
 /// The text of a source for messages and reports. A URL of a web server is shown without user, password and query. The
 /// URL of another source is shown without the user and password before its host.
 pub(crate) fn shown(source: &str) -> String {
@@ -121,6 +121,10 @@ pub(crate) fn shown(source: &str) -> String {
     }
 }
 
+/// The value of `Content-Length`, if the response has this header.
+pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
 
 /// The document's name: the last part of the URL's path, or the host if the path is empty.
 fn name_of(url: &Url) -> Vec<u8> {
@@ -179,9 +183,29 @@ impl HttpFetch {
         Ok(response)
     }
 
-    /// Requests a range. `None`: the server sent the whole object, which is in `whole` now.
+    /// Requests a range. `None`: the server sent the whole object, which is in `whole` now. A response that is cut in its
+    /// body is requested again.
     async fn fetch_range(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
-        let mut response = self.send(&range).await?;
+        let mut pause = BACKOFF_FIRST;
+        for attempt in 0.. {
+            let response = self.send(&range).await?;
+            match self.read_response(response, &range, expected).await {
+                Err(error) if is_cut(&error) && attempt < BODY_RETRIES_MAX => {}
+                other => return other,
+            }
+            tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75)).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Reads the response to a request for a range.
+    async fn read_response(
+        &self,
+        mut response: Response,
+        range: &Range<u64>,
+        expected: Option<&[u8]>,
+    ) -> io::Result<Option<Piece>> {
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {
                 let no_range = || bad_answer("no valid header Content-Range".to_owned());
@@ -193,7 +217,7 @@ impl HttpFetch {
                 let token = token(response.headers(), size);
                 let wanted = range.end.min(size).saturating_sub(range.start);
                 let mut bytes = Vec::new();
-                while let Some(chunk) = response.chunk().await.map_err(http_error)? {
+                while let Some(chunk) = response.chunk().await.map_err(body_error)? {
                     bytes.extend_from_slice(&chunk);
                     if bytes.len() as u64 > ANSWER_BYTES_MAX.max(wanted) {
                         return Err(bad_answer(format!("more than the {wanted} bytes of the range")));
@@ -213,7 +237,7 @@ impl HttpFetch {
             _ if expected.is_some() => Err(changed()),
             _ => {
                 let mut whole = Whole::new()?;
-                while let Some(chunk) = response.chunk().await.map_err(http_error)? {
+                while let Some(chunk) = response.chunk().await.map_err(body_error)? {
                     whole.append(&chunk)?;
                 }
                 whole.token = token(response.headers(), whole.size);
@@ -302,6 +326,16 @@ fn bad_answer(found: String) -> io::Error {
     io::Error::other(format!("the server's answer to a request for a range has {found}"))
 }
 
+/// The error for a response that was cut in its body ([`is_cut`]).
+fn body_error(error: reqwest::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, text_with_causes(&error.without_url()))
+}
+
+/// True for an error of [`body_error`].
+fn is_cut(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionAborted
+}
+
 /// The text of the library's error and of its causes, without the URL, which may have a password in it.
 fn http_error(error: reqwest::Error) -> io::Error {
     io::Error::other(text_with_causes(&error.without_url()))
@@ -310,6 +344,55 @@ fn http_error(error: reqwest::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    /// A server that sends these responses, each over a connection of its own. Returns the URL of a document, and the
+    /// thread that returns the requests.
+    fn serve(responses: &'static [&'static str]) -> (String, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a.txt?key=secret", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let answer = |response: &&str| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+                let request: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                stream.write_all(response.as_bytes()).unwrap();
+                request.join("\n")
+            };
+            responses.iter().map(answer).collect()
+        });
+        (url, server)
+    }
+
+    fn text(url: &str) -> String {
+        let http = Http::open(url, false).unwrap();
+        let mut bytes = vec![0; http.object.pinned().unwrap().0 as usize];
+        let got = http.object.read_at(0, &mut bytes).unwrap();
+        String::from_utf8(bytes[..got].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_response_that_is_cut_in_its_body_is_requested_again() {
+        let (url, server) = serve(&[
+            "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwor",
+            "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwords",
+        ]);
+        assert_eq!(text(&url), "words");
+        assert_eq!(server.join().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_redirect_does_not_send_the_first_url() {
+        let (url, server) = serve(&[
+            "HTTP/1.1 302 Found\r\nLocation: /b.txt\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwords",
+        ]);
+        assert_eq!(text(&url), "words");
+        let requests = server.join().unwrap();
+        assert!(requests[0].contains("key=secret") && !requests[1].contains("secret"), "{requests:?}");
+    }
 
     #[test]
     fn the_name_of_a_document_is_the_end_of_its_url() {
@@ -340,8 +423,6 @@ mod tests {
         let http = Http::open("https://ada:secret@h.example/x.zip?key=secret", false).unwrap();
         assert_eq!(http.shown, PathBuf::from("https://h.example/x.zip"));
         assert!(Http::open("http://", false).is_err());
-    }
-}
         for (source, expected) in [
             ("http://ada:se@cret@h.example/x.zip?X-Amz-Signature=secret", "http://h.example/x.zip"),
             ("http://ada:secret@h.example:99999/x.zip?key=secret", "http://h.example:99999/x.zip"),
@@ -352,3 +433,5 @@ mod tests {
         ] {
             assert_eq!(shown(source), expected);
         }
+    }
+}
