@@ -9,6 +9,7 @@ pub mod http;
 mod page;
 mod profile;
 pub mod s3;
+mod store;
 pub mod throttle;
 pub mod versions;
 

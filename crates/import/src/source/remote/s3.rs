@@ -7,22 +7,19 @@
 //! Credentials come from the places where the AWS SDKs look: the environment, the profile in `~/.aws`, then the role of
 //! the container or the machine.
 
-use super::profile;
+use super::store::{REGION, builder, client_options};
 use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
-use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, text_with_causes, vanished};
 use crate::container::{ContainerBuilder, ContainerDigest, ContainerError, Entry, EntryKind, digest};
 use crate::source::parts::{self, Parted, Spill};
 use crate::source::{
     Identity, LOCATION_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens,
 };
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path as Key;
-use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, RetryConfig,
-};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -38,9 +35,6 @@ pub const PAGES_MAX: usize = 100_000;
 pub(super) const PAGE_CYCLE: &str = "the server's listing does not end: its next page is an earlier page";
 /// A part of the library's error text when the server does not support ranges: it responds with 200 instead of 206.
 const NO_RANGES: &str = "non-partial response";
-/// The region of a bucket by default.
-const REGION: &str = "us-east-1";
-
 /// The first block of an object that was requested before the object is opened.
 struct Prefetch {
     key: String,
@@ -189,46 +183,6 @@ impl S3 {
     }
 }
 
-fn builder(bucket: &str, options: &RemoteOptions) -> AmazonS3Builder {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let name = options.profile.clone().or_else(|| variable("AWS_PROFILE"));
-    let profile = profile::load(name.as_deref().unwrap_or("default"));
-    let setting = |name: &str| profile.get(name).cloned();
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    // A profile from the command line takes precedence over the environment.
-    let from_profile = options.profile.is_some() || variable("AWS_ACCESS_KEY_ID").is_none();
-    if let (true, Some(id), Some(secret)) =
-        (from_profile, setting("aws_access_key_id"), setting("aws_secret_access_key"))
-    {
-        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-        if let Some(token) = setting("aws_session_token") {
-            builder = builder.with_token(token);
-        }
-    }
-    let region = options.region.clone().or_else(|| variable("AWS_REGION"));
-    let region = region.or_else(|| variable("AWS_DEFAULT_REGION")).or_else(|| setting("region"));
-    let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL_S3"));
-    let endpoint = endpoint.or_else(|| variable("AWS_ENDPOINT_URL")).or_else(|| setting("endpoint_url"));
-    let is_plain = endpoint.as_deref().is_some_and(|e| e.starts_with("http://"));
-    if let Some(endpoint) = endpoint {
-        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
-    }
-    let client = client_options(is_plain);
-    let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
-    builder
-        .with_region(region.unwrap_or_else(|| REGION.to_owned()))
-        .with_skip_signature(options.anonymous)
-        .with_client_options(client)
-        .with_retry(RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT })
-}
-
-fn client_options(is_plain: bool) -> ClientOptions {
-    ClientOptions::new()
-        .with_timeout(ANSWER_TIMEOUT)
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_allow_http(is_plain)
-}
-
 impl Source for S3 {
     fn tokens(&self) -> Tokens {
         Tokens::Stamps
@@ -371,9 +325,6 @@ impl Listed {
 struct Lister {
     documents: Vec<Listed>,
     folders: BTreeSet<Vec<u8>>,
-            Some(name) if parts::number(name.as_bytes()).is_some() => {
-                self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
-            }
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
     /// Maximum number of documents in `documents`. If there are more, all documents go to the spill.
@@ -420,6 +371,9 @@ impl Lister {
         match name_below(key, prefix) {
             // The prefix itself is a key. Some tools create such a key for a folder.
             Some("") => {}
+            Some(name) if parts::number(name.as_bytes()).is_some() => {
+                self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
+            }
             Some(name) => {
                 let listed = Listed { name: name.as_bytes().to_vec(), size, token, version };
                 if let Some(spill) = &mut self.spill {
