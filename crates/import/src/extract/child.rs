@@ -182,6 +182,8 @@ impl Running {
         let (socket, theirs) = UnixStream::pair()?;
         let child = Command::new(&program.path)
             .args(&program.arguments)
+            .env_clear()
+            .envs(super::kept_environment())
             .envs(ALLOCATOR)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())

@@ -144,6 +144,15 @@ impl Content {
     }
 }
 
+/// The variables of the environment that a child process needs to start and to name characters. The run's other
+/// variables may be secrets, and a document may be hostile.
+const KEPT_VARIABLES: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH"];
+
+/// The environment of a child process that reads a document.
+fn kept_environment() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
+    KEPT_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
+}
+
 /// Adds the fields of the document `bytes` to `fields`.
 ///
 /// # Errors

@@ -6,8 +6,9 @@
 //! so.
 
 use super::{ExtractError, TEXT_BYTES_MAX, TIME_MAX, Text};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -27,12 +28,9 @@ const COMPLAINT_BYTES_MAX: u64 = 300;
 /// Adds the document's text.
 pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError> {
     let program = std::env::var_os(VARIABLE).unwrap_or_else(|| PROGRAM.into());
-    let spawned = Command::new(&program)
-        .args(["-enc", "UTF-8", "-nopgbrk", "-q", "-", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
+    let mut command = Command::new(&program);
+    command.args(["-enc", "UTF-8", "-nopgbrk", "-q", "-", "-"]);
+    let spawned = confine(&mut command).spawn();
     let program = program.to_string_lossy().into_owned();
     let mut child = match spawned {
         Ok(child) => child,
@@ -43,7 +41,7 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
     };
     let read = converse(&mut child, bytes);
     // The child has ended, or is not needed any more.
-    let _ = child.kill();
+    kill(&mut child);
     let status = child.wait();
     let (answer, complaint) = match read {
         Ok(read) => read,
@@ -59,6 +57,19 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
     let complaint = complaint.trim().replace('\n', "; ");
     let complaint = if complaint.is_empty() { ended } else { complaint };
     Err(ExtractError::PdfRefused { program, complaint })
+}
+
+/// Gives the child pipes, a process group of its own, and an environment without secrets.
+fn confine(command: &mut Command) -> &mut Command {
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pipes.env_clear().envs(super::kept_environment()).process_group(0)
+}
+
+/// Kills the child and its children: the program may be a script that starts the reader. The caller has not waited for
+/// the child, so its process group still exists.
+fn kill(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.kill();
 }
 
 /// Sends the document and receives the child's output and error output. Waits at most [`TIME_MAX`].
@@ -104,9 +115,37 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
         };
         if !is_whole || complaint.is_err() {
             // The pipes close, so the three threads end too.
-            let _ = child.kill();
+            kill(child);
         }
         let timeout = |_| format!("its extraction took more than {} s", TIME_MAX.as_secs());
         Ok((answer.map_err(timeout)?, complaint.map_err(timeout)?))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cargo test` runs this test with variables that stand for secrets.
+    #[test]
+    fn the_child_gets_no_secrets() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let mut command = Command::new("env");
+        let output = confine(&mut command).output().expect("env runs");
+        let variables = String::from_utf8_lossy(&output.stdout);
+        assert!(variables.contains("PATH=") && !variables.contains("CARGO_MANIFEST_DIR"), "{variables}");
+    }
+
+    #[test]
+    fn the_children_of_a_script_are_killed_with_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "{ sleep 10; echo late; } & echo begun; wait"]);
+        let mut child = confine(&mut command).spawn().expect("sh runs");
+        let mut output = child.stdout.take().expect("it has a pipe");
+        output.read_exact(&mut [0; 6]).expect("the script says that it has begun");
+        kill(&mut child);
+        // The pipe closes when the last process that holds it has ended. A process that is not killed writes first.
+        assert_eq!(output.read_to_end(&mut Vec::new()).expect("readable"), 0);
+        assert!(child.wait().is_ok());
+    }
 }
