@@ -6,18 +6,22 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+/// Maximum time without a read that allows more bytes later.
+const CREDIT_MAX: Duration = Duration::from_secs(1);
+
 /// The bytes that a run has read of its source.
 #[derive(Debug)]
 pub(crate) struct Meter {
     /// Maximum number of bytes per second.
     rate: Option<u64>,
-    begun: Instant,
+    /// When the rate allows the bytes so far.
+    due: Cell<Instant>,
     bytes: Cell<u64>,
 }
 
 impl Meter {
     pub(crate) fn new(rate: Option<u64>) -> Rc<Meter> {
-        Rc::new(Meter { rate, begun: Instant::now(), bytes: Cell::new(0) })
+        Rc::new(Meter { rate, due: Cell::new(Instant::now()), bytes: Cell::new(0) })
     }
 
     /// The bytes so far.
@@ -33,10 +37,18 @@ impl Meter {
     fn count(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes as u64);
         if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(self.bytes.get() as f64 / rate.max(1) as f64);
-            std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+            let now = Instant::now();
+            self.due.set(due(self.due.get(), now, bytes as u64, rate));
+            std::thread::sleep(self.due.get().saturating_duration_since(now));
         }
     }
+}
+
+/// When the rate allows `bytes` more than the bytes that are allowed at `previous`. After a pause the run does not catch
+/// up: at most [`CREDIT_MAX`] of the pause counts.
+fn due(previous: Instant, now: Instant, bytes: u64, rate: u64) -> Instant {
+    let earliest = now.checked_sub(CREDIT_MAX).unwrap_or(now);
+    previous.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
 }
 
 struct Metered {
@@ -55,5 +67,20 @@ impl Object for Metered {
     }
     fn is_exact(&self) -> bool {
         self.object.is_exact()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_allows_one_second_of_bytes_at_most() {
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(due(begun, begun, 2000, 1000), begun + 2 * second);
+        assert_eq!(due(begun + second, begun, 500, 1000), begun + second * 3 / 2);
+        let later = begun + 60 * second;
+        assert_eq!(due(begun, later, 1000, 1000), later);
+        assert_eq!(due(begun, later, 3000, 1000), later + 2 * second);
     }
 }
