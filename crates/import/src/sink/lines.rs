@@ -9,8 +9,9 @@ use super::{Format, Rejected};
 use crate::fields::Fields;
 use crate::{ImportError, SinkError};
 use serde_json::{Map, Value};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -141,10 +142,13 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     if std::fs::metadata(path).is_ok_and(|existing| !existing.is_file()) {
         return File::options().write(true).open(path).map(Out::Direct);
     }
+    // If the path is a link, the file that the link names is replaced, and the link stays.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let existing = std::fs::metadata(path).ok().map(|existing| existing.permissions());
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
-    // The permissions of a new file. The process's umask removes some of them.
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    // The process's umask removes some of the permissions of a new file.
+    let permissions = existing.clone().unwrap_or_else(|| Permissions::from_mode(0o666));
     let made = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder);
     let file = made.map_err(|error| {
         // The library adds the path of the temporary file to the system's text. That path says nothing to the user.
@@ -152,6 +156,9 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
         let reason = text.split_once(" at path ").map_or(&text[..], |(reason, _)| reason);
         std::io::Error::new(error.kind(), format!("cannot create a file in {}: {reason}", folder.display()))
     })?;
+    if let Some(existing) = existing {
+        file.as_file().set_permissions(existing)?;
+    }
     Ok(Out::File(file, path.to_path_buf()))
 }
 
@@ -198,4 +205,25 @@ fn lossy(value: &[u8]) -> Value {
 
 pub(super) fn sink_error(sink: &str, reason: impl Into<SinkError>) -> ImportError {
     ImportError::Sink { sink: sink.to_owned(), reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TempDir;
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_permissions_and_its_links() {
+        let folder = TempDir::new("output");
+        folder.write("store/out.ndjson", b"before");
+        let (file, link) = (folder.path().join("store/out.ndjson"), folder.path().join("link"));
+        std::fs::set_permissions(&file, Permissions::from_mode(0o622)).unwrap();
+        std::os::unix::fs::symlink("store/out.ndjson", &link).unwrap();
+        let mut out = open_file(&link).unwrap();
+        out.write_all(b"after").unwrap();
+        out.publish().unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"after");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o622);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
 }
