@@ -223,6 +223,13 @@ impl Board {
         });
         job.due_ms = schedule::next_ms(&definition.trigger, job.last_start_ms, now_ms, jitter);
         job.definition = definition;
+        // The job was deleted while it ran. Its run still ends, and the job stays.
+        if let Some(running) = &mut job.running
+            && running.ending == Some(Ending::Removed)
+        {
+            running.ending = Some(Ending::Cancelled);
+            job.queued = None;
+        }
         Ok(())
     }
 

@@ -122,6 +122,20 @@ fn jobs_are_triggered_paused_and_ended() {
 }
 
 #[test]
+fn a_job_that_is_put_while_its_deleted_run_ends_stays() {
+    let mut board = board(512, 9, &[("a", "")]);
+    board.run("a", Work::Import).unwrap();
+    assert_eq!(started(&board.tick(1)), ["a"]);
+    assert_eq!(board.remove("a").unwrap(), [Action::Kill("a".into())]);
+    board.put(job("a", r#","priority":7"#), 2).unwrap();
+    board.ended("a", None, 3);
+    assert_eq!(board.definition("a").map(|definition| definition.priority), Some(7));
+    assert_eq!(started(&board.tick(4)), Vec::<&str>::new());
+    board.run("a", Work::Import).unwrap();
+    assert_eq!(started(&board.tick(5)), ["a"]);
+}
+
+#[test]
 fn setting_the_clock_neither_delays_nor_repeats_jobs() {
     const DAY: u64 = 86_400_000;
     // Half past midnight, whatever the zone of this machine is: cron asks for each minute.
