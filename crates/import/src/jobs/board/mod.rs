@@ -526,14 +526,15 @@ impl Board {
                 break;
             }
             let source = self.jobs[&name].definition.source.clone();
-            let limit = self.limits.iter().find(|limit| source.starts_with(&limit.source)).cloned();
+            let limits: Vec<_> =
+                self.limits.iter().filter(|limit| source.starts_with(&limit.source)).cloned().collect();
             let busy = |limit: &SourceLimit| {
                 let of =
                     |job: &&Job| job.running.is_some() && job.definition.source.starts_with(&limit.source);
                 self.jobs.values().filter(of).count() >= limit.running.max(1)
             };
-            // The source of this job is at its limit. Jobs of other sources may still start.
-            if limit.as_ref().is_some_and(busy) {
+            // The source of this job is at a limit. Jobs of other sources may still start.
+            if limits.iter().any(busy) {
                 continue;
             }
             if !self.ledger.take(&name, JOB_BYTES) {
@@ -542,7 +543,8 @@ impl Board {
             let jitter = self.jobs[&name].definition.jitter;
             let jitter = self.jitter_ms(jitter);
             let job = self.jobs.get_mut(&name).expect("just seen");
-            let shared = limit.and_then(|limit| Some((limit.rate? / limit.running.max(1) as u64).max(1)));
+            let shared =
+                limits.iter().filter_map(|limit| Some((limit.rate? / limit.running.max(1) as u64).max(1)));
             let rate = job.definition.rate.into_iter().chain(shared).min();
             (job.queued, job.not_before_ms, job.last_start_ms) = (None, 0, Some(now_ms));
             job.due_ms = schedule::next_ms(&job.definition.trigger, Some(now_ms), now_ms, jitter);

@@ -206,6 +206,23 @@ fn sources_are_limited_and_datasets_are_not_shared() {
 }
 
 #[test]
+fn all_limits_of_a_source_count() {
+    let limit =
+        |source: &str, running, rate| SourceLimit { source: source.into(), running, rate: Some(rate) };
+    let limits = vec![limit("/s", 9, 900), limit("/s/slow", 1, 10), limit("/s/sl", 2, 1000)];
+    let mut board = Board::new(1 << 30, 99, limits, 1);
+    for name in ["slow1", "slow2", "other"] {
+        board.put(job(name, ""), 0).unwrap();
+        board.run(name, Work::Import).unwrap();
+    }
+    let actions = board.tick(1);
+    assert_eq!(started(&actions), ["slow1", "other"]);
+    for (action, rate) in actions.iter().zip(["--rate 10 ", "--rate 100 "]) {
+        assert!(matches!(action, Action::Start(_, words) if words.join(" ").contains(rate)), "{action:?}");
+    }
+}
+
+#[test]
 fn saved_jobs_continue_after_a_restart() {
     let mut board = board(512, 9, &[("a", r#","every":"10s""#), ("b", ""), ("c", "")]);
     board.tick(5);
