@@ -22,7 +22,7 @@ use index::Index;
 use limits::{CacheLimits, Free};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -150,7 +150,7 @@ impl DiskCache {
         let name = u128::from_le_bytes(digest(source));
         let folder = options.folder.join(FOLDER).join(format!("{name:032x}"));
         let failed = |error| CacheError::File { path: folder.clone(), error };
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        create_folder(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, cache)| cache.strong_count() > 0);
@@ -213,8 +213,8 @@ impl DiskCache {
             return put;
         }
         let path = of.path(&self.folder);
-        let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
-            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+        let written = path.parent().map_or(Ok(()), create_folder).and_then(|()| {
+            let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
             file.write_all_at(bytes, offset)
         });
         let mut state = self.state();
@@ -321,6 +321,12 @@ impl CacheUse {
     }
 }
 
+/// Creates a folder and the folders above it, for the importer's user only: a source may be readable for fewer users than
+/// the folder of the cache.
+fn create_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,6 +389,15 @@ mod tests {
         } else {
             Vec::new()
         }
+    }
+
+    #[test]
+    fn only_the_importers_user_can_read_the_cache() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = TempDir::new("cache");
+        assert!(open(&dir).put(version("a", "1"), 0, b"some bytes").stored);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(Path::new(&own(&dir))), mode(&files(&dir)[0])), (0o700, 0o600));
     }
 
     #[test]
