@@ -61,8 +61,13 @@ pub(super) fn members(zip: &Window, budget: &ArchiveBudget) -> io::Result<Vec<Me
     let mut places: Vec<_> = members.iter().map(|m| (m.header_at, m.packed)).collect();
     places.push((end.directory_at, 0));
     places.sort_unstable();
-    let apart =
-        |pair: &[(u64, u64)]| pair[0].0.checked_add(LOCAL_HEADER_BYTES as u64 + pair[0].1) <= Some(pair[1].0);
+    let apart = |pair: &[(u64, u64)]| {
+        pair[0]
+            .1
+            .checked_add(LOCAL_HEADER_BYTES as u64)
+            .and_then(|bytes| pair[0].0.checked_add(bytes))
+            .is_some_and(|end| end <= pair[1].0)
+    };
     if !places.windows(2).all(apart) {
         return Err(archive_error("entries of the zip overlap".to_owned()));
     }
