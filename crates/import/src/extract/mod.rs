@@ -144,9 +144,10 @@ impl Content {
     }
 }
 
-/// The variables of the environment that a child process needs to start and to name characters. The run's other
-/// variables may be secrets, and a document may be hostile.
-const KEPT_VARIABLES: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH"];
+/// The variables of the environment that a child process needs to start, to name characters and to find the reader of PDF
+/// files. The run's other variables may be secrets, and a document may be hostile.
+const KEPT_VARIABLES: [&str; 8] =
+    ["PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", pdf::VARIABLE];
 
 /// The environment of a child process that reads a document.
 fn kept_environment() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
