@@ -2,6 +2,7 @@
 //! service for memory before it allocates much.
 
 use super::json::{self, Line};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -17,6 +18,11 @@ const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
 /// Starts the thread that reads the service's grants of memory from the standard input. The process exits when that
 /// input ends, which means that the service has ended.
 pub fn memory() -> Memory {
+    // A paused run is stopped, so it does not see the end of its input. The kernel's signal ends a stopped process, too.
+    // The thread that starts the runs lives as long as the service.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        say!("strand import: a pause of this run may outlast the service: {error}");
+    }
     let (grant, grants) = mpsc::channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
