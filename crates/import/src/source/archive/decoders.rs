@@ -6,7 +6,8 @@
 use super::budget::ArchiveBudget;
 use super::bytes::{Decoder, archive_error};
 use super::limits::{XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
-use std::io::{self, ErrorKind, Read};
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
 /// Number of bytes at the beginning of a stream that [`Codec::stated_bytes`] needs.
 pub(super) const HEADER_BYTES: usize = 64;
@@ -51,7 +52,7 @@ impl Codec {
     ) -> io::Result<Decoder> {
         match self {
             Codec::Deflate => Decoder::new(budget, bytes, || Ok(flate2::read::DeflateDecoder::new(packed))),
-            Codec::Gzip => Decoder::new(budget, bytes, || Ok(flate2::read::MultiGzDecoder::new(packed))),
+            Codec::Gzip => Decoder::new(budget, bytes, || Ok(Gzip::new(packed))),
             Codec::Xz => Decoder::new(budget, bytes, || {
                 let flags = liblzma::stream::CONCATENATED;
                 let stream = liblzma::stream::Stream::new_stream_decoder(bytes, flags);
@@ -71,6 +72,51 @@ impl Codec {
     /// this. The text of both has the word "memory"; a test below sees both texts.
     pub(super) fn needs_more(error: &io::Error) -> bool {
         error.kind() == ErrorKind::Other && error.to_string().contains("memory")
+    }
+}
+
+/// A decoder of all members of a gzip stream. Zeros behind the last member are ignored, as gzip does: tapes and some
+/// downloads fill the last block with zeros.
+struct Gzip<R> {
+    /// The decoder of the current member. `None` at the end.
+    member: Option<GzDecoder<BufReader<R>>>,
+}
+
+impl<R: Read> Gzip<R> {
+    fn new(packed: R) -> Gzip<R> {
+        Gzip { member: Some(GzDecoder::new(BufReader::new(packed))) }
+    }
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // Each round but the last reads at least the header of a member.
+        while let Some(member) = &mut self.member {
+            let got = member.read(into)?;
+            if got > 0 || into.is_empty() {
+                return Ok(got);
+            }
+            let mut rest = match self.member.take() {
+                Some(member) => member.into_inner(),
+                None => break,
+            };
+            let is_padding = rest.fill_buf()?.first() == Some(&0);
+            let mut padding = rest.fill_buf()?;
+            while is_padding && !padding.is_empty() {
+                if padding.iter().any(|byte| *byte != 0) {
+                    return Err(archive_error(
+                        "there are bytes behind the zeros at the end of the gzip stream",
+                    ));
+                }
+                let bytes = padding.len();
+                rest.consume(bytes);
+                padding = rest.fill_buf()?;
+            }
+            if !padding.is_empty() {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
     }
 }
 
@@ -148,6 +194,28 @@ mod tests {
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level).unwrap();
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn zeros_behind_the_last_member_of_a_gzip_stream_are_ignored() {
+        let member = |text: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(text).unwrap();
+            encoder.finish().unwrap()
+        };
+        let read = |stream: Vec<u8>| {
+            let budget = ArchiveBudget::for_bytes(1 << 30);
+            let mut decoder = Codec::Gzip.decoder(io::Cursor::new(stream), TABLES_BYTES, &budget).unwrap();
+            let mut text = Vec::new();
+            decoder.read_to_end(&mut text).map(|_| text)
+        };
+        let both = [member(b"one "), member(b""), member(b"two")].concat();
+        for zeros in [0, 1, 20_000] {
+            assert_eq!(read([both.clone(), vec![0; zeros]].concat()).unwrap(), b"one two", "{zeros} zeros");
+        }
+        for behind in [&b"\0\0x"[..], b"words", b"\x1f\x8b\x08"] {
+            assert!(read([&both[..], behind].concat()).is_err(), "{behind:?}");
+        }
     }
 
     #[test]
