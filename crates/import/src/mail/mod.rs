@@ -10,6 +10,7 @@ mod error;
 
 pub(crate) use error::MailError;
 
+use crate::extract::TEXT_BYTES_MAX;
 use crate::fields::Fields;
 use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
 use std::sync::LazyLock;
@@ -224,9 +225,11 @@ fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     }
 }
 
-/// Appends a blank line and `text`, with `\n` as the end of each line.
+/// Appends a blank line and `text`, with `\n` as the end of each line. Cuts the text where `out` has [`TEXT_BYTES_MAX`]
+/// bytes without that blank line.
 fn append_paragraph(text: &str, out: &mut String) {
     let text = text.trim_end();
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX.saturating_sub(out.len()))];
     if text.is_empty() {
         return;
     }
@@ -411,5 +414,15 @@ mod tests {
                 let _ = extract(&bytes, &mut Fields::default());
             }
         }
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let mut text = String::new();
+        append_paragraph(&"\u{e9}".repeat(TEXT_BYTES_MAX / 2 - 1), &mut text);
+        append_paragraph("\u{e9}words", &mut text);
+        assert!(text.ends_with("\n\n\u{e9}") && text.len() == TEXT_BYTES_MAX + 2);
+        append_paragraph("words", &mut text);
+        assert_eq!(text.len(), TEXT_BYTES_MAX + 2);
     }
 }
