@@ -192,8 +192,14 @@ impl Tracking {
             all.clients.entry(prefix.into()).or_default().insert(client.id);
         }
     }
-    /// Turns tracking off for a client with these prefixes.
-    pub(crate) fn turn_off<'a>(&self, client: &Client, prefixes: impl Iterator<Item = &'a [u8]>) {
+    /// Turns tracking off for a client with these prefixes. When no other client tracks, all keys are forgotten. Their
+    /// memory is returned, because freeing it may take long.
+    #[must_use]
+    pub(crate) fn turn_off<'a>(
+        &self,
+        client: &Client,
+        prefixes: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Box<dyn Send>> {
         let is_last = client.tracked.mode().has(TrackingFlags::ON) && self.on.fetch_sub(1, Relaxed) == 1;
         client.tracked.redirect.store(0, Relaxed);
         client.tracked.mode.store(TrackingFlags::OFF.0, Relaxed);
@@ -209,9 +215,7 @@ impl Tracking {
                 all.lens.retain(|_, n| *n > 0);
             }
         }
-        if is_last {
-            self.forget_all(|| self.clients_len() == 0);
-        }
+        is_last.then(|| self.forget_all(|| self.clients_len() == 0))
     }
     /// Remembers that the client is about to read `key`.
     pub(crate) fn remember(&self, client: &Client, key: &[u8]) {
@@ -297,7 +301,7 @@ impl Tracking {
     }
     /// Reports that whole databases were flushed or swapped.
     pub(crate) fn all_changed(&self) {
-        self.forget_all(|| true);
+        drop(self.forget_all(|| true));
         let frame = Frame::invalidation_of_all();
         for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(TrackingFlags::ON))
         {
@@ -305,15 +309,18 @@ impl Tracking {
         }
     }
     /// Forgets the keys of each part for which `may` is true. `may` is asked under the part's lock: a client that turned
-    /// tracking on before is counted when its first key arrives in the part.
-    fn forget_all(&self, may: impl Fn() -> bool) {
-        for part in &self.parts {
+    /// tracking on before is counted when its first key arrives in the part. Returns what was forgotten.
+    fn forget_all(&self, may: impl Fn() -> bool) -> Box<dyn Send> {
+        let forget = |part: &Mutex<ReaderPart>| {
             let mut part = part.lock();
             let old = if may() { std::mem::take(&mut *part) } else { ReaderPart::default() };
             drop(part);
             self.keys.fetch_sub(old.len(), Relaxed);
             self.items.fetch_sub(old.values().map(SmallVec::len).sum(), Relaxed);
-        }
+            old
+        };
+        let forgotten: Vec<ReaderPart> = self.parts.iter().map(forget).collect();
+        Box::new(forgotten)
     }
     fn tell_readers(&self, key: &[u8], readers: &[u64], by: u64) {
         self.keys.fetch_sub(1, Relaxed);

@@ -204,6 +204,7 @@ impl LaneJob {
         };
         let has_run = self.transaction.as_ref().is_some_and(Transaction::has_run);
         let rights_check = match &user {
+            None if has_run => RightsCheck::Unchanged,
             None => {
                 // The user was removed and the session ends. Only an administrator's query still waits for a reply.
                 call.reply.error(NO_AUTH);
@@ -245,7 +246,7 @@ impl LaneJob {
                 let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
                 db = transaction.run_on_lane(engine, &mut call, &self, now);
                 if engine.monitors.any() {
-                    engine.send_to_monitors(spec, args, self.db, Caller::Client(&self.client), now);
+                    engine.send_to_monitors(spec, args, db, Caller::Client(&self.client), now);
                 }
             }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
@@ -452,10 +453,10 @@ impl Session {
         }
         let before = self.replies.out.len();
         self.reply().raw(done.out);
-        self.meter.lane_reply_bytes += (self.replies.out.len() - before) as u64;
         // From here on the reply counts as the client's memory.
         drop(done.charge);
         self.end_command();
+        self.meter.lane_reply_bytes += self.replies.out.len().saturating_sub(before) as u64;
     }
     /// Runs the current command, whose cost grows with its text, on the worker, unless the text is too long for a
     /// worker.
@@ -510,7 +511,9 @@ impl Session {
         let args = Some((std::mem::take(&mut self.argv), charge));
         let input = Mutex::new(JobInput { args, is_abandoned: false });
         let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
-        self.state = State::OnLane { handle: handle.clone(), spec };
+        let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
+        let is_admin = Flags(spec.flags.0 | queued).has(Flags::ADMIN);
+        self.state = State::OnLane { handle: handle.clone(), spec, is_admin };
         Box::new(LaneJob {
             engine: self.engine.clone(),
             handle,
@@ -542,7 +545,7 @@ impl Session {
     /// at once. A command that runs without its client keeps them. The gone client then counts against `maxclients`
     /// until the job begins. So clients that connect, send and disconnect fill no more memory than clients that stay.
     pub(super) fn cancel_job(&self) {
-        let State::OnLane { handle, spec } = &self.state else { return };
+        let State::OnLane { handle, spec, .. } = &self.state else { return };
         handle.cancel.store(true, Relaxed);
         let mut input = handle.input.lock();
         if !runs_without_client(spec) {

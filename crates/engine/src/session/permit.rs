@@ -11,7 +11,7 @@ use crate::tracking::TrackingFlags;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
-use strand_commands::spec::{CommandSpec, Flags};
+use strand_commands::spec::CommandSpec;
 use strand_wire::args::Args;
 use strand_wire::reply::ErrorText;
 
@@ -208,6 +208,6 @@ impl Session {
     /// True when the running job is an administrator's command. Its reply is awaited although the user was removed,
     /// because the command itself may have removed the user.
     pub(super) fn awaits_admin(&self) -> bool {
-        matches!(&self.state, super::State::OnLane { spec, .. } if spec.flags.has(Flags::ADMIN))
+        matches!(&self.state, super::State::OnLane { is_admin: true, .. })
     }
 }

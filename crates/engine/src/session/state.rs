@@ -113,8 +113,8 @@ pub(super) enum State {
     Blocked(Box<Blocked>),
     /// The session sleeps until a time (DEBUG SLEEP). The reply is then `+OK`.
     Sleeping { until_us: u64 },
-    /// The session waits for its job on the lane.
-    OnLane { handle: Arc<lane::JobHandle>, spec: &'static CommandSpec },
+    /// The session waits for its job on the lane. `is_admin`: the job runs an administrator's command, alone or in EXEC.
+    OnLane { handle: Arc<lane::JobHandle>, spec: &'static CommandSpec, is_admin: bool },
     /// The driver writes the output for the last time, and then closes the connection.
     Closing,
     /// The driver closes the connection at once.

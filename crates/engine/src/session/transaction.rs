@@ -115,7 +115,7 @@ impl Transaction {
     /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key.
-    pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
+    pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, mut db: usize) -> usize {
         if !self.queue.commands.iter().any(|c| c.spec.cost().depends_on_data()) {
             return 0;
         }
@@ -124,6 +124,9 @@ impl Transaction {
         let mut looks = 0;
         for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
+            if kind_of(spec) == CommandKind::Select {
+                db = database_to_select(&self.engine, args).unwrap_or(db);
+            }
             let keys = run::keys_of(spec, args, keyspace);
             if cost.depends_on_data() {
                 let here = cost::elements_at(cost, args, txn, db, &keys);

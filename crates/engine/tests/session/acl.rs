@@ -96,6 +96,27 @@ fn a_user_that_removes_itself_gets_the_reply() {
 }
 
 #[test]
+fn a_transaction_that_removes_its_own_user_gets_the_reply() {
+    let mut server = Server::new();
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    admin.run(&server, "ACL SETUSER bob on nopass ~* +@all");
+    bob.script(&server, &[("AUTH bob x", "+OK|"), ("MULTI", "+OK|")]);
+    for line in ["SET a 1", "CLIENT SETNAME me", "ACL DELUSER bob"] {
+        assert_eq!(bob.run(&server, line), "+QUEUED|");
+    }
+    bob.hold_jobs = true;
+    bob.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(bob.drive(&server), Stop::Parked);
+    let job = bob.job.take().expect("a job");
+    let done = job.run(server.now, &|| {});
+    bob.drive(&server);
+    bob.session.lane_done(done);
+    bob.drive(&server);
+    assert_eq!(bob.replies(), "*3|+OK|+OK|:1|");
+    assert_eq!(admin.run(&server, "GET a"), "$1|1|");
+}
+
+#[test]
 fn clients_are_killed_by_user() {
     let mut server = Server::new();
     let (mut admin, mut a, mut b) = (server.connect(), server.connect(), server.connect());

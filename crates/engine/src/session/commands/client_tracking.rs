@@ -111,7 +111,10 @@ impl Session {
     pub(in crate::session) fn end_tracking(&mut self) {
         if self.client.tracked.mode().has(TrackingFlags::ON) {
             let prefixes = std::mem::take(&mut self.prefixes);
-            self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
+            let forgotten = self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
+            if let Some(forgotten) = forgotten {
+                self.engine.host.reclaim(forgotten);
+            }
             self.prefixes_bytes = 0;
             self.flags.caching = false;
             self.engine.update_key_listeners();

@@ -239,7 +239,7 @@ fn attempt(
         }
         (_, ScriptAccess::Bounded) => {
             take_back(txn);
-            "ERR the script takes too long for a transaction with commands about the connection or the server; without \
+            "ERR the script takes too long for a transaction with commands about the connection; without \
              these commands it may run longer"
                 .into()
         }

@@ -46,12 +46,15 @@ pub(super) fn members(zip: &Window, budget: &ArchiveBudget) -> io::Result<Vec<Me
     let directory = zip.bytes(end.directory_at, end.directory_bytes as usize)?;
     let (mut members, mut at) = (Vec::new(), 0);
     while let Some(header) = directory.get(at..at + HEADER_BYTES).filter(|h| h.starts_with(b"PK\x01\x02")) {
-        budget.list()?;
         let lens = [28, 30, 32].map(|i| usize::from(u16_at(header, i)));
         let names = directory.get(at + HEADER_BYTES..).unwrap_or_default();
         let (Some(name), Some(extra)) = (names.get(..lens[0]), names.get(lens[0]..lens[0] + lens[1])) else {
             return Err(damaged());
         };
+        // A folder counts when its first entry is added.
+        if !name.ends_with(b"/") {
+            budget.list()?;
+        }
         members.push(Member::read(header, name, extra, end.shift)?);
         at += HEADER_BYTES + lens.iter().sum::<usize>();
     }

@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Dir, statat};
 use std::collections::HashSet;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
 /// Maximum number of times that the messages are listed again because messages were renamed during the listing.
@@ -54,10 +54,11 @@ pub(super) fn list(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListE
 fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result<(), ListError> {
     let mut names = Names { messages: HashSet::new(), folders: list_folders(dir, lister)? };
     let skipped = lister.skipped;
-    let mut pause = PAUSE_FIRST;
+    let (mut pause, mut young_for, mut seen) = (PAUSE_FIRST, Duration::ZERO, None);
     for listing in 0..=RELISTS_MAX {
         if listing > 0 {
-            std::thread::sleep(pause);
+            // The clock of a file system may have whole seconds.
+            std::thread::sleep(pause.max(young_for));
             pause *= 2;
             lister.skipped = skipped;
         }
@@ -70,8 +71,16 @@ fn list_with(dir: BorrowedFd<'_>, lister: &mut Lister, look: Look<'_>) -> Result
         // the other order the listing could miss the message.
         let has_vanished = list_messages(dir, "new", &mut names, lister, look)?
             | list_messages(dir, "cur", &mut names, lister, look)?;
-        let is_young = before.iter().any(|stamp| stamp.racy_for_ns(now) > 0);
-        if !has_vanished && !is_young && before == stamps(dir, lister)? {
+        let racy_for_ns = before.iter().map(|stamp| stamp.racy_for_ns(now)).max().unwrap_or_default();
+        young_for = Duration::from_nanos(racy_for_ns.unsigned_abs());
+        // The clock of a file server may be ahead. Stamps that stay equal for the whole window are old.
+        let (stamps_seen, since, window) = *seen.get_or_insert((before, Instant::now(), young_for));
+        if stamps_seen != before {
+            seen = Some((before, Instant::now(), young_for));
+        } else if since.elapsed() >= window {
+            young_for = Duration::ZERO;
+        }
+        if !has_vanished && young_for.is_zero() && before == stamps(dir, lister)? {
             return Ok(());
         }
     }
