@@ -151,18 +151,7 @@ impl LaneJob {
         }
         // Arguments are missing when the session ended before the job began. Then no client waits for the reply.
         let Some((argv, charge)) = args else {
-            return Ok(LaneDone {
-                argv: Argv::new(),
-                out,
-                lookups: Lookups::default(),
-                error: None,
-                error_is_counted: false,
-                is_cut: false,
-                must_block: false,
-                rights_check: RightsCheck::Unchanged,
-                selected_db: None,
-                charge: None,
-            });
+            return Ok(LaneDone::without_command(out));
         };
         let began_ns = self.engine.host.mono_ns();
         let waited = self.record_waits(began_ns);
@@ -392,11 +381,15 @@ impl LaneDone {
     pub fn panicked() -> LaneDone {
         let mut out = Chain::new();
         Reply::new(&mut out, Protocol::Resp2).error("ERR the command failed inside the server, see its log");
+        LaneDone { error: Some(b"ERR".to_vec()), ..LaneDone::without_command(out) }
+    }
+    /// The result of a job that ran no command.
+    fn without_command(out: Chain) -> LaneDone {
         LaneDone {
             argv: Argv::new(),
             out,
             lookups: Lookups::default(),
-            error: Some(b"ERR".to_vec()),
+            error: None,
             error_is_counted: false,
             is_cut: false,
             must_block: false,

@@ -7,6 +7,11 @@ use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 const FLAGS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE];
 const TIPS: &[&str] = &["nondeterministic_output"];
 
+/// How a subcommand with figures runs: on a helper thread, and in EXEC after the shards are unlocked.
+const FIGURES: SessionCommand =
+    SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
+        .in_multi(InMulti::AfterUnlock);
+
 /// Group `diag`, by name.
 pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
     "diag",
@@ -23,11 +28,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .locks_shards(|_| true)
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES.locks_shards(|_| true))),
         CommandSpec::sub(
             "doctor",
             "diag",
@@ -37,10 +38,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.diag_help()))),
@@ -54,33 +52,21 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
                 Arg::string("series").token("SERIES").optional(),
             ])
             .tips(TIPS)
-            .exec(Exec::Session(
-                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                    .in_multi(InMulti::AfterUnlock),
-            )),
+            .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Returns the keys that are used most, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::word("reset", "RESET").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(
-                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                    .in_multi(InMulti::AfterUnlock),
-            )),
+            .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Returns the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(
-                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                    .in_multi(InMulti::AfterUnlock),
-            )),
+            .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Returns the newest lines of the log.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(
-                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                    .in_multi(InMulti::AfterUnlock),
-            )),
+            .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub(
             "memory",
             "diag",
@@ -90,11 +76,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .locks_shards(|_| true)
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES.locks_shards(|_| true))),
         CommandSpec::sub(
             "phases",
             "diag",
@@ -104,10 +86,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub(
             "profile",
             "diag",
@@ -123,17 +102,11 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             Arg::word("folded", "FOLDED").optional(),
         ])
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(
-                &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                    .in_multi(InMulti::AfterUnlock),
-            )),
+            .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub(
             "slowlog",
             "diag",
@@ -144,10 +117,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES)),
         CommandSpec::sub(
             "system",
             "diag",
@@ -157,9 +127,6 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(
-            &SessionCommand::detached(|engine, args, at, reply| diag::run(engine, args, at.now, reply))
-                .in_multi(InMulti::AfterUnlock),
-        )),
+        .exec(Exec::Session(&FIGURES)),
     ],
 )];
