@@ -183,7 +183,9 @@ impl<'a> Reply<'a> {
     fn note_error(&mut self, text: &[u8]) {
         // As in redis-server, a text without a space near its start has no code of its own and counts as ERR.
         let end = text.iter().take(CODE_END_MAX).position(|b| matches!(b, b' ' | b'\r' | b'\n'));
-        let code = end.map_or(&b"ERR"[..], |end| &text[..end]);
+        self.set_error_code(end.map_or(&b"ERR"[..], |end| &text[..end]));
+    }
+    fn set_error_code(&mut self, code: &[u8]) {
         for (to, from) in self.error.bytes.iter_mut().zip(code) {
             *to = *from;
             self.error.len += 1;
@@ -336,7 +338,7 @@ impl<'a> Reply<'a> {
         if let Some(code) = error
             && self.error.len == 0
         {
-            self.note_error(code);
+            self.set_error_code(code);
         }
         self.out.push_chain(encoded);
     }
