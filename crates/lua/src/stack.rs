@@ -82,6 +82,17 @@ impl<'v> Values<'v> {
         // SAFETY: the argument is a table, whose length Lua reads without an error.
         unsafe { ffi::lua_objlen(self.state, n) }
     }
+    /// Argument `n` as Lua's C functions read a number. The first argument has number 1. `None`: a missing argument, or one
+    /// that Lua does not convert to a number.
+    pub fn c_number(&self, n: c_int) -> Option<f64> {
+        // SAFETY: the promise to `Values::new`. Lua takes any index above the top for a missing value, and the
+        // conversion neither changes the value nor raises an error.
+        if unsafe { ffi::lua_isnumber(self.state, n) } == 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        Some(unsafe { ffi::lua_tonumber(self.state, n) })
+    }
     /// The arguments in order. `None` stands for one that is not plain.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Option<Plain<'v>>> + use<'_, 'v> {

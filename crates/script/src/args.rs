@@ -7,11 +7,17 @@ use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 pub(crate) struct Args<'l> {
     pub(crate) lua: &'l Lua,
     values: MultiValue,
+    /// How many levels up the script is, whose position an error has.
+    caller_level: usize,
 }
 
 impl<'l> Args<'l> {
     pub(crate) fn new(lua: &'l Lua, values: MultiValue) -> Args<'l> {
-        Args { lua, values }
+        Args { lua, values, caller_level: 1 }
+    }
+    /// The arguments of a function that a function of the prelude calls for the script.
+    pub(crate) fn of_wrapper(lua: &'l Lua, values: MultiValue) -> Args<'l> {
+        Args { lua, values, caller_level: 2 }
     }
     /// Number of arguments in the call.
     pub(crate) fn len(&self) -> usize {
@@ -66,7 +72,7 @@ impl<'l> Args<'l> {
     }
     /// An error whose text starts with the caller's position.
     pub(crate) fn error(&self, text: impl AsRef<[u8]>) -> mlua::Error {
-        errors::error(self.lua, text)
+        errors::error_at(self.lua, self.caller_level, text)
     }
     pub(crate) fn wrong_type(&self, n: usize, expected: &str) -> mlua::Error {
         let got = self.get(n).map_or("no value", type_name);

@@ -54,6 +54,7 @@ fn pack(args: &Args<'_>) -> Result<Value> {
 
 fn put(out: &mut Vec<u8>, value: &Value, level: usize) -> Result<()> {
     state::charge(1)?;
+    state::check_bytes(out.len())?;
     match value {
         Value::Boolean(yes) => out.push(if *yes { 0xc3 } else { 0xc2 }),
         Value::Integer(number) => put_number(out, *number as f64),

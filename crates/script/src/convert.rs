@@ -167,9 +167,15 @@ impl<'r> Reader<'r> {
 /// Writes what a script returned. `resp3`: the script has called `redis.setresp(3)`.
 ///
 /// # Errors
-/// When a table's metamethod raises one.
+/// When a table's metamethod raises one, or the run must stop. Nothing is written then.
 pub(crate) fn write(reply: &mut Reply<'_>, value: &Value, resp3: bool) -> Result<()> {
-    write_at(reply, value, resp3, 0)
+    // An error in the middle of a table would leave a part of the reply behind.
+    let mut out = Chain::new();
+    let mut part = reply.part(&mut out);
+    write_at(&mut part, value, resp3, 0)?;
+    let code = part.error_code().map(<[u8]>::to_vec);
+    reply.raw_reply(out, code.as_deref());
+    Ok(())
 }
 
 fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> Result<()> {
@@ -193,13 +199,12 @@ fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> 
 /// # Errors
 /// When the run must stop.
 pub(crate) fn write_plain(reply: &mut Reply<'_>, value: Plain<'_>, resp3: bool) -> Result<()> {
-    if may_write(reply, 0)? {
-        match value {
-            Plain::Text(text) => reply.bulk(text),
-            Plain::Number(number) => reply.int(to_c_integer(number)),
-            Plain::Bool(yes) => write_bool(reply, yes, resp3),
-            Plain::Nil => reply.null(),
-        }
+    state::charge(1)?;
+    match value {
+        Plain::Text(text) => reply.bulk(text),
+        Plain::Number(number) => reply.int(to_c_integer(number)),
+        Plain::Bool(yes) => write_bool(reply, yes, resp3),
+        Plain::Nil => reply.null(),
     }
     Ok(())
 }
@@ -222,7 +227,7 @@ fn write_bool(reply: &mut Reply<'_>, yes: bool, resp3: bool) {
 }
 
 /// Converts a number as C does on x86-64: a number out of range becomes the smallest integer.
-fn to_c_integer(number: f64) -> i64 {
+pub(crate) fn to_c_integer(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }
 

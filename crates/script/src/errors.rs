@@ -39,7 +39,12 @@ impl From<Thrown> for Error {
 
 /// An error that starts with the position of the caller, as from `luaL_error`.
 pub(crate) fn error(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
-    Thrown::Text([caller_position(lua, 1).as_bytes(), text.as_ref()].concat()).into()
+    error_at(lua, 1, text)
+}
+
+/// An error that starts with the position of the function `level` levels up.
+pub(crate) fn error_at(lua: &Lua, level: usize, text: impl AsRef<[u8]>) -> Error {
+    Thrown::Text([caller_position(lua, level).as_bytes(), text.as_ref()].concat()).into()
 }
 
 /// An error for argument `n`, as from `luaL_argerror`. Its text names the function as the caller does, and starts

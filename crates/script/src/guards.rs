@@ -4,10 +4,11 @@
 //! overflows, and the process ends. `table.insert`, `table.sort` and `table.concat` are loops over the table, so their
 //! steps are counted before they run.
 
+use crate::convert::to_c_integer;
 use crate::errors::{self, Thrown};
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
-use strand_lua::{Answer, Plain, Quick, Short, Values, guard};
+use strand_lua::{Answer, Quick, Short, Values, guard};
 
 /// Maximum number of results that fits into a C `int`. Lua itself refuses more than 8,000.
 const RESULTS_MAX: i64 = i32::MAX as i64;
@@ -33,20 +34,11 @@ fn end(_: &Lua, _: MultiValue) -> Result<Value> {
     }
 }
 
-/// Argument `n` as Lua's C functions read an `int`. `None`: a missing argument, or one that is no number.
-fn int(values: &Values<'_>, n: usize) -> Option<i64> {
-    let number = match values.iter().nth(n - 1)?? {
-        Plain::Number(number) => number,
-        // Lua's own conversion also knows hexadecimal digits. Such a text counts as the largest number, which is
-        // refused.
-        Plain::Text(text) => {
-            let text = std::str::from_utf8(text).ok()?.trim();
-            text.parse().ok().or_else(|| text.contains(['x', 'X']).then_some(f64::from(i32::MAX)))?
-        }
-        _ => return None,
-    };
+/// Argument `n` as Lua's C functions read an `int`. `None`: a missing argument, or one that is no number. A guard must
+/// read the number exactly as C does: C also reads texts like `0x10`, and the part of a text before a zero byte.
+fn int(values: &Values<'_>, n: i32) -> Option<i64> {
     // C takes the low 32 bits of the number as 64 bits.
-    Some(i64::from(number as i64 as i32))
+    values.c_number(n).map(|number| i64::from(to_c_integer(number) as i32))
 }
 
 /// `unpack (list [, i [, j]])`

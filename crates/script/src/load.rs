@@ -11,28 +11,41 @@ const FUNCTIONS_MAX: usize = 10_000;
 /// A function registered by a library.
 pub(crate) struct RegisteredFunction {
     pub(crate) name: Vec<u8>,
-    pub(crate) function: Function,
     pub(crate) description: Option<Vec<u8>>,
     pub(crate) flags: ScriptFlags,
 }
 
+/// The functions that a library has registered.
+pub(crate) struct Registered {
+    /// What is known of each function.
+    pub(crate) functions: Vec<RegisteredFunction>,
+    /// The functions by name. They are in a table of Lua, because an interpreter has room for only a few thousand references
+    /// from Rust.
+    pub(crate) by_name: Table,
+}
+
 thread_local! {
     /// The functions registered by the library that this thread is loading.
-    static REGISTERED: RefCell<Option<Vec<RegisteredFunction>>> = const { RefCell::new(None) };
+    static REGISTERED: RefCell<Option<Registered>> = const { RefCell::new(None) };
 }
 
 /// Runs `load`. Returns the functions registered meanwhile, and the result of `load`.
-pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<RegisteredFunction>, R) {
-    REGISTERED.set(Some(Vec::new()));
+///
+/// # Errors
+/// When the interpreter has no memory.
+pub(crate) fn collect<R>(lua: &Lua, load: impl FnOnce() -> R) -> Result<(Registered, R)> {
+    let by_name = lua.create_table()?;
+    let nothing = || Registered { functions: Vec::new(), by_name: by_name.clone() };
+    REGISTERED.set(Some(nothing()));
     let done = load();
-    (REGISTERED.take().unwrap_or_default(), done)
+    Ok((REGISTERED.take().unwrap_or_else(nothing), done))
 }
 
 /// Runs `redis.register_function(name, callback)` or `redis.register_function{function_name=, callback=, flags=,
 /// description=}`.
 pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     let values: Vec<Value> = values.into_iter().collect();
-    let registered = match &values[..] {
+    let (registered, function) = match &values[..] {
         [Value::Table(named)] => from_named_arguments(lua, named)?,
         [_] => {
             return Err(errors::reply(
@@ -46,8 +59,8 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
             let Value::Function(function) = callback else {
                 return Err(errors::reply("second argument to redis.register_function must be a function"));
             };
-            let function = function.clone();
-            RegisteredFunction { name, function, description: None, flags: ScriptFlags::default() }
+            let registered = RegisteredFunction { name, description: None, flags: ScriptFlags::default() };
+            (registered, function.clone())
         }
         _ => return Err(errors::reply("wrong number of arguments to redis.register_function")),
     };
@@ -58,13 +71,15 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
         let Some(all) = all else {
             return Err(errors::reply("redis.register_function can only be called on FUNCTION LOAD command"));
         };
-        if all.iter().any(|other| other.name == registered.name) {
+        let name = lua.create_string(&registered.name)?;
+        if all.by_name.contains_key(&name)? {
             return Err(errors::reply("Function already exists in the library"));
         }
-        if all.len() == FUNCTIONS_MAX {
+        if all.functions.len() == FUNCTIONS_MAX {
             return Err(errors::reply("too many functions in the library"));
         }
-        all.push(registered);
+        all.by_name.raw_set(name, function)?;
+        all.functions.push(registered);
         Ok(())
     })
 }
@@ -79,7 +94,7 @@ fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-fn from_named_arguments(lua: &Lua, named: &Table) -> Result<RegisteredFunction> {
+fn from_named_arguments(lua: &Lua, named: &Table) -> Result<(RegisteredFunction, Function)> {
     let (mut name, mut function, mut description) = (None, None, None);
     let mut flags = ScriptFlags::default();
     for pair in named.pairs::<Value, Value>() {
@@ -120,7 +135,7 @@ fn from_named_arguments(lua: &Lua, named: &Table) -> Result<RegisteredFunction> 
     let Some(function) = function else {
         return Err(errors::reply("redis.register_function must get a callback argument"));
     };
-    Ok(RegisteredFunction { name, function, description, flags })
+    Ok((RegisteredFunction { name, description, flags }, function))
 }
 
 fn flags_of(names: &Table) -> Result<ScriptFlags> {

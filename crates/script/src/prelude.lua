@@ -3,7 +3,7 @@
 local N = ...
 local raw_pcall, raw_xpcall, raw_resume = pcall, xpcall, coroutine.resume
 local setmetatable, type, next, pairs = setmetatable, type, next, pairs
-local visible, stopped = N.visible, N.stopped
+local visible, stopped, next_match = N.visible, N.stopped, N.next_match
 
 -- The results of pcall. As in redis-server, a table whose `err` is a text is replaced by this text.
 local function caught(ok, ...)
@@ -56,9 +56,20 @@ local function sweep()
   end
 end
 
+-- The iterator of `string.gmatch`.
+local function matches(subject, pattern)
+  local at = 0
+  local function captures(next_at, ...)
+    at = next_at
+    return ...
+  end
+  return function() return captures(next_match(subject, pattern, at)) end
+end
+
 -- Runs the chunk `f`: true and its first result, or false and the error as a table that `handler` makes.
 local function load(f, handler) return raw_xpcall(f, handler) end
 
 return {
   pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, shield = shield, sweep = sweep, load = load,
+  matches = matches,
 }

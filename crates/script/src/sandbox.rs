@@ -35,6 +35,8 @@ const BASE: [&str; 14] = [
 ];
 /// The first byte of compiled Lua code.
 const BYTECODE: u8 = 0x1b;
+/// The name of the prelude's chunk.
+const PRELUDE: &str = "=prelude";
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 /// Maximum number of bytes that `load` collects from its function.
 const LOAD_BYTES_MAX: usize = 16 << 20;
@@ -67,15 +69,13 @@ impl Sandbox {
         let native = lua.create_table()?;
         let protected = lua.create_table()?;
         native.set("protected", &protected)?;
+        native.set("next_match", lua.create_function(strings::next_match)?)?;
         native.set("visible", lua.create_function(errors::visible)?)?;
         native.set("stopped", lua.create_function(|_, ()| Ok(state::is_stopped()))?)?;
         let read_only = |lua: &Lua, _: MultiValue| Err::<(), _>(error(lua, READ_ONLY));
         native.set("readonly", lua.create_function(read_only)?)?;
-        let prelude: Table = lua
-            .load(include_str!("prelude.lua"))
-            .set_name("=prelude")
-            .set_mode(ChunkMode::Text)
-            .call(native)?;
+        let prelude: Table =
+            lua.load(include_str!("prelude.lua")).set_name(PRELUDE).set_mode(ChunkMode::Text).call(native)?;
         let protect: Function = prelude.get("protect")?;
         let raw = lua.globals();
 
@@ -91,7 +91,7 @@ impl Sandbox {
         coroutine.set("resume", prelude.get::<Function>("resume")?)?;
         guards::install(lua, &real, &raw.get("table")?)?;
         let string: Table = raw.get("string")?;
-        strings::install(lua, &string)?;
+        strings::install(lua, &string, prelude.get("matches")?)?;
         let math: Table = raw.get("math")?;
         random(lua, &math)?;
         let api = redis::library(lua, "call")?;
@@ -186,7 +186,13 @@ fn handler(lua: &Lua, value: Value) -> Result<Table> {
     }
     let value = errors::visible(lua, value)?;
     let table = match value {
-        Value::Table(table) => table,
+        Value::Table(table) if table.metatable().is_none() => table,
+        // The table may be a proxy, which later scripts see, too. So the place of the error goes into a copy.
+        Value::Table(table) => {
+            let copy = lua.create_table()?;
+            copy.raw_set("err", table.raw_get::<Value>("err")?)?;
+            copy
+        }
         other => {
             let text = match &other {
                 Value::String(text) => text.as_bytes().to_vec(),
@@ -199,10 +205,15 @@ fn handler(lua: &Lua, value: Value) -> Result<Table> {
             errors::table(lua, &[b"ERR ", &text[..]].concat(), false)?
         }
     };
-    let mut place = errors::source_and_line(lua, 1);
+    let (mut level, mut place) = (1, errors::source_and_line(lua, 1));
     if place.as_ref().is_some_and(|(is_c, ..)| *is_c) {
         // The lowest frame is that of the runner. A function of the sandbox has no line when it was called from there.
         place = errors::source_and_line(lua, 3).and(errors::source_and_line(lua, 2));
+        level = 2;
+    }
+    if place.as_ref().is_some_and(|(_, source, _)| source == PRELUDE) {
+        // The script called this function of the prelude.
+        place = errors::source_and_line(lua, level + 1);
     }
     if let Some((_, source, line)) = place {
         table.raw_set("source", source)?;

@@ -11,12 +11,12 @@ use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
-/// Replaces the functions of the string table that may take long.
-pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
+/// Replaces the functions of the string table that may take long. `matches`: see [`gmatch`].
+pub(crate) fn install(lua: &Lua, string: &Table, matches: Function) -> Result<()> {
     let format: Function = string.get("format")?;
     string.set("find", lua.create_function(|lua, args| find_or_match(lua, args, true))?)?;
     string.set("match", lua.create_function(|lua, args| find_or_match(lua, args, false))?)?;
-    let gmatch = lua.create_function(gmatch)?;
+    let gmatch = gmatch(lua, matches)?;
     string.set("gfind", gmatch.clone())?;
     string.set("gmatch", gmatch)?;
     string.set("gsub", lua.create_function(gsub)?)?;
@@ -107,26 +107,33 @@ fn find_plain(text: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, wanted)
 }
 
-fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
-    let args = Args::new(lua, values);
+/// The next match of a loop over `gmatch`: the index at which the next search begins, then the captures. The arguments
+/// are the subject, the pattern, and the index at which the search begins, counted from 0. `gmatch` itself is a function of
+/// the prelude, because Lua must hold the texts: an interpreter has room for only a few thousand references from Rust.
+pub(crate) fn next_match(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
+    let args = Args::of_wrapper(lua, values);
     let (subject, pattern) = (args.string(1)?, args.string(2)?);
-    let mut at = 0;
-    lua.create_function_mut(move |lua, _: MultiValue| {
-        let args = Args::new(lua, MultiValue::new());
-        let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
-        let mut budget = state::count_steps;
-        let mut m = Matcher::new(s, p, &mut budget);
-        while at <= s.len() {
-            let start = at;
-            if let Some(end) = m.match_at(start).map_err(|stop| stop_error(&args, stop))? {
-                at = if end == start { end + 1 } else { end };
-                state::charge(m.uncounted_steps())?;
-                return Ok(captures(&args, &m, start, end, true)?.into_iter().collect());
-            }
-            at += 1;
+    let from = args.int(3)?.max(0) as usize;
+    let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
+    let mut budget = state::count_steps;
+    let mut m = Matcher::new(s, p, &mut budget);
+    for start in from..=s.len() {
+        if let Some(end) = m.match_at(start).map_err(|stop| stop_error(&args, stop))? {
+            let next = if end == start { end + 1 } else { end };
+            state::charge(m.uncounted_steps())?;
+            let found = captures(&args, &m, start, end, true)?;
+            return Ok(std::iter::once(Value::Number(next as f64)).chain(found).collect());
         }
-        state::charge(m.uncounted_steps())?;
-        Ok(nil())
+    }
+    state::charge(m.uncounted_steps())?;
+    Ok([Value::Number(s.len() as f64 + 1.0), Value::Nil].into_iter().collect())
+}
+
+/// Makes `gmatch` of the prelude's `matches`, which makes an iterator of a subject and a pattern.
+fn gmatch(lua: &Lua, matches: Function) -> Result<Function> {
+    lua.create_function(move |lua, values: MultiValue| {
+        let args = Args::new(lua, values);
+        matches.call::<Function>((args.string(1)?, args.string(2)?))
     })
 }
 

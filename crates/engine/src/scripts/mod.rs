@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use strand_script::{Script, Vm};
 use strand_wire::reply::ErrorText;
 
@@ -102,9 +102,38 @@ pub(crate) struct Running {
     pub(crate) command: Vec<Vec<u8>>,
     pub(crate) is_function: bool,
     pub(crate) began_us: u64,
-    /// True after SCRIPT KILL or FUNCTION KILL.
-    pub(crate) killed: AtomicBool,
-    pub(crate) wrote: AtomicBool,
+    /// Whether the run has written, or must end.
+    pub(crate) fate: Fate,
+}
+
+/// Whether a run has written or was killed. A run is never both: a killed run must not begin to write, and a run that has
+/// written is not killed.
+#[derive(Debug, Default)]
+pub(crate) struct Fate(AtomicU8);
+
+/// The run has written nothing, and may go on.
+const READING: u8 = 0;
+const WROTE: u8 = 1;
+/// SCRIPT KILL or FUNCTION KILL came before the first write.
+const KILLED: u8 = 2;
+
+impl Fate {
+    /// True when the run must end.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.0.load(Relaxed) == KILLED
+    }
+    /// Notes that the run is about to write. False: the run was killed, and must not write.
+    pub(crate) fn begin_write(&self) -> bool {
+        self.0.compare_exchange(READING, WROTE, Relaxed, Relaxed) != Err(KILLED)
+    }
+    /// Ends the run at its next check. False: the run has written.
+    fn kill(&self) -> bool {
+        self.0.compare_exchange(READING, KILLED, Relaxed, Relaxed) != Err(WROTE)
+    }
+    /// Notes that all writes of the run were undone.
+    pub(crate) fn forget_writes(&self) {
+        let _ = self.0.compare_exchange(WROTE, READING, Relaxed, Relaxed);
+    }
 }
 
 /// The scripting state that all sessions share.
@@ -169,15 +198,20 @@ impl Scripts {
     pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<CachedScript>, ErrorText> {
         let mut cache = self.cache.write();
         let (sha, bytes) = (script.sha.clone(), script.heap_bytes());
+        let loaded_bytes = cache.loaded_bytes;
         if let Some((known, was_loaded)) = cache.scripts.get_mut(&sha) {
             let known = known.clone();
-            if loaded && !std::mem::replace(was_loaded, true) {
+            if loaded && !*was_loaded {
+                if loaded_bytes + bytes > LOADED_BYTES_MAX {
+                    return Err(TOO_MANY.into());
+                }
+                *was_loaded = true;
                 cache.loaded_bytes += bytes;
                 cache.by_eval.retain(|other| *other != sha);
             }
             return Ok(known);
         }
-        if loaded && cache.loaded_bytes + bytes > LOADED_BYTES_MAX {
+        if loaded && loaded_bytes + bytes > LOADED_BYTES_MAX {
             return Err(TOO_MANY.into());
         }
         let known = Arc::new(CachedScript { script, routes: Routes::default() });
@@ -278,8 +312,7 @@ impl Scripts {
         if running.is_empty() {
             return Err("NOTBUSY No scripts in execution right now.".into());
         }
-        let killable = |run: &&Arc<Running>| run.is_function == functions && !run.wrote.load(Relaxed);
-        let killed = running.iter().filter(killable).map(|run| run.killed.store(true, Relaxed)).count();
+        let killed = running.iter().filter(|run| run.is_function == functions && run.fate.kill()).count();
         if killed > 0 {
             return Ok(());
         }
@@ -345,13 +378,13 @@ mod tests {
             command: Vec::new(),
             is_function: false,
             began_us: 1,
-            killed: false.into(),
-            wrote: true.into(),
+            fate: Fate::default(),
         });
+        assert!(run.fate.begin_write());
         assert!(text(scripts.kill(false)).starts_with("UNKILLABLE"));
         assert!(text(scripts.kill(true)).contains("SCRIPT KILL"));
-        run.wrote.store(false, Relaxed);
-        assert!(scripts.kill(false).is_ok() && run.killed.load(Relaxed));
+        run.fate.forget_writes();
+        assert!(scripts.kill(false).is_ok() && run.fate.is_killed() && !run.fate.begin_write());
         scripts.end_run(&run);
         assert!(scripts.longest().is_none());
     }

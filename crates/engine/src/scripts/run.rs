@@ -342,10 +342,10 @@ impl ScriptRun<'_, '_> {
             return self.stopped(StopReason::NoUndo);
         }
         if writes {
-            self.wrote = true;
-            if let Some(lane) = &self.lane {
-                lane.running.wrote.store(true, Relaxed);
+            if self.lane.as_ref().is_some_and(|lane| !lane.running.fate.begin_write()) {
+                return self.stopped(StopReason::Killed);
             }
+            self.wrote = true;
         }
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
@@ -501,7 +501,7 @@ impl ScriptRun<'_, '_> {
         let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
         let Some(lane) = &mut self.lane else { return true };
         (lane.yield_now)();
-        let why = if lane.running.killed.load(Relaxed) {
+        let why = if lane.running.fate.is_killed() {
             Some(StopReason::Killed)
         } else if lane.cancel.load(Relaxed) && !self.wrote
             || self.engine.scripts.stopping.load(Relaxed) && (!self.wrote || lane.busy)

@@ -174,3 +174,58 @@ fn in_a_script_expiries_count_from_their_command_and_nothing_expires() {
         return {left, value, past, redis.call('exists', KEYS[1])}";
     assert_eq!(a.run(&server, &format!("EVAL \"{late} {calls}\" 1 other")), "*4|:0|$1|v|:1|:0|");
 }
+
+#[test]
+fn a_script_that_ends_half_way_through_its_reply_leaves_nothing_of_it() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    // CLIENT keeps the transaction on the worker, where a reply may have few levels.
+    a.script(
+        &server,
+        &[
+            ("MULTI", "+OK|"),
+            ("CLIENT GETNAME", "+QUEUED|"),
+            ("EVAL \"local t = 1 for i = 1, 40 do t = {t, 1} end return t\" 0", "+QUEUED|"),
+            ("EVAL \"return {redis.pcall('incr', 'text'), {1, {2}}}\" 0", "+QUEUED|"),
+        ],
+    );
+    let reply = a.run(&server, "EXEC");
+    let (nothing, rest) =
+        reply.strip_prefix("*3|").and_then(|rest| rest.split_once("-ERR the script takes")).expect(&reply);
+    assert_eq!(nothing.trim_end_matches('|').len(), nothing.len() - 1, "{reply}");
+    assert!(rest.ends_with("*2|:1|*2|:1|*1|:2|"), "{reply}");
+    assert_eq!(a.run(&server, "ECHO x"), "$1|x|");
+}
+
+#[test]
+fn functions_restore_replaces_libraries_that_exchanged_a_function() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    let load = |names: &[(&str, &str)]| -> Vec<Vec<u8>> {
+        let code = |(library, function): &(&str, &str)| {
+            let code = format!(
+                "#!lua name={library}\nredis.register_function('{function}', function() return '{library}' end)"
+            );
+            words(&["FUNCTION", "LOAD", &code])
+        };
+        names.iter().map(code).collect()
+    };
+    for line in load(&[("a", "f"), ("b", "g")]) {
+        assert!(a.send(&server, &line).starts_with('$'));
+    }
+    a.feed(&words(&["FUNCTION", "DUMP"]), usize::MAX);
+    while a.drive(&server) == Stop::Flush {}
+    let dump = a.received_bytes();
+    let from = dump.iter().position(|byte| *byte == b'\n').expect("a header") + 1;
+    let payload = dump[from..dump.len() - 2].to_vec();
+    assert_eq!(a.run(&server, "FUNCTION FLUSH"), "+OK|");
+    for line in load(&[("a", "fa"), ("b", "f")]) {
+        assert!(a.send(&server, &line).starts_with('$'));
+    }
+    let mut request = format!("*4\r\n$8\r\nFUNCTION\r\n$7\r\nRESTORE\r\n${}\r\n", payload.len()).into_bytes();
+    request.extend_from_slice(&payload);
+    request.extend_from_slice(b"\r\n$7\r\nREPLACE\r\n");
+    assert_eq!(a.send(&server, &request), "+OK|");
+    assert_eq!(a.run(&server, "FCALL f 0"), "$1|a|");
+    assert_eq!(a.run(&server, "FCALL g 0"), "$1|b|");
+}

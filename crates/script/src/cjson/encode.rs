@@ -133,6 +133,8 @@ impl Encoder<'_, '_> {
             if !std::mem::take(&mut first) {
                 self.out.push(b',');
             }
+            state::charge(1)?;
+            state::check_bytes(self.out.len())?;
             match key {
                 Value::String(text) => self.string(&text.as_bytes())?,
                 key => {

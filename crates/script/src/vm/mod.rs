@@ -1,12 +1,12 @@
 //! [`Vm`]: one interpreter with its compiled scripts. It stays on its thread.
 
-use crate::load::{self, RegisteredFunction};
+use crate::load::{self, Registered, RegisteredFunction};
 use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, CodeKind, Host};
 use crate::{convert, redis};
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{Function, HookTriggers, Lua, Result, Value, VmState};
+use mlua::{BString, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 use sha1::{Digest, Sha1};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -22,6 +22,9 @@ const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
 /// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
 /// them.
 const COMPILED_MAX: usize = 1000;
+/// Maximum number of functions of libraries that an interpreter keeps references to. When it is reached, the interpreter
+/// drops all of these references. The functions stay in `Vm::functions`.
+const CALLED_MAX: usize = 1000;
 /// The collector begins a cycle when memory has grown to this percentage of what was alive after its last cycle. A
 /// short script leaves some hundred bytes in an interpreter of some hundred kilobytes, so each cycle marks much and
 /// frees little: with Lua's 200 % a GET in a script paid 1,000 instructions for this.
@@ -135,6 +138,11 @@ pub struct Vm {
     /// kept.
     scripts: HashMap<String, Function, ahash::RandomState>,
     libraries: HashMap<Vec<u8>, LoadedLibrary, ahash::RandomState>,
+    /// The functions of the loaded libraries: for each library's name a table with the functions by name. They are in
+    /// tables of Lua, because an interpreter has room for only a few thousand references from Rust.
+    functions: Table,
+    /// Number of functions in [`LoadedLibrary::called`] of all libraries.
+    called: usize,
     /// Memory that a new interpreter takes, in bytes.
     base_bytes: usize,
 }
@@ -147,7 +155,8 @@ impl std::fmt::Debug for Vm {
 
 struct LoadedLibrary {
     library: Arc<Library>,
-    functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
+    /// References to the functions that were called, by name.
+    called: HashMap<Vec<u8>, Function, ahash::RandomState>,
     reaches_tables: bool,
 }
 
@@ -167,7 +176,9 @@ impl Vm {
         lua.gc_collect()?;
         lua.set_memory_limit(VM_BYTES_MAX)?;
         let base_bytes = lua.used_memory();
-        let vm = Vm { lua, sandbox, scripts: HashMap::default(), libraries: HashMap::default(), base_bytes };
+        let functions = lua.create_table()?;
+        let (scripts, libraries) = (HashMap::default(), HashMap::default());
+        let vm = Vm { lua, sandbox, scripts, libraries, functions, called: 0, base_bytes };
         vm.set_hook(HOOK_INSTRUCTIONS)?;
         Ok(vm)
     }
@@ -185,7 +196,53 @@ impl Vm {
     }
     /// Drops the libraries that are no longer current.
     pub fn retain_libraries(&mut self, is_current: impl Fn(&Arc<Library>) -> bool) {
-        self.libraries.retain(|_, loaded| is_current(&loaded.library));
+        let (functions, called) = (&self.functions, &mut self.called);
+        self.libraries.retain(|name, loaded| {
+            let stays = is_current(&loaded.library);
+            if !stays {
+                *called -= loaded.called.len();
+                // Ignore an error: without memory for the name, the functions stay until the library is loaded again.
+                let _ = functions.raw_set(BString::from(&**name), Value::Nil);
+            }
+            stays
+        });
+    }
+    /// Loads a library, unless exactly this library is loaded.
+    fn load(
+        &mut self,
+        library: &Arc<Library>,
+        limits: VmLimits,
+        host: &mut dyn Host,
+    ) -> std::result::Result<(), LoadError> {
+        if self.libraries.get(&library.name).is_some_and(|loaded| Arc::ptr_eq(&loaded.library, library)) {
+            return Ok(());
+        }
+        let (_, registered) = self.run_library(&library.code, limits, host)?;
+        let name = BString::from(&*library.name);
+        self.functions.raw_set(name, registered.by_name).map_err(LoadError::of)?;
+        let reaches_tables = reaches_tables(&library.code);
+        let loaded = LoadedLibrary { library: library.clone(), called: HashMap::default(), reaches_tables };
+        if let Some(old) = self.libraries.insert(library.name.clone(), loaded) {
+            self.called -= old.called.len();
+        }
+        Ok(())
+    }
+    /// Keeps a reference to a function of a loaded library, if the library has the function and there is memory.
+    fn keep_reference(&mut self, library: &[u8], name: &[u8]) -> Result<()> {
+        if self.libraries.get(library).is_none_or(|loaded| loaded.called.contains_key(name)) {
+            return Ok(());
+        }
+        if self.called >= CALLED_MAX {
+            self.libraries.values_mut().for_each(|loaded| loaded.called.clear());
+            self.called = 0;
+        }
+        let functions: Table = self.functions.raw_get(BString::from(library))?;
+        let function: Option<Function> = functions.raw_get(BString::from(name))?;
+        if let (Some(function), Some(loaded)) = (function, self.libraries.get_mut(library)) {
+            loaded.called.insert(name.to_vec(), function);
+            self.called += 1;
+        }
+        Ok(())
     }
     /// Compiles a script.
     ///
@@ -235,26 +292,22 @@ impl Vm {
         reply: &mut Reply<'_>,
     ) -> RunEnd {
         let Input { keys, args, limits } = input;
-        let loaded = self.libraries.get(&library.name).filter(|l| Arc::ptr_eq(&l.library, library));
-        if loaded.is_none() {
-            // Load the library here, because its functions were registered in another interpreter.
-            match self.run_library(&library.code, limits, host) {
-                Ok((_, registered)) => {
-                    let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
-                    let reaches_tables = reaches_tables(&library.code);
-                    let loaded = LoadedLibrary { library: library.clone(), functions, reaches_tables };
-                    self.libraries.insert(library.name.clone(), loaded);
-                }
-                Err(LoadError::Stopped) => return RunEnd::Stopped(None),
-                Err(LoadError::Text(text)) => {
-                    reply.error_bytes(&[b"ERR ", &text[..]].concat());
-                    return RunEnd::Done;
-                }
+        // The library's functions may have been registered in another interpreter only.
+        match self.load(library, limits, host) {
+            Ok(()) => {}
+            Err(LoadError::Stopped) => return RunEnd::Stopped(None),
+            Err(LoadError::Text(text)) => {
+                reply.error_bytes(&[b"ERR ", &text[..]].concat());
+                return RunEnd::Done;
             }
+        }
+        if let Err(error) = self.keep_reference(&library.name, name) {
+            reply.error(&format!("ERR {error}"));
+            return RunEnd::Done;
         }
         let loaded = self.libraries.get(&library.name);
         let needs_sweep = loaded.is_some_and(|loaded| loaded.reaches_tables);
-        let Some(function) = loaded.and_then(|loaded| loaded.functions.get(name)) else {
+        let Some(function) = loaded.and_then(|loaded| loaded.called.get(name)) else {
             reply.error("ERR Function not found");
             return RunEnd::Done;
         };
@@ -276,12 +329,12 @@ impl Vm {
             LoadError::Text(text) => text,
             LoadError::Stopped => b"Error registering functions: ERR FUNCTION LOAD timeout".to_vec(),
         })?;
-        if registered.is_empty() {
+        if registered.functions.is_empty() {
             return Err(b"No functions registered".to_vec());
         }
         let info =
             |r: RegisteredFunction| FunctionInfo { name: r.name, description: r.description, flags: r.flags };
-        let functions = registered.into_iter().map(info).collect();
+        let functions = registered.functions.into_iter().map(info).collect();
         Ok(Library { name, code: code.to_vec(), functions })
     }
     fn run_library(
@@ -289,9 +342,9 @@ impl Vm {
         code: &[u8],
         limits: VmLimits,
         host: &mut dyn Host,
-    ) -> std::result::Result<(Vec<u8>, Vec<RegisteredFunction>), LoadError> {
+    ) -> std::result::Result<(Vec<u8>, Registered), LoadError> {
         let (name, text) = shebang::library(code).map_err(LoadError::Text)?;
-        let failed = |error: mlua::Error| LoadError::Text(error.to_string().into_bytes());
+        let failed = LoadError::of;
         let globals = &self.sandbox.function_globals;
         let compiled = compile(&self.lua, text, FUNCTION_NAME, globals).map_err(failed)?;
         let function =
@@ -299,8 +352,9 @@ impl Vm {
         self.sandbox.set_loading(true).map_err(failed)?;
         let run = || self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
         let as_function = Run { kind: CodeKind::Function, limits, needs_sweep: true };
-        let (registered, (done, stopped)) = load::collect(|| self.with_run_state(host, as_function, run));
+        let collected = load::collect(&self.lua, || self.with_run_state(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
+        let (registered, (done, stopped)) = collected.map_err(failed)?;
         if stopped {
             return Err(LoadError::Stopped);
         }
@@ -410,6 +464,12 @@ impl Drop for MemoryLimitLift<'_> {
 enum LoadError {
     Text(Vec<u8>),
     Stopped,
+}
+
+impl LoadError {
+    fn of(error: mlua::Error) -> LoadError {
+        LoadError::Text(error.to_string().into_bytes())
+    }
 }
 
 fn set_pause(lua: &Lua, percent: i32) {

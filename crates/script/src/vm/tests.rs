@@ -108,6 +108,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
         "collectgarbage('stop')",
         "table.insert(redis, 'left') error('x')",
         "table.insert(_G, 'left') error('x')",
+        "error(redis)",
         "_G['ta' .. 'ble'].insert(redis, 'left') error('x')",
         "loadstring('return ta' .. 'ble')().insert(redis, 'left') error('x')",
         "getmetatable('').__index['ta' .. 'ble'].insert(redis, 'left')",
@@ -118,11 +119,13 @@ fn nothing_of_a_run_is_left_for_the_next() {
         let (_, sane) = run_in(
             &mut vm,
             "return {('abc'):len(), string.format('%d', 1), type(redis.call), tostring(rawget(_G, 'x')), \
-             tostring(rawget(redis, 1)), tostring(rawget(_G, 1))}",
+             tostring(rawget(redis, 1)), tostring(rawget(_G, 1)), \
+             tostring(rawget(redis, 'line'))}",
             1000,
         );
         assert_eq!(
-            sane, "*6\r\n:3\r\n$1\r\n1\r\n$8\r\nfunction\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n",
+            sane,
+            "*7\r\n:3\r\n$1\r\n1\r\n$8\r\nfunction\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n",
             "{attempt}"
         );
     }
@@ -268,4 +271,71 @@ fn garbage_has_bounds_in_small_interpreters_and_in_large_ones() {
     for _ in 0..2 {
         assert_eq!(run_in(&mut vm, body, 1_000_000).1, ":600\r\n");
     }
+}
+
+/// C reads these indexes otherwise than a careless guard would. Each of them made C write past its stack.
+#[test]
+fn unpack_refuses_every_number_of_results_that_overflows() {
+    for call in [
+        "unpack({}, -2147483647, 1/0)",
+        "unpack({}, '-0x80000000', 2147483647)",
+        "unpack({}, '-2147483648\\0', 2147483647)",
+        "unpack({}, -2147483648, 2147483647)",
+        "unpack({}, 1e19, 2147483647)",
+    ] {
+        let reply = run(&format!("return {{pcall(function() return {call} end)}}"));
+        // redis-server refuses them, or has no results.
+        assert!(reply.contains("too many results to unpack") || reply == "*1\r\n:1\r\n", "{call}: {reply}");
+    }
+    assert_eq!(run("return {unpack({1, 2, 3}, '0x2', '3')}"), "*2\r\n:2\r\n:3\r\n");
+    assert_eq!(run("local t = {1, 2} table.insert(t, '0x1', 3) return t"), "*3\r\n:3\r\n:1\r\n:2\r\n");
+}
+
+#[test]
+fn iterators_of_gmatch_need_no_references() {
+    let mut vm = Vm::new().expect("memory");
+    let many = "local t = {} for i = 1, 20000 do t[i] = string.gmatch('a b', '%a') end \
+                return {#t, t[1](), t[1](), t[20000](), t[1]() == nil}";
+    assert_eq!(run_in(&mut vm, many, 1_000_000).1, "*5\r\n:20000\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\na\r\n:1\r\n");
+    assert_eq!(run_in(&mut vm, "return string.gsub('a', 'a', 'b')", 1_000_000).1, "$1\r\nb\r\n");
+    let error = run("for w in string.gmatch('a', '[a') do end");
+    assert!(error.starts_with("-ERR user_script:1: malformed pattern (missing ']')"), "{error}");
+    assert!(error.ends_with("on @user_script:1.\r\n"), "{error}");
+    let error = run("return string.gmatch({}, 'a')");
+    assert!(
+        error.contains("user_script:1: bad argument #1 to 'gmatch' (string expected, got table)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_function_of_a_large_library_is_called() {
+    const FUNCTIONS: usize = 9_000;
+    let code = format!(
+        "#!lua name=many\nfor i = 1, {FUNCTIONS} do redis.register_function('f' .. i, function() return i end) end"
+    );
+    let mut vm = Vm::new().expect("memory");
+    let mut host = Echo { ticks_left: 1_000_000 };
+    let library = Arc::new(vm.load_library(code.as_bytes(), NO_LIMIT, &mut host).expect("a library"));
+    assert_eq!(library.functions.len(), FUNCTIONS);
+    let mut other = Vm::new().expect("memory");
+    for i in 1..=FUNCTIONS {
+        let mut out = Chain::new();
+        let none = std::iter::empty::<&[u8]>;
+        let input = Input { keys: none(), args: none(), limits: NO_LIMIT };
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        let ended = other.call(&library, format!("f{i}").as_bytes(), input, &mut host, &mut reply);
+        assert_eq!((ended, out.front()), (RunEnd::Done, format!(":{i}\r\n").as_bytes()));
+    }
+    other.retain_libraries(|_| false);
+    assert_eq!((other.called, other.libraries.len()), (0, 0));
+}
+
+#[test]
+fn a_reply_that_fails_half_way_leaves_nothing_of_itself() {
+    let mut vm = Vm::new().expect("memory");
+    let large = "local s = string.rep('x', 1024 * 1024) local t = {} for i = 1, 300 do t[i] = s end return t";
+    let (ended, reply) = run_in(&mut vm, large, 1_000_000);
+    assert_eq!(ended, RunEnd::Done);
+    assert!(reply.starts_with("-ERR Error running script") && reply.ends_with("not enough memory\r\n"));
 }

@@ -350,8 +350,11 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
     let codes = payload.functions().map_err(|_| "ERR failed loading functions payload")?;
     let libraries: Vec<Library> = codes.iter().map(|code| library(engine, code)).collect::<Result<_, _>>()?;
     change(engine, Some(args), |functions| {
-        if policies[policy] == "FLUSH" {
-            *functions = Functions::default();
+        match policies[policy] {
+            "FLUSH" => *functions = Functions::default(),
+            // Remove them all first, because a function may have moved from one of these libraries to another.
+            "REPLACE" => libraries.iter().for_each(|library| _ = functions.remove(&library.name)),
+            _ => {}
         }
         for library in libraries {
             let name = String::from_utf8_lossy(&library.name).into_owned();

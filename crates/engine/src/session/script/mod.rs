@@ -17,7 +17,7 @@ use crate::clients::Client;
 use crate::scripts::run::{
     DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
-use crate::scripts::{RunCounts, Running, busy_text};
+use crate::scripts::{Fate, RunCounts, Running, busy_text};
 use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
@@ -281,6 +281,10 @@ fn report(
     DeferredAction::run_all(deferred, engine, client, txn);
 }
 
+/// A transaction runs to its end, also when its client is gone. Otherwise a script would be cut, and the commands after
+/// the script would run.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
 /// A script that runs on a helper thread as a part of EXEC.
 pub(super) struct LaneRun<'r, 'k> {
     pub(super) call: &'r LaneCall<'k>,
@@ -318,7 +322,7 @@ pub(super) fn in_transaction(
             let engine = context.engine;
             let running = engine.scripts.begin_run(running(&script_call, args, began_us));
             let lane =
-                LaneChecks { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
+                LaneChecks { running: &running, cancel: &GOES_ON, yield_now: call.yield_now, busy: false };
             let placement = Placement {
                 held: HeldShards::All,
                 mode: ScriptAccess::Final,
@@ -342,8 +346,7 @@ fn running(script_call: &ScriptCall, args: Args<'_>, began_us: u64) -> Running {
         command: args.iter().take(SHOWN_ARGS_MAX).map(<[u8]>::to_vec).collect(),
         is_function: script_call.is_function(),
         began_us,
-        killed: AtomicBool::new(false),
-        wrote: AtomicBool::new(false),
+        fate: Fate::default(),
     }
 }
 

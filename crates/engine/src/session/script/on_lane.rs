@@ -111,7 +111,7 @@ pub(in crate::session) fn run_on_lane(
                     call.reply.error(text);
                     break;
                 }
-                running.wrote.store(false, Relaxed);
+                running.fate.forget_writes();
                 out.clear();
                 mode = mode_after(mode, stop, script_call.routes());
             }
@@ -122,14 +122,14 @@ pub(in crate::session) fn run_on_lane(
 
 /// True while a run may wait for its shards.
 fn may_wait(engine: &Engine, job: &LaneJob, running: &Running) -> bool {
-    !running.killed.load(Relaxed) && !engine.scripts.stopping.load(Relaxed) && job.may_wait()
+    !running.fate.is_killed() && !engine.scripts.stopping.load(Relaxed) && job.may_wait()
 }
 
 /// Why a run that did not get its shards ends.
 fn stop_reason(why: NotLocked, running: &Running) -> StopReason {
     match why {
         NotLocked::Busy { is_function } => StopReason::Busy { is_function },
-        NotLocked::GivenUp if running.killed.load(Relaxed) => StopReason::Killed,
+        NotLocked::GivenUp if running.fate.is_killed() => StopReason::Killed,
         NotLocked::GivenUp => StopReason::ClientGone,
     }
 }
