@@ -3,7 +3,8 @@
 //! A Rust function can raise only an error object, which the script must not see. The sandbox's `pcall`, `xpcall`
 //! and `coroutine.resume` turn the object into the string or the table that redis-server raises.
 
-use mlua::{Error, Lua, Table, Value};
+use crate::state;
+use mlua::{Error, Function, Lua, MultiValue, Table, Value};
 use std::fmt;
 
 /// redis-server's name of the field that marks an error as already in the statistics.
@@ -16,14 +17,55 @@ pub(crate) enum Thrown {
     Text(Vec<u8>),
     /// The table `{err = TEXT}`. `counted`: the error is already in the statistics.
     Reply { text: Vec<u8>, counted: bool },
+    /// A value that a callback of the script raised. It is in the registry at [`RAISED`] until the script sees it.
+    Raised,
     /// The run is over. No script may catch this error.
     Stop,
+}
+
+/// The value of [`Thrown::Raised`] in the registry. There is at most one, because nothing of the script runs between the
+/// error and the place that catches the error.
+const RAISED: &str = "strand.raised";
+/// Lua's own `pcall` in the registry.
+const PCALL: &str = "strand.pcall";
+
+/// Keeps Lua's own `pcall` for [`call`].
+pub(crate) fn keep_pcall(lua: &Lua, pcall: Function) -> mlua::Result<()> {
+    lua.set_named_registry_value(PCALL, pcall)
+}
+
+/// Calls a function of the script. Returns its first result, or the value that it raised.
+///
+/// # Errors
+/// An error of one of Strand's functions, and too deep nesting.
+pub(crate) fn call(
+    lua: &Lua,
+    function: &Function,
+    mut values: MultiValue,
+) -> mlua::Result<std::result::Result<Value, Value>> {
+    let pcall: Function = lua.named_registry_value(PCALL)?;
+    values.push_front(Value::Function(function.clone()));
+    match state::call_nested(lua, || pcall.call::<(bool, Value)>(values))? {
+        (true, value) => Ok(Ok(value)),
+        (false, Value::Error(error)) => Err(*error),
+        (false, raised) => Ok(Err(raised)),
+    }
+}
+
+/// The error that raises `value` in the script.
+///
+/// # Errors
+/// When the interpreter has no memory.
+pub(crate) fn raise(lua: &Lua, value: Value) -> mlua::Result<Error> {
+    lua.set_named_registry_value(RAISED, value)?;
+    Ok(Thrown::Raised.into())
 }
 
 impl fmt::Display for Thrown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Thrown::Text(text) | Thrown::Reply { text, .. } => f.write_str(&String::from_utf8_lossy(text)),
+            Thrown::Raised => f.write_str("a callback raised an error"),
             Thrown::Stop => f.write_str("the script was stopped"),
         }
     }
@@ -96,6 +138,11 @@ pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
     match error.downcast_ref::<Thrown>() {
         Some(Thrown::Text(text)) => Ok(Value::String(lua.create_string(text)?)),
         Some(Thrown::Reply { text, counted }) => Ok(Value::Table(table(lua, text, *counted)?)),
+        Some(Thrown::Raised) => {
+            let raised = lua.named_registry_value(RAISED)?;
+            lua.unset_named_registry_value(RAISED)?;
+            Ok(raised)
+        }
         Some(Thrown::Stop) => Err(Thrown::Stop.into()),
         None => Ok(Value::String(lua.create_string(message_of(error))?)),
     }

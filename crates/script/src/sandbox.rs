@@ -78,6 +78,7 @@ impl Sandbox {
             lua.load(include_str!("prelude.lua")).set_name(PRELUDE).set_mode(ChunkMode::Text).call(native)?;
         let protect: Function = prelude.get("protect")?;
         let raw = lua.globals();
+        errors::keep_pcall(lua, raw.get("pcall")?)?;
 
         let real = lua.create_table()?;
         for name in BASE {
@@ -366,7 +367,12 @@ impl Loader {
                 if args.is_none(2) { b"=(load)".to_vec() } else { args.string(2)?.as_bytes().to_vec() };
             let mut text = Vec::new();
             loop {
-                match state::call_nested(lua, || pieces.call::<Value>(()))? {
+                let piece = match errors::call(lua, pieces, MultiValue::new())? {
+                    Ok(piece) => piece,
+                    // As in Lua, `load` returns the error of its function.
+                    Err(raised) => return Ok((Value::Nil, raised)),
+                };
+                match piece {
                     Value::Nil => break,
                     Value::String(piece) if piece.as_bytes().is_empty() => break,
                     Value::String(piece) => text.extend_from_slice(&piece.as_bytes()),

@@ -228,7 +228,10 @@ fn replace(
         Replacement::Table(table) => table.get::<Value>(capture_value(lua, capture(0)?)?)?,
         Replacement::Function(function) => {
             let values: MultiValue = captures(args, m, start, end, true)?.into_iter().collect();
-            state::call_nested(lua, || function.call::<Value>(values))?
+            match crate::errors::call(lua, function, values)? {
+                Ok(value) => value,
+                Err(raised) => return Err(crate::errors::raise(lua, raised)?),
+            }
         }
     };
     match new {

@@ -339,3 +339,37 @@ fn a_reply_that_fails_half_way_leaves_nothing_of_itself() {
     assert_eq!(ended, RunEnd::Done);
     assert!(reply.starts_with("-ERR Error running script") && reply.ends_with("not enough memory\r\n"));
 }
+
+/// redis-server 7.0 replies the same.
+#[test]
+fn what_a_callback_raises_arrives_unchanged() {
+    for (body, text) in [
+        (
+            "local _, e = pcall(string.gsub, 'a', 'a', function() error({code = 5}) end) return e.code",
+            ":5\r\n",
+        ),
+        (
+            "local _, e = pcall(string.gsub, 'a', 'a', function() error('l1\\nl2', 0) end) return e",
+            "$5\r\nl1\nl2\r\n",
+        ),
+        ("local _, e = pcall(string.gsub, 'a', 'a', function() error() end) return type(e)", "$3\r\nnil\r\n"),
+        (
+            "local f, e = load(function() error({code = 9}) end) return {tostring(f), e.code}",
+            "*2\r\n$3\r\nnil\r\n:9\r\n",
+        ),
+        (
+            "local inner = function() error({code = 1}) end \
+             local outer = function() return string.gsub('a', 'a', inner) end \
+             local _, e = pcall(string.gsub, 'a', 'a', outer) return e.code",
+            ":1\r\n",
+        ),
+        (
+            "local _, e = pcall(string.gsub, 'a', 'a', function() redis.call() end) return e",
+            "$64\r\nERR Please specify at least one argument for this redis lib call\r\n",
+        ),
+    ] {
+        assert_eq!(run(body), text, "{body}");
+    }
+    let error = run("string.gsub('a', 'a', function() error({err = 'MY boom'}) end)");
+    assert!(error.starts_with("-MY boom script: ") && error.ends_with(", on @user_script:1.\r\n"), "{error}");
+}
