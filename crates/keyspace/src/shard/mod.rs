@@ -10,6 +10,7 @@ use crate::promise::PendingPromises;
 use crate::record::{Value, key_expiry_ms};
 use crate::tracking::ChangedKeys;
 use crate::types::OnGone;
+use crate::types::hash::FIELDS_REMOVED_MAX;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
 use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
@@ -113,6 +114,8 @@ pub(crate) struct FieldsExpired {
     pub(crate) stays: bool,
     /// True when at least one field expired.
     any_expired: bool,
+    /// True when the value still has the memory of expired fields.
+    pub(crate) has_more: bool,
     /// Names of the expired fields, if the caller asked for them.
     fields: Vec<Vec<u8>>,
 }
@@ -400,7 +403,8 @@ impl Shard {
     /// Removes the expired records of the first segment at or after `from` that has any, and notes their keys: see
     /// [`ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `report` with
     /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`. Returns the numbers of
-    /// records removed and looked at, and where to continue.
+    /// records removed and looked at, and where to continue: at `from` again, while a hash there still has the memory of
+    /// expired fields. The fields that were freed count as records that were looked at.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,
@@ -415,7 +419,7 @@ impl Shard {
         let mut in_part = Vec::new();
         // A view must keep each record before the record is removed.
         let stay = self.keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
-        let (looked_at, next) = self.change_table(slot, |table| {
+        let (mut looked_at, mut next) = self.change_table(slot, |table| {
             let (mut expiring, mut mortal, mut expiries_ms) = (0, 0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
                 removed += 1;
@@ -444,6 +448,10 @@ impl Shard {
             let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
             let Some(at) = at else { continue };
             let expired = self.expire_fields(slot, at, &key, now_ms, names_fields);
+            if expired.has_more {
+                looked_at += FIELDS_REMOVED_MAX;
+                next = Some(from);
+            }
             if !expired.stays {
                 removed += 1;
                 garbage.extend(self.remove(slot, expired.at, &key));
@@ -471,18 +479,21 @@ impl Shard {
             }
             table.records.change_outside(at, |value| {
                 let add: OnGone<'_> = if names_fields { Some(&mut add) } else { None };
-                (value.expire_fields(now_ms, add), value.view().elements() == 0)
+                let gone = value.expire_fields(now_ms, add);
+                (gone, value.view().elements() == 0, value.field_expiry_ms() <= now_ms)
             })
         });
-        let Some((gone, is_empty)) = expired else {
-            return FieldsExpired { at, stays: false, any_expired: false, fields };
+        let Some((gone, is_empty, has_more)) = expired else {
+            return FieldsExpired { at, stays: false, any_expired: false, has_more: false, fields };
         };
         if gone > 0 {
-            self.note_key(slot, key);
+            // An expiry does not count as a change: see [`crate::Keyspace::changes`].
+            self.note(slot, position_of(key.hash.0), key.bytes);
         }
         self.update_record_expiry(slot, at, key, true);
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
-        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any_expired: gone > 0, fields }
+        let at = found.unwrap_or(at);
+        FieldsExpired { at, stays: !is_empty, any_expired: gone > 0, has_more: has_more && !is_empty, fields }
     }
     /// Sets the expiry in a value's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.

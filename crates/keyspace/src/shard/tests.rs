@@ -1,7 +1,7 @@
 //! The running sums of a shard are compared with a fresh count of its records.
 
 use super::*;
-use crate::{Keyspace, StrRef};
+use crate::{Changed, HashValue, Keyspace, StrRef};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
@@ -118,4 +118,24 @@ fn sums_follow_every_change() {
             "every key with an expiry of database {db} has expired"
         );
     }
+}
+
+#[test]
+fn one_call_frees_all_expired_fields_of_a_hash() {
+    const FIELDS: u32 = 5_000;
+    let keyspace = Keyspace::new(1, 16, [1, 2, 3, 4]);
+    let key = keyspace.key(b"hash");
+    let _ = keyspace.lock(&[key.hash], NOW_MS).db(0).change_or_create(&key, |hash: &mut HashValue| {
+        for i in 0..FIELDS {
+            hash.set(&i.to_le_bytes(), b"v", keyspace.settings());
+            hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(NOW_MS + 1), keyspace.settings());
+        }
+        ((), Changed::Yes)
+    });
+    let (bytes, changes) = (keyspace.data_bytes(), keyspace.changes());
+    assert!(keyspace.expire_slice(NOW_MS + 1, 1_000).has_more, "a call looks at about 1,000 fields");
+    assert!(!keyspace.expire_slice(NOW_MS + 1, usize::MAX).has_more);
+    assert!(keyspace.data_bytes() < bytes / 100, "{} of {bytes} bytes are left", keyspace.data_bytes());
+    assert_eq!(keyspace.changes(), changes, "an expiry is no change");
+    check(&keyspace);
 }

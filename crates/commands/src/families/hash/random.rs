@@ -2,6 +2,7 @@
 
 use super::{send, send_or_null};
 use crate::call::Call;
+use crate::cost::LONG_ELEMENTS;
 use crate::errors;
 use crate::parse::{self, Text};
 use std::collections::HashSet;
@@ -26,6 +27,11 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         Ok(hash) => hash,
         Err(_) => return call.reply.error(errors::WRONG_TYPE),
     };
+    // A walk over all visible fields also passes over the hidden ones. A long walk belongs on a helper thread.
+    let walks = hash.is_some_and(is_mostly_hidden);
+    if walks && hash.is_some_and(|hash| hash.hidden_fields() > LONG_ELEMENTS) && call.reply.counts_copies() {
+        return call.reply.give_up();
+    }
     match (choice, hash) {
         (FieldChoice::One, hash) => {
             send_or_null(call.reply, hash.and_then(|h| h.random(call.rng)).map(|(field, _)| field));
@@ -39,12 +45,13 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         }
         (FieldChoice::Drawn { count, values }, Some(hash)) => {
             announce(call.reply, count as usize, values);
+            let listed: Vec<_> = if walks { hash.iter().collect() } else { Vec::new() };
             for _ in 0..count {
                 if call.reply.exceeds_limit() {
                     break;
                 }
-                let pair = hash.random(call.rng).expect("a hash in the keyspace has a field");
-                send_pair(call.reply, pair, values);
+                let pair = if walks { call.rng.choice(&listed).copied() } else { hash.random(call.rng) };
+                send_pair(call.reply, pair.expect("a hash in the keyspace has a field"), values);
             }
         }
     }
@@ -74,6 +81,11 @@ impl FieldChoice {
     }
 }
 
+/// True when draws would seldom find a field that has not expired.
+fn is_mostly_hidden(hash: &HashValue) -> bool {
+    hash.hidden_fields() > hash.len()
+}
+
 /// Sends `count` different fields. Every set of this many fields is equally likely.
 fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, rng: &mut fastrand::Rng) {
     /// If the count is below the number of fields divided by this, it is faster to draw fields and to reject
@@ -81,7 +93,7 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
     const SPARSE: usize = 3;
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(hash.len());
     announce(reply, wanted, values);
-    if wanted <= hash.len() / SPARSE {
+    if wanted <= hash.len() / SPARSE && !is_mostly_hidden(hash) {
         let mut seen: HashSet<Vec<u8>> = HashSet::default();
         while seen.len() < wanted && !reply.exceeds_limit() {
             let pair = hash.random(rng).expect("a hash in the keyspace has a field");
@@ -206,5 +218,26 @@ mod tests {
         // On average, each field is drawn 200 * (4 + 15 + 10) / 20 = 290 times.
         assert_eq!(times.keys().collect::<BTreeSet<_>>().len(), 20);
         assert!(times.values().all(|n| (200..380).contains(n)), "{times:?}");
+    }
+
+    /// Expired fields are hidden, and take memory until they are freed. Draws would hit them nearly always.
+    #[test]
+    fn visible_fields_among_many_hidden_ones_are_drawn_fairly() {
+        let mut f = fixture_with(20);
+        for from in (0..6_000).step_by(100) {
+            let fields: Vec<String> = (from..from + 100).map(|n| format!("x{n}")).collect();
+            let pairs: Vec<String> = fields.iter().map(|field| format!("{field} v")).collect();
+            f.run(&format!("HSET h {}", pairs.join(" ")));
+            f.run(&format!("HPEXPIRE h 100 FIELDS 100 {}", fields.join(" ")));
+        }
+        f.now_ms += 101;
+        let mut times: BTreeMap<String, u32> = BTreeMap::new();
+        for line in ["HRANDFIELD h 4", "HRANDFIELD h 15", "HRANDFIELD h -10"] {
+            for _ in 0..10 {
+                words(&f.run(line)).into_iter().for_each(|w| *times.entry(w.into()).or_default() += 1);
+            }
+        }
+        assert_eq!((times.len(), times.values().sum::<u32>()), (20, 290));
+        assert_eq!(f.run("HLEN h"), ":20|");
     }
 }

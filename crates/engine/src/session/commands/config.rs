@@ -21,12 +21,9 @@ impl Session {
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
-        // An unknown name refuses the whole command, so the options after it do not matter.
-        let options = || args.skip(2).iter().step_by(2).map_while(find);
         let is_local = self.client.peer.local;
-        let protected_too = may_set_protected(&self.engine, is_local);
-        let is_refused = !protected_too && options().any(|option| option.spec().change == Change::Protected);
-        if !is_refused && options().any(waits_for_the_disk) {
+        let names = args.skip(2).iter().step_by(2);
+        if waits_for_the_disk(names, may_set_protected(&self.engine, is_local)) {
             return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
@@ -140,7 +137,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
     if engine.persist.is_loading() && options.iter().any(is_of_files) {
         return Err(IS_LOADING.into());
     }
-    let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());
+    let waits = waits_for_the_disk(pairs.iter().map(|(name, _)| *name), protected_too);
+    // A worker never waits for this lock: a command that is refused at once takes no lock.
+    let _one = waits.then(|| engine.tls_change.lock());
     let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
     let before = values();
     let changed = engine.config.set(&pairs, protected_too).map_err(|error| match error {
@@ -162,9 +161,15 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
             // Changing back to the old folder cannot fail, because the folder is valid.
             let _ = engine.host.change_dir(&engine.config.dir());
         }
+        if changed.iter().any(|option| is_tls(*option)) {
+            // The host has logged the reason, if the old files are gone.
+            let _ = engine.host.reload_tls(&engine.config);
+        }
         if changed.contains(&Opt::AppendFsync) {
             engine.update_gates();
         }
+        // Another client's CONFIG SET may have applied the tried values meanwhile.
+        engine.apply_config();
         return Err(failed(option.spec().name.as_bytes(), &reason));
     }
     if changed.contains(&Opt::Dir)
@@ -181,7 +186,7 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
     Ok(())
 }
 
-/// Applies options outside the engine: the folder and the certificates. Returns the failed option and the reason.
+/// Applies options outside the engine: the folder, the certificates and the append-only file. Returns the failed option and the reason.
 fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
     if changed.contains(&Opt::Dir) {
         if engine.config.dir().is_empty() {
@@ -195,6 +200,13 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     if changed.contains(&Opt::AppendFsync) {
         engine.update_gates();
     }
+    // The host has logged the reason.
+    if let Some(option) = changed.iter().find(|option| is_tls(**option))
+        && engine.host.reload_tls(&engine.config).is_err()
+    {
+        return Err((*option, "Unable to update TLS configuration. Check server logs.".into()));
+    }
+    // The append-only file comes last, because nothing may fail after its change.
     if changed.contains(&Opt::AppendOnly)
         && let Some(engine) = engine.me()
         && let Err(why) = engine.switch_aof(engine.wants_aof(), engine.host.now())
@@ -205,14 +217,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         engine.host.warn(&format!("Unable to turn on AOF: {why}"));
         return Err((Opt::AppendOnly, "Unable to turn on AOF. Check server logs.".into()));
     }
-    let tls = changed.iter().find(|option| is_tls(**option));
-    match tls.map(|option| (option, engine.host.reload_tls(&engine.config))) {
-        // The host has logged the reason.
-        Some((option, Err(_))) => {
-            Err((*option, "Unable to update TLS configuration. Check server logs.".into()))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// How the append-only file moves to the new `dir`.
@@ -234,9 +239,16 @@ pub(super) fn locks_shards(args: Args<'_>) -> bool {
     args.skip(2).iter().step_by(2).any(|name| find(name) == Some(Opt::AppendOnly))
 }
 
-/// True when the new value makes the server read files.
-fn waits_for_the_disk(option: Opt) -> bool {
-    is_tls(option) || matches!(option, Opt::Dir | Opt::AppendOnly)
+/// True when CONFIG SET of these options makes the server read files. False when the command is refused at once, for an
+/// unknown name or a protected option.
+fn waits_for_the_disk<'n>(mut names: impl Iterator<Item = &'n [u8]>, protected_too: bool) -> bool {
+    let mut waits = false;
+    let is_allowed = names.all(|name| {
+        let Some(option) = find(name) else { return false };
+        waits |= is_tls(option) || matches!(option, Opt::Dir | Opt::AppendOnly);
+        protected_too || option.spec().change != Change::Protected
+    });
+    is_allowed && waits
 }
 
 /// Refuses a `maxclients` above the system's limit of open files.

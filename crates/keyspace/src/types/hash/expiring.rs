@@ -11,7 +11,7 @@ use super::HashValue;
 use crate::Settings;
 
 /// Maximum number of hidden fields that are removed together, which takes about 100 us.
-const REMOVED_MAX: usize = 128;
+pub(crate) const FIELDS_REMOVED_MAX: usize = 128;
 /// Maximum number of draws for a random field. A draw that hits a hidden field is repeated.
 const DRAWS_MAX: usize = 64;
 
@@ -75,7 +75,7 @@ impl ExpiringHash {
         self.expiries.get(0).map_or(i64::MAX, |(_, score)| score as i64)
     }
     /// Hides the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Also
-    /// removes at most [`REMOVED_MAX`] of all hidden fields.
+    /// removes at most [`FIELDS_REMOVED_MAX`] of all hidden fields.
     pub(super) fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
         // A transaction may have an earlier time than the one before. A hidden field stays hidden.
@@ -84,7 +84,7 @@ impl ExpiringHash {
         if let Some(gone) = gone {
             self.expiries.iter(hidden).take(before - after).for_each(|(field, _)| gone(&field));
         }
-        let removed = self.hidden().min(REMOVED_MAX);
+        let removed = self.hidden().min(FIELDS_REMOVED_MAX);
         for (field, _) in self.expiries.iter(0).take(removed) {
             self.plain.remove(&field);
         }
@@ -129,7 +129,8 @@ impl ExpiringHash {
             return None;
         }
         let drawn = (0..DRAWS_MAX).find_map(|_| self.plain.random(rng).filter(|(f, _)| !self.is_hidden(f)));
-        drawn.or_else(|| self.iter().next())
+        // Nearly all fields are hidden, and soon they will be freed.
+        drawn.or_else(|| self.iter().nth(rng.usize(..self.len())))
     }
     pub(super) fn plain(&self) -> &HashValue {
         &self.plain
@@ -152,7 +153,7 @@ impl ExpiringHash {
     }
 
     /// Number of hidden fields.
-    fn hidden(&self) -> usize {
+    pub(super) fn hidden(&self) -> usize {
         if self.next_expiry_ms() > self.hidden_ms {
             return 0;
         }

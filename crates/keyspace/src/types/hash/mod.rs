@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
+pub(crate) use expiring::FIELDS_REMOVED_MAX;
 
 /// Maximum number of fields of a hash that is packed although it exceeds Redis's thresholds. Fields and values longer
 /// than [`INLINE_BYTES_MAX`] are never packed, because a table can share them with replies.
@@ -219,6 +220,10 @@ impl HashValue {
                 Boxed::Expiring(expiring) => expiring.random(rng),
             },
         }
+    }
+    /// Number of expired fields that still take memory. [`HashValue::random`] and [`Collection::iter`] pass over them.
+    pub fn hidden_fields(&self) -> usize {
+        self.expiring().map_or(0, ExpiringHash::hidden)
     }
     /// Marks a packed hash that exceeds Redis's thresholds, or changes it to a table if it is too large to be
     /// packed.
