@@ -65,6 +65,8 @@ fn bytes(item: Item<'_>) -> std::borrow::Cow<'_, [u8]> {
 #[derive(Debug, Default)]
 pub(super) struct StreamBuilder {
     stream: StreamValue,
+    /// The ID of the last entry that is not deleted.
+    last_entry: Option<Id>,
     /// True when the file does not have the counters of the stream and its groups, so they are computed.
     derives_counters: bool,
     /// The group that is being built.
@@ -84,7 +86,7 @@ impl Builder for Box<StreamBuilder> {
     fn add_part(&mut self, part: ValuePart<'_>, _: &Settings) -> Result<(), BadValue> {
         match part {
             ValuePart::StreamNode { id, listpack } => {
-                if !self.stream.push_raw_block(to_id(id), listpack.into_vec()) {
+                if !self.stream.push_raw_block(to_id(id), listpack.into_vec(), &mut self.last_entry) {
                     return Err(BadValue("a node of the stream is malformed or out of order"));
                 }
             }

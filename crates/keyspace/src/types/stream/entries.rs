@@ -290,19 +290,26 @@ impl Entries {
         self.max_deleted_id = max_deleted.unwrap_or(self.max_deleted_id);
     }
     /// Adds a block from a stored listpack. Returns false when the listpack is malformed or does not follow the
-    /// last block.
-    pub(super) fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
-        let follows = self.range_back(Id::MIN, Id::MAX).next().is_none_or(|last| last.id() < master);
+    /// last block. `last_entry` is the ID of the last entry that exists, and becomes that of this block, if the block has one.
+    /// So the blocks before, whose entries may all be deleted, are not searched for that entry.
+    pub(super) fn push_raw_block(&mut self, master: Id, list: Vec<u8>, last_entry: &mut Option<Id>) -> bool {
+        let after_blocks = self.blocks.last().is_none_or(|(before, _)| *before < master);
+        let follows = after_blocks && last_entry.is_none_or(|last| last < master);
         let Some(block) = Block::from_bytes(master, list).filter(|_| follows && master != Id::MIN) else {
             return false;
         };
-        let last = block.descend(master).find(|place| !place.is_deleted()).map_or(master, |place| place.id);
+        if self.len == 0 {
+            let first = block.ascend(master).find(|place| !place.is_deleted());
+            self.first_id = first.map_or(Id::MIN, |place| place.id);
+        }
+        let in_block = block.descend(master).find(|place| !place.is_deleted()).map(|place| place.id);
+        *last_entry = in_block.or(*last_entry);
+        let last = in_block.unwrap_or(master);
         self.len += block.live();
         self.block_bytes += BLOCK_HEAD_BYTES + block.heap_bytes();
         self.blocks.insert(master, Arc::new(block));
         self.last_id = self.last_id.max(last);
         self.added = self.added.max(self.len);
-        self.find_first();
         true
     }
     /// Number of heap bytes of the entries: see [`crate::types::Collection::heap_bytes`].

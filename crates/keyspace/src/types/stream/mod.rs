@@ -100,9 +100,10 @@ impl StreamValue {
         self.write().entries.set_ids(last, added, max_deleted);
     }
     /// Adds a block of entries in Redis's storage format. When the block is malformed or its entries do not follow
-    /// the existing ones, changes nothing and returns false.
-    pub fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
-        self.write().entries.push_raw_block(master, list)
+    /// the existing ones, changes nothing and returns false. `last_entry`: the ID of the last entry that exists, `None` when
+    /// there is none. The call keeps this ID up to date.
+    pub fn push_raw_block(&mut self, master: Id, list: Vec<u8>, last_entry: &mut Option<Id>) -> bool {
+        self.write().entries.push_raw_block(master, list, last_entry)
     }
     /// Adds a group. Returns false when the name is taken.
     pub fn create_group(&mut self, name: &[u8], last_id: Id, entries_read: Option<u64>) -> bool {

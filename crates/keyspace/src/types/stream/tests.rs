@@ -239,11 +239,11 @@ impl StreamAndTwin {
 
 /// Checks that the running sums of a stream equal those of a stream that is rebuilt from its stored form.
 fn check_sums(stream: &StreamValue) {
-    let mut again = StreamValue::new();
+    let (mut again, mut last) = (StreamValue::new(), None);
     for (master, list) in stream.entries().raw_blocks() {
         let mut close = Vec::with_capacity(list.len());
         close.extend_from_slice(list);
-        assert!(again.push_raw_block(master, close), "{master} follows");
+        assert!(again.push_raw_block(master, close, &mut last), "{master} follows");
     }
     let entries = stream.entries();
     again.set_ids(entries.last_id(), Some(entries.added()), Some(entries.max_deleted_id()));
@@ -340,7 +340,7 @@ proptest! {
             let place = at.index(list.len());
             list[place] = byte;
             let mut stream = StreamValue::new();
-            if !stream.push_raw_block(master, list) {
+            if !stream.push_raw_block(master, list, &mut None) {
                 prop_assert_eq!(stream.entries().blocks(), 0);
                 continue;
             }
@@ -353,6 +353,40 @@ proptest! {
             prop_assert_eq!(stream.entries().len(), 1);
         }
     }
+}
+
+/// A stream of one block with these entries, and the bytes of the block.
+fn one_block(ids: &[Id]) -> (StreamValue, Vec<u8>) {
+    let (mut stream, settings) = (StreamValue::new(), Settings::default());
+    let value = vec![(b"f".to_vec(), b"v".to_vec())];
+    ids.iter().for_each(|id| append(&mut stream, *id, &value, &settings).expect("it is above"));
+    let bytes = stream.entries().raw_blocks().next().expect("a block").1.to_vec();
+    (stream, bytes)
+}
+
+#[test]
+fn blocks_without_entries_are_restored_in_order() {
+    let dead = {
+        let (mut stream, _) = one_block(&[Id::new(1, 0), Id::new(1, 1)]);
+        assert!(stream.delete(Id::new(1, 1)));
+        // This trim leaves the block, because the deleted entry is not below its ID.
+        assert_eq!(stream.trim(Trim::MinId(Id::new(1, 1)), false, 0), 1);
+        stream.entries().raw_blocks().next().expect("a block").1.to_vec()
+    };
+    let live = one_block(&[Id::new(1, 0), Id::new(1, 1)]).1;
+    let (mut stream, mut last) = (StreamValue::new(), None);
+    for (ms, list, last_entry) in
+        [(1, &dead, None), (2, &dead, None), (3, &live, Some(Id::new(3, 1))), (4, &dead, Some(Id::new(3, 1)))]
+    {
+        assert!(stream.push_raw_block(Id::new(ms, 0), list.clone(), &mut last), "{ms}");
+        assert_eq!(last, last_entry);
+    }
+    assert_eq!((stream.entries().len(), stream.entries().first_id()), (2, Id::new(3, 0)));
+    // A block that is there already, and one before the last block.
+    for ms in [4, 3, 1] {
+        assert!(!stream.push_raw_block(Id::new(ms, 0), dead.clone(), &mut last), "{ms}");
+    }
+    assert_eq!(stream.entries().blocks(), 4);
 }
 
 #[test]
