@@ -163,12 +163,13 @@ impl Block {
         }
         end.int(ENTRY_HEAD_ITEMS + number + if same { 0 } else { number + 1 });
     }
-    /// Marks the entries at these places as deleted. They must not be deleted already.
+    /// Marks the entries at these places as deleted. They must not be deleted already, and must be in ascending order.
     pub(super) fn delete(&mut self, places: &[EntryRange]) {
         let (live, dead) = (self.live() as i64, self.dead() as i64);
         let many = places.len() as i64;
-        // Begin at the end: the counts at the start may change their sizes, and flags never do.
-        for place in places {
+        // Begin at the end, because an item that changes its size moves the items after it. The counts at the start change
+        // their sizes. Flags do so only in a restored block that stores them with more bytes than needed.
+        for place in places.iter().rev() {
             listpack::replace_int(&mut self.list, place.at, place.flags | DELETED);
         }
         if let Some(at) = listpack::skip(&self.list, HEAD_BYTES) {

@@ -162,9 +162,9 @@ pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     }
 }
 
-/// Replaces the item at `at` by an integer. There must be an item.
+/// Replaces the item at `at` by an integer. Does nothing when there is no complete item.
 pub(super) fn replace_int(list: &mut Vec<u8>, at: usize, n: i64) {
-    let Some(next) = skip(list, at) else { return };
+    let Some(next) = skip(list, at).filter(|next| *next <= end(list)) else { return };
     let (item, len) = int_item(n);
     if len == next - at {
         list[at..next].copy_from_slice(&item[..len]);

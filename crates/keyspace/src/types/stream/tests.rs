@@ -364,6 +364,26 @@ fn one_block(ids: &[Id]) -> (StreamValue, Vec<u8>) {
     (stream, bytes)
 }
 
+/// A restored block may store the flags of an entry with more bytes than needed. They shrink when the entry is deleted.
+#[test]
+fn entries_with_wide_flags_are_trimmed() {
+    /// Offset of the first entry's flags: the header, three small integers, the field and a zero are before them.
+    const FLAGS_AT: usize = 6 + 2 + 2 + 2 + 3 + 2;
+    let ids = [Id::new(1, 0), Id::new(1, 1), Id::new(1, 2)];
+    let (_, mut list) = one_block(&ids);
+    assert_eq!(list[FLAGS_AT..FLAGS_AT + 2], [2, 1]);
+    list.splice(FLAGS_AT..FLAGS_AT + 2, [0xf4, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
+    let total = list.len() as u32;
+    list[..4].copy_from_slice(&total.to_le_bytes());
+    let mut stream = StreamValue::new();
+    assert!(stream.push_raw_block(ids[0], list, &mut None));
+    assert_eq!(stream.trim(Trim::MaxLen(1), false, 0), 2);
+    let left: Vec<(Id, usize)> =
+        stream.entries().range(Id::MIN, Id::MAX).map(|e| (e.id(), e.len())).collect();
+    assert_eq!(left, [(ids[2], 1)]);
+    check_sums(&stream);
+}
+
 #[test]
 fn blocks_without_entries_are_restored_in_order() {
     let dead = {
