@@ -116,6 +116,10 @@ impl Batch {
                     prefetch(key.bytes, TEXT_BYTES);
                 }
                 let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
+                if self.loading.keep_expired {
+                    // The commands after this part of the file say which keys and fields expired.
+                    txn.set_replaying();
+                }
                 // Most files have one database. If the keys are of several, only this hint is useless.
                 txn.db(self.items[these[0].1 as usize].db).prefetch_new(together);
                 for (key, (_, at)) in together.iter().zip(these) {
@@ -153,8 +157,7 @@ impl Item {
         if !is_put {
             return Err(NotLoaded { offset, problem: RdbProblem::Duplicate(shown(key.bytes)) });
         }
-        let has_usage = head.idle_s.is_some() || head.freq.is_some();
-        if has_usage && head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {
+        if head.idle_s.is_some() || head.freq.is_some() {
             db.set_usage(key, head.idle_s, head.freq);
         }
         Ok(())

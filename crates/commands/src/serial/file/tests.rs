@@ -99,6 +99,24 @@ fn expired_keys_are_skipped_unless_commands_follow() {
     assert_eq!((had.keys, had.expired, kept.len(0)), (2007, 0, 2005));
 }
 
+/// A later command of the file may keep a field whose expiry has passed. The file has the usage of the keys.
+#[test]
+fn expired_fields_are_kept_when_commands_follow() {
+    let mut f = Fixture::new();
+    f.script(&[("HSET h f v g w", ":2|"), ("HPEXPIRE h 100 FIELDS 1 f", "*1|:1|")]);
+    f.script(&[("HSET only f v", ":1|"), ("HPEXPIRE only 100 FIELDS 1 f", "*1|:1|")]);
+    let file = saved(&f.keyspace, &Saving { lru: true, ..SAVING });
+    let kept = Keyspace::new(2, 16, [5, 6, 7, 8]);
+    let late = START_MS + 1000;
+    loaded(&file, &kept, Loading { now_ms: late, keep_expired: true, ..LOADING }).unwrap();
+    let mut txn = kept.lock_all(late);
+    txn.set_replaying();
+    for (key, fields) in [(&b"h"[..], 2), (b"only", 1)] {
+        let found = txn.db(0).peek(&kept.key(key)).map(|record| record.value().elements());
+        assert_eq!(found, Some(fields), "{}", key.escape_ascii());
+    }
+}
+
 #[test]
 fn announced_keys_take_no_memory_that_the_file_does_not_justify() {
     let mut writer = strand_rdb::write::Writer::new(false);
