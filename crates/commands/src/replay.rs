@@ -152,17 +152,12 @@ impl Replay {
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
-        let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
-            (None, _) => match import_of(spec, args) {
+        let error = match run::handler(spec) {
+            None => match import_of(spec, args) {
                 Some(words) => self.import(keyspace, &words, now_ms)?,
                 None => run_other(spec, args, self.db)?,
             },
-            (Some(_), None) => self.with_keys(keyspace, spec, args, now_ms),
-            (Some(_), Some(limit)) => {
-                let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
-                let kept: Vec<&[u8]> = kept.map(|at| args.at(at)).collect();
-                self.with_keys(keyspace, spec, Argv::from_slices(&kept).args(), now_ms)
-            }
+            Some(_) => self.with_keys(keyspace, spec, args, now_ms),
         };
         if let Some(text) = error {
             self.failed += 1;
@@ -235,18 +230,6 @@ fn import_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Vec<&'a [u8]>> {
     if spec.name == "echo" { system::decode_import_echo(args.get(1)?) } else { None }
 }
 
-/// The position of `LIMIT count` after an exact length or ID. For a client's XADD or XTRIM with `~`,
-/// redis-server writes this form to the file, and ignores the limit when it loads the file. A client that sends this
-/// form gets an error.
-fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
-    if !matches!(spec.name, "xadd" | "xtrim") {
-        return None;
-    }
-    let option = (2..args.len().min(4)).find(|at| args.is(*at, "MAXLEN") || args.is(*at, "MINID"))?;
-    let is_exact = args.get(option + 1) == Some(b"=");
-    (is_exact && option + 4 < args.len() && args.is(option + 3, "LIMIT")).then_some(option + 3)
-}
-
 /// Bytes as text for a message: escaped, and cut to [`SHOWN_BYTES_MAX`].
 pub fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
@@ -256,6 +239,7 @@ pub fn shown(bytes: &[u8]) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
+    use strand_keyspace::types::stream::{Id, StreamValue};
     use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 
     /// The rows of this crate, and rows of the other commands that a journal may have. No test here runs those.
@@ -367,22 +351,33 @@ pub(crate) mod tests {
             assert!(why.contains(says), "{line}: {why}");
         }
     }
+    /// The forms in which redis-server writes trims to a file. It leaves the LIMIT that the client sent.
     #[test]
-    fn replayed_exact_trim_ignores_limit() {
-        for (line, limit) in [
-            ("XADD k MAXLEN = 5 LIMIT 10 1-1 f v", Some(5)),
-            ("XADD k NOMKSTREAM MINID = 5-1 LIMIT 10 1-1 f v", Some(6)),
-            ("XTRIM k MAXLEN = 5 LIMIT 10", Some(5)),
-            ("XADD k MAXLEN ~ 5 LIMIT 10 1-1 f v", None),
-            ("XADD k MAXLEN = 5 1-1 LIMIT v", None),
-            ("XADD k 1-1 MAXLEN =", None),
-            ("XTRIM k MAXLEN = 5", None),
-            ("SET k MAXLEN = 5 LIMIT 10", None),
+    fn replayed_trims_ignore_limit() {
+        let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
+        let mut replay = Replay::new(&TABLE, 0);
+        for line in [
+            "XADD a 1-1 f v",
+            "XADD a LIMIT 10 MAXLEN = 5 2-1 f v",
+            "XADD a MAXLEN = 2 NOMKSTREAM LIMIT 10 3-1 f v",
+            "XADD a NOMKSTREAM LIMIT 10 MINID = 3-0 4-1 f v",
+            "XADD b 1-1 MAXLEN = x LIMIT y z",
+            "XADD c 1-1 f v",
+            "XADD c 2-1 f v",
+            "XTRIM c LIMIT 10 MAXLEN = 1",
         ] {
-            let words: Vec<&str> = line.split(' ').collect();
-            let argv = Argv::from_slices(&words);
-            let spec = TABLE.lookup(words[0].as_bytes()).expect("a command");
-            assert_eq!(exact_trim_with_limit(spec, argv.args()), limit, "{line}");
+            run(&keyspace, &mut replay, line).expect(line);
         }
+        let mut txn = keyspace.lock_all(1_000);
+        let mut shown = |key: &[u8]| {
+            let mut db = txn.db(0);
+            let stream =
+                db.peek_at::<StreamValue>(&keyspace.key(key)).expect("a stream").expect("it is there");
+            let entries = stream.entries().range(Id::MIN, Id::MAX);
+            entries.map(|entry| format!("{} {}", entry.id(), entry.len())).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(shown(b"a"), "3-1 1, 4-1 1");
+        assert_eq!(shown(b"b"), "1-1 3");
+        assert_eq!(shown(b"c"), "2-1 1");
     }
 }

@@ -263,6 +263,10 @@ impl<'k> Txn<'k> {
     pub fn set_replaying(&mut self) {
         self.clock.expiry_ms = i64::MIN;
     }
+    /// True after [`Txn::set_replaying`].
+    pub fn is_replaying(&self) -> bool {
+        self.clock.expiry_ms == i64::MIN
+    }
     /// Maximum number of bytes to which a command may extend a string: `proto-max-bulk-len`. While a file is replayed,
     /// the limit is [`REPLAYED_STRING_BYTES_MAX`], because the option may be smaller now than when the file was written.
     pub fn string_bytes_max(&self) -> u64 {

@@ -50,6 +50,16 @@ pub(super) struct AddOptions {
 impl AddOptions {
     /// Parses the arguments, beginning after the key. For XADD (`adds`) it stops at the ID, otherwise at the end.
     pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<AddOptions, Text> {
+        AddOptions::parse_from(args, adds, false, settings)
+    }
+    /// Like [`AddOptions::parse`]. `replays`: the command is from a file. There, as in redis-server, LIMIT has no effect,
+    /// and may stand without `~`: redis-server writes the exact threshold of a trim, and leaves the LIMIT that the client sent.
+    fn parse_from(
+        args: Args<'_>,
+        adds: bool,
+        replays: bool,
+        settings: &Settings,
+    ) -> Result<AddOptions, Text> {
         let (mut trim, mut approximate, mut limit, mut limited) = (None, false, 0u64, false);
         let mut options = AddOptions { trimming: None, no_make: false, id: None, at: 2 };
         while options.at < args.len() {
@@ -93,10 +103,11 @@ impl AddOptions {
         if !adds && trim.is_none() {
             return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
         }
-        if limited && !approximate {
+        if replays {
+            limit = 0;
+        } else if limited && !approximate {
             return Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into());
-        }
-        if approximate && !limited {
+        } else if approximate && !limited {
             limit = match settings.stream_node_max_entries.load(Relaxed).saturating_mul(LIMIT_BLOCKS) {
                 0 => LIMIT_DEFAULT,
                 limit => limit.min(LIMIT_MAX),
@@ -138,7 +149,8 @@ pub(crate) fn xadd(call: &mut Call<'_, '_>) {
 
 fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
     let (args, now_ms) = (call.args, call.now_ms);
-    let options = AddOptions::parse(args, true, call.txn.keyspace().settings())?;
+    let settings = call.txn.keyspace().settings();
+    let options = AddOptions::parse_from(args, true, call.txn.is_replaying(), settings)?;
     let from = options.at + 1;
     let fields = args.len().saturating_sub(from);
     if fields < 2 || fields % 2 == 1 {
@@ -175,7 +187,8 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
 
 /// `XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT n]`: removes the oldest entries. Reply: how many.
 pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
-    let options = AddOptions::parse(call.args, false, call.txn.keyspace().settings());
+    let settings = call.txn.keyspace().settings();
+    let options = AddOptions::parse_from(call.args, false, call.txn.is_replaying(), settings);
     let trimmed = options.and_then(|options| {
         change_existing(call, |stream, _| {
             let removed = options.trimming.map_or(0, |t| stream.trim(t.trim, t.approximate, t.limit));
