@@ -48,6 +48,30 @@ fn lists_survive_their_bytes() {
     }
 }
 
+/// A listpack has at most 4 GiB. The limit of this test is small, so that its elements are, too.
+#[test]
+fn large_elements_of_a_list_are_nodes_of_their_own() {
+    const LARGE: usize = 10_000;
+    let lens = [LARGE, 3, 4, LARGE - 1, LARGE, LARGE + 1, 5];
+    let mut value = ListValue::new();
+    lens.iter().for_each(|len| value.push(End::Back, &*vec![b'x'; *len]));
+    let mut writer = Writer::new(false);
+    writer.value_type(value.value_type());
+    super::list::write(&value, &mut writer, LARGE);
+    let payload = dump::seal(writer, strand_rdb::VERSION_WRITTEN);
+    let mut reader = dump::open(&payload).unwrap().value(StreamEntries::Nodes).unwrap();
+    let mut again = Vec::new();
+    while let Some(part) = reader.next().unwrap() {
+        let ValuePart::Element(element) = part else { panic!("a list has elements") };
+        again.push(element.len());
+    }
+    assert_eq!(again, lens);
+    // A node that is one element begins with 1, and its length, of four bytes here, follows.
+    let plain = |len: usize| [&[1, 0x40 | (len >> 8) as u8, len as u8][..], b"xxxx"].concat();
+    let found = |len: usize| payload.windows(7).filter(|bytes| *bytes == plain(len)).count();
+    assert_eq!([LARGE - 1, LARGE, LARGE + 1].map(found), [0, 2, 1]);
+}
+
 #[test]
 fn sorted_sets_survive_their_bytes() {
     let settings = Settings::default();
