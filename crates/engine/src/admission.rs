@@ -114,7 +114,9 @@ impl Engine {
             if let Some(mut evictor) = worker_memory.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
                 let wanted = over + slack(self.memory.limit_bytes());
-                let done = self.evict(&mut evictor, policy, records_max, wanted, now);
+                let Some(done) = self.evict(&mut evictor, policy, records_max, wanted, now) else {
+                    return Admission::Granted;
+                };
                 self.reclaim();
                 if done.none_left && done.records == 0 && self.garbage_bytes() == 0 {
                     return Admission::Refused;
@@ -158,10 +160,12 @@ impl Engine {
         let wanted = over + slack(limit);
         let done = self.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now);
         self.reclaim();
+        let Some(done) = done else { return PAUSE_NEAR_US };
         // A slice that found no record to evict may be followed by one that finds some, because a slice checks a
         // bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
     }
+    /// Evicts records. `None`: as in redis-server, nothing is evicted while data is loaded from a file.
     fn evict(
         &self,
         evictor: &mut Evictor,
@@ -169,12 +173,13 @@ impl Engine {
         records_max: usize,
         wanted: u64,
         now: Now,
-    ) -> Evicted {
+    ) -> Option<Evicted> {
         let began_us = self.host.mono_us();
-        let done = self.keyspace.evict(evictor, policy, records_max, wanted, now.unix_ms());
+        let slice = || self.keyspace.evict(evictor, policy, records_max, wanted, now.unix_ms());
+        let done = self.while_data_stays(slice)?;
         let took_us = self.host.mono_us().saturating_sub(began_us);
         self.stats.events.note(Event::EvictionCycle, took_us, now.unix_s());
-        done
+        Some(done)
     }
     /// Enforces `maxmemory-clients`. True when that limit is set.
     pub(crate) fn evict_clients(&self) -> bool {

@@ -248,9 +248,12 @@ impl Engine {
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
-        if is_off || self.persist.is_loading() || self.pause.waits_until(true, now.mono_us).is_some() {
+        if is_off || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }
+        self.while_data_stays(|| self.expire_some(now)).unwrap_or(false)
+    }
+    fn expire_some(&self, now: Now) -> bool {
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
         let began_us = self.host.mono_us();
         let more = self.keyspace.expire_slice(now.unix_ms(), keys_max).has_more;

@@ -228,6 +228,9 @@ impl Search {
     /// Reads `keys` of one shard and updates every trigram index that covers them.
     fn trigram_keys(&self, shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         let entries = self.trigrams.entries();
+        if entries.is_empty() {
+            return;
+        }
         for slice in keys.chunks(READ_KEYS_MAX) {
             let mut jobs = Vec::with_capacity(slice.len());
             {

@@ -107,6 +107,7 @@ impl Engine {
         done
     }
     fn reload_under_lock(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
+        let _replacing = self.persist.replacing.write();
         if !reload.no_flush {
             self.forget_data();
         }

@@ -26,7 +26,7 @@ pub(crate) use load::Reload;
 
 use crate::config::Opt;
 use crate::{Engine, Host, Now};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -75,6 +75,8 @@ pub(crate) struct Persist {
     alerts: Arc<AtomicU8>,
     state: Mutex<State>,
     loading: Loading,
+    /// Locked for writing while DEBUG RELOAD or DEBUG LOADAOF replaces the data. See [`Engine::while_data_stays`].
+    replacing: RwLock<()>,
     /// True after SHUTDOWN NOSAVE.
     ends_unsaved: AtomicBool,
     /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
@@ -144,6 +146,7 @@ impl Persist {
                 expired_keys: 0,
             }),
             loading: Loading::default(),
+            replacing: RwLock::new(()),
             ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
             aof: Aof::new(host),
@@ -232,6 +235,12 @@ impl Persist {
 }
 
 impl Engine {
+    /// Runs work in the background that may remove keys by itself: expiry, eviction, the reading of keys for an index.
+    /// Does nothing and returns `None` while data is loaded from a file: a later command of the file may need the key.
+    pub fn while_data_stays<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let _stays = self.persist.replacing.try_read()?;
+        (!self.persist.is_loading()).then(work)
+    }
     /// Call this when a save has ended, and when the options changed that decide whether writes continue after a
     /// failed save.
     pub(crate) fn update_save_alerts(&self) {

@@ -2,11 +2,12 @@
 //! completely, or an error says what is wrong.
 
 use crate::disk::Disk;
-use crate::fixture::Server;
+use crate::fixture::{OnClock, Server};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::serial::dataset_digest;
 use strand_commands::serial::file::{Saving, save};
-use strand_engine::{Load, StartError};
+use strand_engine::{Engine, Load, Now, StartError};
 
 const KEYS: usize = 20_000;
 
@@ -20,6 +21,45 @@ fn options_that_name_the_files_wait_for_the_end_of_loading() {
         assert_eq!(peer.run(&server, line), loading, "{line}");
     }
     assert_eq!(peer.run(&server, "CONFIG SET maxmemory-samples 7"), "+OK|");
+}
+
+/// Runs slices of expiry and of eviction at each look at the clock while the data is replaced, and counts these looks.
+fn work_beside(hook: &OnClock, engine: Arc<Engine>, now: Now, looks: Arc<AtomicUsize>) {
+    let again = hook.clone();
+    *hook.lock() = Some(Box::new(move || {
+        if engine.while_data_stays(|| ()).is_none() {
+            engine.expire(now);
+            engine.watch_memory(now);
+            looks.fetch_add(1, Relaxed);
+        }
+        work_beside(&again, engine, now, looks);
+    }));
+}
+
+/// A key whose expiry passed, and which a later command of the file keeps, survives DEBUG LOADAOF. So do keys that an
+/// eviction could take.
+#[test]
+fn nothing_expires_or_is_evicted_while_the_data_is_replaced() {
+    let config = "enable-debug-command yes\nmaxmemory-policy allkeys-lru";
+    let mut server = Server::on_disk(config, Arc::new(Disk::default())).expect("the disk is empty");
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "SET kept x PX 1000"), "+OK|");
+    (0..3000).for_each(|i| drop(peer.run(&server, &format!("SET key:{i} x"))));
+    assert_eq!(peer.run(&server, "PERSIST kept"), ":1|");
+    server.advance_ms(5000);
+    peer.run(&server, "CONFIG SET maxmemory 100mb");
+    server.used_bytes.store(200 << 20, Relaxed);
+    let looks = Arc::new(AtomicUsize::new(0));
+    work_beside(&server.on_clock, server.engine.clone(), server.now, looks.clone());
+    let loaded = peer.run(&server, "DEBUG LOADAOF");
+    server.on_clock.lock().take();
+    assert_eq!(loaded, "+OK|");
+    assert!(
+        looks.load(Relaxed) >= 3,
+        "the clock is read before the load, and after each thousand of commands"
+    );
+    assert_eq!(server.engine.keyspace().len(0), 3001);
+    assert_eq!(peer.run(&server, "PTTL kept"), ":-1|");
 }
 
 /// A server with keys of two databases, and its snapshot.

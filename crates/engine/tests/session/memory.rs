@@ -144,6 +144,18 @@ fn resetstat_forgets_what_went_but_not_the_peak() {
 }
 
 #[test]
+fn nothing_is_evicted_while_the_data_is_loaded() {
+    let mut server = Server::with("maxmemory-policy allkeys-random");
+    let mut peer = server.connect();
+    fill(&server, &mut peer, 10);
+    server.used_bytes.store(900 * MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 1mb", "+OK|")]);
+    server.engine.begin_loading(100, server.now);
+    server.engine.watch_memory(server.now);
+    assert_eq!(server.engine.keyspace().len(0), 10);
+}
+
+#[test]
 fn nothing_is_evicted_or_denied_in_a_pause() {
     let mut server = Server::with("maxmemory-policy allkeys-random");
     let (mut admin, mut peer) = (server.connect(), server.connect());

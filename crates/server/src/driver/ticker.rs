@@ -115,7 +115,8 @@ pub fn search_ticker(
 ) -> io::Result<Ticker> {
     Ticker::start("search", move || {
         search.set_memory_limit(engine.memory_limit_bytes());
-        search.tick(clock.now().unix_ms());
+        // The tick reads keys that were changed, and such a read removes an expired key.
+        engine.while_data_stays(|| search.tick(clock.now().unix_ms()));
         Duration::from_millis(SEARCH_TICK_MS)
     })
 }

@@ -54,6 +54,7 @@ impl Engine {
         self.replace_data(Ok(found), now)
     }
     fn replace_data(&self, found: Result<FoundAof, DataError>, now: Now) -> Result<(), String> {
+        let _replacing = self.persist.replacing.write();
         let loaded = found.and_then(|mut found| {
             self.forget_data();
             self.load_files(&mut found, now)
