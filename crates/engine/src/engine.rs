@@ -26,7 +26,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
-use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
+use strand_keyspace::{Keyspace, LISTENER};
 use strand_wire::args::Argv;
 use strand_wire::reply::ErrorText;
 
@@ -267,13 +267,15 @@ impl Engine {
     pub(crate) fn update_key_listeners(&self) {
         // Let one call run at a time, so that the last call sees every change.
         let _looking = self.listening.lock();
-        let listener = if self.notices.listens() { LISTENER } else { 0 };
-        let journal = if self.keyspace.journal().is_on() { JOURNAL } else { 0 };
-        self.keyspace.settings().listens.store(listener | journal, SeqCst);
+        let listens = &self.keyspace.settings().listens;
+        // The other bit is the journal's, which another thread may switch at this moment.
+        match self.notices.listens() {
+            true => listens.fetch_or(LISTENER, SeqCst),
+            false => listens.fetch_and(!LISTENER, SeqCst),
+        };
     }
     /// Starts or stops the journal of all changes. Returns the journal's offset.
     pub fn switch_journal(&self, on: bool) -> u64 {
-        let _looking = self.listening.lock();
         self.keyspace.switch_journal(on)
     }
     /// Passes the keyspace's tunables to the keyspace.
