@@ -248,6 +248,8 @@ impl Engine {
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
+        // The last save is repeated when data changes meanwhile.
+        let is_off = is_off || self.persist.is_in_last_save();
         if is_off || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }

@@ -170,6 +170,10 @@ impl Persist {
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0
     }
+    /// True from the begin of the last save on.
+    pub(crate) fn is_in_last_save(&self) -> bool {
+        self.alerts() & LAST_SAVE_RUNNING != 0
+    }
     /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
     /// `may_write`: the command runs a script that may write. Such a script waits as a write does, but only its writes
     /// are refused ([`Persist::write_refusal`]).

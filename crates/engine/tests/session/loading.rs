@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::serial::dataset_digest;
 use strand_commands::serial::file::{Saving, save};
-use strand_engine::{Engine, Load, Now, StartError};
+use strand_engine::{Engine, Load, Now, ShutdownRequest, StartError};
 
 const KEYS: usize = 20_000;
 
@@ -60,6 +60,18 @@ fn nothing_expires_or_is_evicted_while_the_data_is_replaced() {
     );
     assert_eq!(server.engine.keyspace().len(0), 3001);
     assert_eq!(peer.run(&server, "PTTL kept"), ":-1|");
+}
+
+/// The last save is repeated when data changes meanwhile, so no expiry may change data.
+#[test]
+fn nothing_expires_from_the_last_save_on() {
+    let mut server = Server::new();
+    server.connect().run(&server, "SET key x PX 1000");
+    let request = ShutdownRequest { save: true, force: true, ..ShutdownRequest::default() };
+    server.engine.save_at_end(request, server.now).expect("the options force the end");
+    server.advance_ms(5000);
+    server.engine.expire(server.now);
+    assert_eq!(server.engine.keyspace().len(0), 1);
 }
 
 /// A server with keys of two databases, and its snapshot.
