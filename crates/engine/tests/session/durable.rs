@@ -230,6 +230,22 @@ fn a_folder_that_cannot_be_synced_loses_nothing() {
     }
 }
 
+/// CONFIG SET changes all of its options or none, so a certificate that fails leaves the append-only file as it was.
+#[test]
+fn a_certificate_that_fails_leaves_the_append_only_file_on() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync everysec");
+    // The fixture's host waits for a second reload only at the first.
+    server.reloads.store(1, Relaxed);
+    let mut peer = server.connect();
+    let reply = peer.run(&server, "CONFIG SET appendonly no tls-cert-file bad");
+    assert!(reply.contains("Unable to update TLS configuration"), "{reply}");
+    peer.run(&server, "SET k 1");
+    server.engine.write_aof(true);
+    let mut again = open(&disk.after_a_kill(), "");
+    assert_eq!(again.connect().run(&again, "GET k"), "$1|1|");
+}
+
 /// An increment never gets the name of an obsolete file, which is removed later.
 #[test]
 fn a_new_increment_survives_the_removal_of_obsolete_files() {
