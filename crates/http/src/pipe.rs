@@ -17,11 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use strand_chain::Chain;
+use strand_wire::events::LINE_BYTES_MAX;
 
 /// When more than this many request bytes are unread, the HTTP side stops sending.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// When more than this many reply bytes are unread, the session's writes are refused.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
+/// The same limit while a line is incomplete: one byte more than the longest line with its end, so that a longer line is
+/// found to be too long.
+const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX + 3;
 /// Request parts of at least this length are queued without a copy. Shorter parts are copied.
 const QUEUE_BYTES_MIN: usize = 1024;
 /// Maximum number of rounds of both sides in one turn of the task, before other tasks run. A small request takes one
@@ -43,6 +47,8 @@ struct Shared {
     requests: RefCell<VecDeque<RequestChunk>>,
     request_bytes: Cell<usize>,
     replies: RefCell<Chain>,
+    /// True when the replies begin with a line whose end has not arrived, so the session's writes need more room.
+    needs_line: Cell<bool>,
     /// True when no more requests will come.
     closed: Cell<bool>,
     /// True when no more replies will come.
@@ -63,6 +69,10 @@ struct Shared {
 }
 
 impl Shared {
+    /// When more than this many reply bytes are unread, the session's writes are refused.
+    fn reply_bytes_max(&self) -> usize {
+        if self.needs_line.get() { REPLY_LINE_BYTES_MAX } else { REPLY_BYTES_MAX }
+    }
     fn count(&self, request_bytes: usize) {
         self.request_bytes.set(request_bytes);
         self.moved.set(true);
@@ -164,6 +174,14 @@ impl HttpEnd {
         }
         taken
     }
+    /// Says whether the replies that have arrived are the beginning of one line. A line is read only as a whole, so a line
+    /// may be longer than [`REPLY_BYTES_MAX`].
+    pub fn set_needs_line(&self, needs_line: bool) {
+        let is_full = needs_line && self.0.replies.borrow().len() >= REPLY_BYTES_MAX;
+        if self.0.needs_line.replace(is_full) != is_full {
+            self.0.moved.set(true);
+        }
+    }
     /// Ends the requests. The session sees the end of its input.
     pub fn close(&self) {
         self.0.closed.set(true);
@@ -232,7 +250,7 @@ impl SessionEnd {
     /// Moves up to `bytes_max` bytes from the front of `output` into the pipe without copying them. Returns the
     /// number of moved bytes: 0 when the pipe is full.
     pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> usize {
-        let room = REPLY_BYTES_MAX.saturating_sub(self.0.replies.borrow().len());
+        let room = self.0.reply_bytes_max().saturating_sub(self.0.replies.borrow().len());
         let n = output.len().min(bytes_max).min(room);
         if n > 0 {
             self.0.replies.borrow_mut().push_chain(output.split_to(n));
@@ -247,7 +265,7 @@ impl SessionEnd {
     }
     /// True when [`SessionEnd::write`] would take bytes.
     pub fn can_write(&self) -> bool {
-        self.0.replies.borrow().len() < REPLY_BYTES_MAX
+        self.0.replies.borrow().len() < self.0.reply_bytes_max()
     }
     /// Ends this turn of the task: the session yields to other sessions of its worker.
     pub fn end_turn(&self) {
@@ -402,6 +420,20 @@ mod tests {
         assert!(session_end.can_write());
         drop(session_end);
         assert!(http_end.has_session_ended());
+    }
+
+    #[test]
+    fn a_line_has_more_room_than_other_replies() {
+        let (http_end, mut session_end) = pipe();
+        let mut out = Chain::new();
+        out.push_blob(Blob::from(vec![b'x'; 2 * LINE_BYTES_MAX]));
+        http_end.set_needs_line(true);
+        assert_eq!(session_end.write(&mut out, usize::MAX), REPLY_BYTES_MAX, "the pipe was not full");
+        http_end.set_needs_line(true);
+        assert!(session_end.can_write());
+        assert_eq!(session_end.write(&mut out, usize::MAX), REPLY_LINE_BYTES_MAX - REPLY_BYTES_MAX);
+        http_end.set_needs_line(false);
+        assert!(!session_end.can_write());
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl SessionClient {
         self.text.borrow_mut().set(0);
         let mut events = self.events.borrow_mut();
         let next = self.http_end.take(|replies| events.next(replies));
+        self.http_end.set_needs_line(matches!(next, Ok(None)));
         self.subtract_ended_replies(&mut events);
         match next {
             // A message that is no reply: what follows could not be matched with the commands.

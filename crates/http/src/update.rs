@@ -114,9 +114,13 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
     let mut update =
         Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), budget };
     let taken = update.message(&mut Xml::new(request)).await;
-    let settled = update.read_replies_until(0).await;
+    let mut outcome = taken;
+    // Documents after the first refused one were sent already. They count, so all replies are read.
+    while !update.sent.is_empty() {
+        outcome = outcome.and(update.read_replies_until(0).await);
+    }
     let Done { added, deleted } = update.done;
-    if let Err(problem) = taken.and(settled) {
+    if let Err(problem) = outcome {
         return Err(problem.member("added", added).member("deleted", deleted));
     }
     let ms = began.elapsed().as_millis();

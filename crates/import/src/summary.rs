@@ -7,6 +7,8 @@ use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
 
+/// Maximum length of the reason of a failed document, in bytes.
+pub const REASON_BYTES_MAX: usize = 1024;
 /// Failed documents that are kept with their reasons. Further ones are only counted.
 pub const FAILED_LISTED_MAX: usize = 100;
 
@@ -80,11 +82,18 @@ impl Summary {
         }
     }
     pub(crate) fn fail(&mut self, path: &[u8], reason: &str) {
+        let reason = short_reason(reason);
         self.failed += 1;
         if self.failed_documents.len() < FAILED_LISTED_MAX {
             self.failed_documents.push(FailedDocument { path: path.to_vec(), reason: reason.to_owned() });
         }
     }
+}
+
+/// The beginning of a reason, at most [`REASON_BYTES_MAX`] bytes. A reason may quote a document or a server's page, which
+/// have any length, and a container has no room for long notes.
+pub(crate) fn short_reason(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
 impl fmt::Display for Summary {
@@ -123,5 +132,15 @@ mod tests {
         (0..FAILED_LISTED_MAX + 5).for_each(|i| summary.fail(i.to_string().as_bytes(), "no"));
         assert_eq!(summary.failed as usize, FAILED_LISTED_MAX + 5);
         assert_eq!(summary.failed_documents.len(), FAILED_LISTED_MAX);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let mut summary = Summary::default();
+        summary.fail(b"a", &"\u{e4}".repeat(70_000));
+        summary.fail(b"b", &format!("x{}", "\u{e4}".repeat(70_000)));
+        let lengths: Vec<_> = summary.failed_documents.iter().map(|failed| failed.reason.len()).collect();
+        assert_eq!(lengths, [REASON_BYTES_MAX, REASON_BYTES_MAX - 1]);
+        assert_eq!(short_reason("short"), "short");
     }
 }

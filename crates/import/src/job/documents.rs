@@ -12,9 +12,10 @@ use crate::container::{
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract, place_text};
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
-use crate::mail::MESSAGE_BYTES_MAX;
+use crate::mail::{MESSAGE_BYTES_MAX, MailError};
 use crate::sink::Rejected;
 use crate::source::{self, FLAGS_KEY, LOCATION_NOTE, Tokens};
+use crate::summary::short_reason;
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
@@ -103,7 +104,8 @@ impl Job<'_> {
             if entry.kind == EntryKind::Container {
                 if !matches!(change, Change::Removed(_)) {
                     let child = children.next().expect("one for each container of the listing");
-                    let error = child.error.as_deref().map(|reason| (ERROR_NOTE, reason.as_bytes()));
+                    let error =
+                        child.error.as_deref().map(|reason| (ERROR_NOTE, short_reason(reason).as_bytes()));
                     let pushed =
                         builder.push(EntryKind::Container, entry.name, child.documents, &child.token, error);
                     pushed.map_err(record_error(path))?;
@@ -372,6 +374,10 @@ impl Job<'_> {
                     fields = Some(extracted);
                     error = error.or_else(|| failure.map(|failure| failure.to_string()));
                 }
+                // The document may be fine, so it stays at the server, and the next run tries again.
+                Err(error @ (MailError::Stack { .. } | MailError::Panic)) => {
+                    return self.record_failure(place, &[], &error.to_string(), true, builder);
+                }
                 Err(error) => return self.record_failure(place, token, &error.to_string(), false, builder),
             }
         }
@@ -503,7 +509,7 @@ impl Job<'_> {
             let replaced =
                 |key: &[u8]| key == DIGEST_NOTE || key == MAYBE_NOTE && refusal.document_may_remain;
             let pairs = entry.pairs().filter(|(key, _)| !replaced(key));
-            let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
+            let error = std::iter::once((ERROR_NOTE, short_reason(&refusal.reason).as_bytes()));
             let maybe = refusal.document_may_remain.then_some((MAYBE_NOTE, versions::UNKNOWN));
             builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error).chain(maybe))?;
         }
@@ -521,7 +527,7 @@ fn push(
         (FLAGS_KEY, place.new.get(FLAGS_KEY)),
         (LOCATION_NOTE, place.new.get(LOCATION_NOTE)),
         (DIGEST_NOTE, record.digest),
-        (ERROR_NOTE, record.error.map(str::as_bytes)),
+        (ERROR_NOTE, record.error.map(|reason| short_reason(reason).as_bytes())),
         (MAYBE_NOTE, record.is_doubtful.then_some(versions::UNKNOWN)),
         (INNER_NOTE, record.inner),
         (EXTRA_FIELDS_NOTE, record.has_extra_fields.then_some(&b"1"[..])),

@@ -14,10 +14,11 @@ use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, is_declared_mail};
-use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window, is_bound_error};
+use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{self, INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 /// Bytes of the note of an archive: the number of documents, and the number of failures.
@@ -331,8 +332,11 @@ impl Job<'_> {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
             Ok(_) if is_too_deep => return failed(self, kind, too_deep()),
             Ok(archive) => archive,
-            // The later reading of the mail makes a mail that cannot be parsed a failed document.
-            Err(error) if format == Format::Mail && !is_bound_error(&error) => return Ok(None),
+            // The later reading of the mail makes a mail that cannot be parsed a failed document. A mail that could not be
+            // read keeps its attachments.
+            Err(error) if format == Format::Mail && error.kind() == ErrorKind::InvalidData => {
+                return Ok(None);
+            }
             Err(error) => return failed(self, kind, error.to_string()),
         };
         let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));

@@ -169,6 +169,21 @@ pub fn print_line(line: &str) {
     }
 }
 
+/// Prints bytes unchanged. A terminal gets text only, with control characters shown as [`safe`] shows them: the bytes may
+/// come from a stranger.
+pub fn print_bytes(bytes: &[u8]) {
+    let mut out = std::io::stdout();
+    if out.is_terminal() {
+        String::from_utf8_lossy(bytes).lines().for_each(|line| print_line(&safe(line)));
+        return;
+    }
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = OUTPUT_ERROR.set(error);
+    }
+}
+
 /// Why a line could not be printed, for example because the disk is full.
 pub fn output_error() -> Option<&'static std::io::Error> {
     OUTPUT_ERROR.get()

@@ -80,8 +80,8 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
     let state_file = folder.join(STATE_FILE);
     match std::fs::read(&state_file) {
         Ok(saved) => {
-            let saved: Value = serde_json::from_slice(&saved)
-                .map_err(|error| ServiceError::State { path: state_file, error })?;
+            let refused = |error| ServiceError::State { path: state_file.clone(), error };
+            let saved: Value = serde_json::from_slice(&saved).map_err(refused)?;
             let was_fixed: BTreeSet<String> = saved["fixed"]
                 .as_array()
                 .into_iter()
@@ -89,7 +89,12 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
                 .filter_map(|n| n.as_str().map(str::to_owned))
                 .collect();
             // Jobs that were removed from the file are dropped. Jobs added by HTTP stay.
-            board.restore(&saved, |definition| !was_fixed.contains(&definition.name), now);
+            let restored = board.restore(&saved, |definition| !was_fixed.contains(&definition.name), now);
+            let problems =
+                restored.map_err(|error| refused(serde_json::Error::io(std::io::Error::other(error))))?;
+            for problem in problems {
+                say!("strand jobs: {problem}; it stays in {}", state_file.display());
+            }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(&state_file)(error)),

@@ -17,6 +17,7 @@ use super::ledger::{JOB_BYTES, Ledger};
 use super::schedule::{self, Trigger};
 use requests::RequestTotals;
 use serde_json::{Map, Value, json};
+pub use state::NoJobs;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -160,6 +161,8 @@ pub struct Board {
     /// The time of the last [`Board::tick`].
     ticked_ms: u64,
     rng: fastrand::Rng,
+    /// Saved jobs that could not be restored, as they were saved.
+    unrestored: Vec<Value>,
 }
 
 impl Board {
@@ -175,6 +178,7 @@ impl Board {
             last_ticket: 0,
             ticked_ms: 0,
             rng,
+            unrestored: Vec::new(),
         }
     }
 

@@ -78,20 +78,49 @@ impl Board {
                 "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.queued.is_some(),
             })
         });
-        json!({"jobs": jobs.collect::<Vec<_>>()})
+        let is_replaced =
+            |one: &Value| one["definition"]["name"].as_str().is_some_and(|name| self.jobs.contains_key(name));
+        let unrestored = self.unrestored.iter().filter(|one| !is_replaced(one)).cloned();
+        json!({"jobs": jobs.chain(unrestored).collect::<Vec<_>>()})
     }
 
     /// Restores what [`Board::save`] returned. A job that was running or queued is queued again. `keep` decides whether
-    /// a saved job that is not on the board is added.
-    pub fn restore(&mut self, saved: &Value, keep: impl Fn(&Definition) -> bool, now_ms: u64) {
-        for one in saved["jobs"].as_array().into_iter().flatten() {
-            let Some(given) = one["definition"].as_object() else { continue };
-            let Ok(definition) = Definition::parse(given.clone()) else { continue };
-            let name = definition.name.clone();
-            if !self.jobs.contains_key(&name) && (!keep(&definition) || self.put(definition, now_ms).is_err())
-            {
-                continue;
-            }
+    /// a saved job that is not on the board is added. Returns a line for each job that cannot be restored, for example
+    /// because another job has its dataset now. Such a job is saved again as it is, and may be restored after a restart.
+    ///
+    /// # Errors
+    /// When `saved` has no list of jobs.
+    pub fn restore(
+        &mut self,
+        saved: &Value,
+        keep: impl Fn(&Definition) -> bool,
+        now_ms: u64,
+    ) -> Result<Vec<String>, NoJobs> {
+        let mut problems = Vec::new();
+        for one in saved["jobs"].as_array().ok_or(NoJobs)? {
+            let given = one["definition"].as_object().cloned().unwrap_or_default();
+            let shown = given.get("name").and_then(Value::as_str).unwrap_or("without a name").to_owned();
+            let parsed = Definition::parse(given).map_err(|error| error.to_string());
+            let restored = parsed.and_then(|definition| {
+                let name = definition.name.clone();
+                match self.jobs.contains_key(&name) {
+                    true => Ok(Some(name)),
+                    false if !keep(&definition) => Ok(None),
+                    false => match self.put(definition, now_ms) {
+                        Ok(_) => Ok(Some(name)),
+                        Err(error) => Err(error.to_string()),
+                    },
+                }
+            });
+            let name = match restored {
+                Ok(Some(name)) => name,
+                Ok(None) => continue,
+                Err(error) => {
+                    problems.push(format!("the saved job {shown} cannot be restored: {error}"));
+                    self.unrestored.push(one.clone());
+                    continue;
+                }
+            };
             let ticket = self.next_ticket();
             let jitter = self.jobs[&name].definition.jitter;
             let jitter = self.jitter_ms(jitter);
@@ -104,8 +133,14 @@ impl Board {
             job.queued = (one["unfinished"] == true).then_some((Work::Import, ticket));
             job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
         }
+        Ok(problems)
     }
 }
+
+/// A saved state has no list of jobs.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a list \"jobs\"")]
+pub struct NoJobs;
 
 /// A source as it is shown: the password of a URL is `***`.
 fn without_password(source: &str) -> String {

@@ -233,11 +233,32 @@ fn saved_jobs_continue_after_a_restart() {
     let saved = board.save();
     let mut next = Board::new(512 * MB, 9, Vec::new(), 1);
     next.put(job("a", r#","every":"20s""#), 8).unwrap();
-    next.restore(&saved, |definition| definition.name != "c", 8);
+    assert_eq!(next.restore(&saved, |definition| definition.name != "c", 8), Ok(Vec::new()));
     assert_eq!(next.names(), ["a", "b"]);
     assert_eq!(started(&next.tick(9)), ["a"], "it ran when the service ended");
     assert_eq!(next.show("b").unwrap()["state"], "paused");
     assert_eq!(next.definition("a").unwrap().given["every"], "20s");
+}
+
+/// A job must not vanish because another job has its dataset for a while.
+#[test]
+fn a_saved_job_that_cannot_be_restored_is_saved_again() {
+    let with_dataset = |name: &str| {
+        let given = format!(r#"{{"name":"{name}","source":"/x","into":"mail"}}"#);
+        Definition::parse(serde_json::from_str(&given).unwrap()).unwrap()
+    };
+    let new = || Board::new(512 * MB, 9, Vec::new(), 1);
+    let mut first = new();
+    first.put(with_dataset("mine"), 1).unwrap();
+    let mut second = new();
+    second.put(with_dataset("other"), 2).unwrap();
+    let problems = second.restore(&first.save(), |_| true, 2).unwrap();
+    assert!(problems.len() == 1 && problems[0].contains("mine"), "{problems:?}");
+    assert_eq!(second.names(), ["other"]);
+    let mut third = new();
+    third.restore(&second.save(), |definition| definition.name == "mine", 3).unwrap();
+    assert_eq!(third.names(), ["mine"]);
+    assert_eq!(third.restore(&Value::Null, |_| true, 4), Err(NoJobs));
 }
 
 #[test]
@@ -274,7 +295,7 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
         first.ended(name, Some(0), 51);
     }
     let mut second = board(256, 9, &[("a", ""), ("b", "")]);
-    second.restore(&first.save(), |_| true, 100);
+    assert_eq!(second.restore(&first.save(), |_| true, 100), Ok(Vec::new()));
     for (board, failures) in [(first, 1), (second, 0)] {
         let text = board.metrics();
         for line in [

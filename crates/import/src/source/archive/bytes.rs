@@ -259,11 +259,6 @@ pub(super) fn bound_error(text: String) -> io::Error {
     io::Error::new(ErrorKind::QuotaExceeded, text)
 }
 
-/// True for an error of [`bound_error`].
-pub(crate) fn is_bound_error(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::QuotaExceeded
-}
-
 /// The error for a damaged or refused archive, with this text.
 pub(super) fn archive_error(text: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)

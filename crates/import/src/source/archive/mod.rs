@@ -17,7 +17,7 @@ mod tar;
 mod zip;
 
 pub(crate) use budget::ArchiveBudget;
-pub(crate) use bytes::{Window, is_bound_error};
+pub(crate) use bytes::Window;
 pub(crate) use mbox::Prefix;
 pub(crate) use parts::{Parts, unzipped};
 

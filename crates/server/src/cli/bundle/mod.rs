@@ -4,7 +4,7 @@
 mod console;
 
 use super::access::ServerArgs;
-use super::display::{print_line, safe};
+use super::display::{print_bytes, print_line, safe};
 use super::error::CliError;
 use crate::bundle::archive::Bundle;
 use crate::bundle::contents::{QUERIES, assemble};
@@ -105,7 +105,7 @@ fn show(
     if let Some(name) = entry {
         let found = bundle.entries.iter().find(|entry| entry.name == name);
         let found = found.ok_or_else(|| CliError::NoEntry(name.to_owned()))?;
-        print_line(&String::from_utf8_lossy(&found.bytes));
+        print_bytes(&found.bytes);
         return Ok(());
     }
     print_line(&format!(
