@@ -367,10 +367,13 @@ impl Loader {
                 if args.is_none(2) { b"=(load)".to_vec() } else { args.string(2)?.as_bytes().to_vec() };
             let mut text = Vec::new();
             loop {
-                let piece = match errors::call(lua, pieces, MultiValue::new())? {
-                    Ok(piece) => piece,
-                    // As in Lua, `load` returns the error of its function.
-                    Err(raised) => return Ok((Value::Nil, raised)),
+                // As in Lua, `load` returns the error of its function.
+                let piece = match errors::call(lua, pieces, MultiValue::new()) {
+                    Ok(Ok(piece)) => piece,
+                    Ok(Err(raised)) => return Ok((Value::Nil, raised)),
+                    Err(error) => {
+                        return Ok((Value::Nil, errors::visible(lua, Value::Error(Box::new(error)))?));
+                    }
                 };
                 match piece {
                     Value::Nil => break,

@@ -16,7 +16,7 @@ pub(crate) const STEPS_PER_TICK: u32 = 10_000;
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Maximum number of nested calls from Rust functions into Lua (`gsub` with a function). 190 calls take between 0.7 and
 /// 1 MiB of the thread's stack, which has 2 MiB on a worker.
-const DEPTH_MAX: u32 = 100;
+const DEPTH_MAX: u32 = 90;
 
 /// What a script can ask for. The engine implements it on the shards that a run holds.
 pub trait Host {

@@ -23,7 +23,8 @@ pub(crate) enum MailError {
     SeveralMessages,
     /// Parsing would take too many steps.
     #[error(
-        "the message has too many multipart headers: parsing the message takes more than {STEPS_MAX} steps"
+        "the message has too many multipart headers, encoded words or parameters: parsing the message takes more than \
+         {STEPS_MAX} steps"
     )]
     Costly,
     /// The stack for parsing a message of this size cannot be allocated.

@@ -208,6 +208,7 @@ impl Board {
         if self.jobs.len() >= JOBS_MAX && !self.jobs.contains_key(&name) {
             return Err(JobError::Full);
         }
+        self.unrestored.retain(|one| one["definition"]["name"] != name.as_str());
         let jitter = self.jitter_ms(definition.jitter);
         let job = self.jobs.entry(name).or_insert_with(|| Job {
             definition: definition.clone(),

@@ -78,10 +78,7 @@ impl Board {
                 "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.queued.is_some(),
             })
         });
-        let is_replaced =
-            |one: &Value| one["definition"]["name"].as_str().is_some_and(|name| self.jobs.contains_key(name));
-        let unrestored = self.unrestored.iter().filter(|one| !is_replaced(one)).cloned();
-        json!({"jobs": jobs.chain(unrestored).collect::<Vec<_>>()})
+        json!({"jobs": jobs.chain(self.unrestored.iter().cloned()).collect::<Vec<_>>()})
     }
 
     /// Restores what [`Board::save`] returned. A job that was running or queued is queued again. `keep` decides whether
@@ -115,6 +112,8 @@ impl Board {
             let name = match restored {
                 Ok(Some(name)) => name,
                 Ok(None) => continue,
+                // A job of this name is on the board, so only the figures of its earlier runs are lost.
+                Err(_) if self.jobs.contains_key(&shown) => continue,
                 Err(error) => {
                     problems.push(format!("the saved job {shown} cannot be restored: {error}"));
                     self.unrestored.push(one.clone());

@@ -1,7 +1,7 @@
 //! The attachments of a mail, as members of an archive.
 
 use super::bytes::archive_error;
-use crate::mail::{MESSAGE_BYTES_MAX, cost};
+use crate::mail::{MESSAGE_BYTES_MAX, MailError, cost};
 use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
@@ -37,6 +37,10 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
             }
         })
     })
-    .map_err(archive_error)?;
+    .map_err(|error| match error {
+        // The mail may be fine.
+        MailError::Stack { .. } | MailError::Panic => io::Error::other(error),
+        error => archive_error(error),
+    })?;
     Ok(found)
 }
