@@ -76,6 +76,18 @@ impl TurnWatch {
         };
         self.turns.iter().enumerate().filter_map(turn_watch).collect()
     }
+    /// The current turns: each with its worker and its start.
+    pub(crate) fn current(&self) -> Vec<(usize, u64)> {
+        let turns = self.turns.iter().enumerate();
+        turns
+            .map(|(worker, turn)| (worker, turn.since_us.load(Relaxed)))
+            .filter(|(_, since_us)| *since_us > 0)
+            .collect()
+    }
+    /// True when this turn of [`TurnWatch::current`] has ended.
+    pub(crate) fn has_ended(&self, (worker, since_us): (usize, u64)) -> bool {
+        self.turns[worker].since_us.load(Relaxed) != since_us
+    }
     /// The duration of the longest current turn.
     pub(crate) fn longest_us(&self, now_us: u64) -> u64 {
         let since = self.turns.iter().map(|turn| turn.since_us.load(Relaxed)).filter(|since| *since > 0);
@@ -107,6 +119,8 @@ mod tests {
         assert_eq!(turn_watch.take_stuck(PERIOD_US, 1_000 + PERIOD_US), found);
         assert!(turn_watch.take_stuck(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
         assert_eq!((turn_watch.longest_us(2_000), TurnWatch::default().longest_us(9)), (1_000, 0));
+        assert_eq!(turn_watch.current(), [(3, 1_000)]);
+        assert!(!turn_watch.has_ended((3, 1_000)) && turn_watch.has_ended((3, 999)));
         turn_watch.end_turn(3);
         turn_watch.begin_turn(3, 78, 500_000);
         assert!(turn_watch.take_stuck(PERIOD_US, 500_100).is_empty());

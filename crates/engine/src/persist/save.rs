@@ -14,6 +14,8 @@ use strand_commands::serial::file::{Saving, save};
 
 /// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
+/// Maximum number of naps, of a millisecond each, in which the last save waits for the workers' turns. A turn is far shorter.
+const TURN_NAPS_MAX: usize = 1_000;
 /// Maximum number of tries of the last save. A command that began before the save may write after the moment of the
 /// snapshot. Then the save is repeated.
 const FINAL_TRIES_MAX: usize = 10;
@@ -206,6 +208,7 @@ impl Engine {
             // Meanwhile SHUTDOWN NOSAVE may have cut the script. A save would have what the script wrote before the cut.
             saves = !self.persist.ends_unsaved.load(Relaxed);
             self.persist.set(LAST_SAVE_RUNNING, saves);
+            self.await_turns();
         } else if request.nosave {
             self.persist.ends_unsaved.store(true, Relaxed);
         }
@@ -228,6 +231,19 @@ impl Engine {
                 self.persist.set(LAST_SAVE_DONE, saves);
                 Ok(())
             }
+        }
+    }
+    /// Waits until each worker's current turn has ended. A turn that began before [`LAST_SAVE_RUNNING`] was set may have
+    /// admitted a write that has not run yet. The last save must have this write, because its client gets a reply.
+    fn await_turns(&self) {
+        // After this time each worker's memory shows a turn that began before.
+        self.host.nap_us(super::RETRY_US);
+        let turns = self.diag.turn_watch.current();
+        for _ in 0..TURN_NAPS_MAX {
+            if turns.iter().all(|turn| self.diag.turn_watch.has_ended(*turn)) {
+                break;
+            }
+            self.host.nap_us(super::RETRY_US);
         }
     }
     /// Refuses the end of the server while the first base of the append-only file is incomplete: no manifest names the
