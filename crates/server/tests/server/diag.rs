@@ -236,7 +236,7 @@ fn a_bundle_comes_over_http_too() {
     client.call("ACL SETUSER watcher on >planted-secret-3 +diag", "+OK\r\n");
     client.call("ACL SETUSER reader on >wonder ~* +@read", "+OK\r\n");
     client.call("CLIENT SETNAME planted-secret-1", "+OK\r\n");
-    client.call("SET planted-secret-2 planted-secret-3", "+OK\r\n");
+    client.call("SET planted-secret-1 planted-secret-3", "+OK\r\n");
     let login = |word: &str| format!("Authorization: Basic {word}\r\n");
     let mut http = site.http();
     // These are the logins default:planted-secret-1, watcher:planted-secret-3 and reader:wonder.
