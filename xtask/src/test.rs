@@ -6,7 +6,8 @@
 //! warm). Side by side they take half of that.
 //!
 //! [`TestBinary`] is a binary that cargo built, and [`Outcome`] is the result of running it. A binary that fails
-//! prints all of its output. `--slowest` measures each test and prints the slowest. Documentation tests are left out:
+//! prints all of its output, and its panics are printed again at the end, because a log may keep only its end.
+//! `--slowest` measures each test and prints the slowest. Documentation tests are left out:
 //! no crate has one (`doctest = false`).
 //!
 //! `cargo-nextest` is not used, because it starts a process for each test (1,500 processes here) and must be
@@ -36,6 +37,11 @@ const PACKAGE_VARIABLES: &[&str] =
 const BINARY_SECONDS_MAX: u64 = 900;
 /// Time between two checks whether a binary has ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of panics that are printed at the end.
+const PANICS_MAX: usize = 20;
+/// Number of lines of a panic, and of characters of such a line, that are printed at the end.
+const PANIC_LINES: usize = 6;
+const PANIC_LINE_CHARS: usize = 400;
 /// Number of tests that `--slowest` prints.
 const SLOWEST: usize = 10;
 
@@ -96,6 +102,10 @@ pub fn run(args: &[&str]) -> ExitCode {
         for (seconds, test) in slowest(&outcomes) {
             println!("{seconds:9.3} s  {test}");
         }
+    }
+    let failures = outcomes.iter().filter(|outcome| !outcome.is_passed);
+    for panic in failures.flat_map(|outcome| panics(&outcome.output)).take(PANICS_MAX) {
+        println!("{panic}");
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -262,6 +272,18 @@ fn counts(output: &str) -> (u64, u64) {
     })
 }
 
+/// The beginning of each panic in the output.
+fn panics(output: &str) -> Vec<String> {
+    let lines: Vec<&str> = output.lines().collect();
+    let starts = (0..lines.len()).filter(|at| lines[*at].contains(" panicked at "));
+    let begin = |at: usize| {
+        let shown = lines[at..].iter().take(PANIC_LINES);
+        let shown: Vec<String> = shown.map(|line| line.chars().take(PANIC_LINE_CHARS).collect()).collect();
+        shown.join("\n")
+    };
+    starts.map(begin).collect()
+}
+
 /// The slowest tests with their seconds: lines such as `test expiry::a_key_ends ... ok <1.234s>`.
 fn slowest(outcomes: &[Outcome]) -> Vec<(f64, String)> {
     let mut tests = Vec::new();
@@ -316,6 +338,19 @@ mod tests {
         let outcome =
             Outcome { name: "a".into(), took: Duration::ZERO, is_passed: false, output: output.into() };
         assert_eq!(slowest(&[outcome])[..2], [(2.5, "a a::slow".to_owned()), (0.01, "a a::bad".to_owned())]);
+    }
+
+    #[test]
+    fn panics_are_found_and_cut() {
+        let long = "x".repeat(9_000);
+        let output = format!(
+            "test a ... ok\n\nthread 'a::b' (12) panicked at src/a.rs:3:5:\nassertion failed: {long}\n1\n2\n3\n4\n5\n"
+        );
+        let found = panics(&output);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("thread 'a::b' (12) panicked at src/a.rs:3:5:\nassertion failed: xx"));
+        assert!(found[0].ends_with("\n4") && found[0].len() < 600, "{}", found[0]);
+        assert!(panics("test a ... ok\n").is_empty());
     }
 
     #[test]

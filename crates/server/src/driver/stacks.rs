@@ -10,7 +10,7 @@ use super::symbols::{NoNames, Symbols, on_names_thread};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,10 +18,11 @@ use strand_diag::profile::Frame;
 
 /// Maximum number of threads whose stacks one call takes.
 const THREADS_MAX: usize = 256;
-/// Maximum time to wait for the stack of one thread.
-const THREAD_MAX: Duration = Duration::from_millis(50);
+/// Time to wait for the stack of one thread before the next thread is asked. A thread that waits for a processor may
+/// need longer, so a thread without an answer is asked again after all others.
+const THREAD_WAIT: Duration = Duration::from_millis(50);
 /// Maximum time to wait for all stacks of a call.
-const ALL_MAX: Duration = Duration::from_secs(1);
+const ALL_MAX: Duration = Duration::from_secs(2);
 /// Time between two checks whether the handler has recorded a stack.
 const CHECK_INTERVAL: Duration = Duration::from_micros(200);
 /// The sampler also has a clock of processor time. One tick per second on it disturbs no thread.
@@ -66,14 +67,14 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
     let guard = guard.map_err(StacksError::Sampler)?;
     let mut found = Vec::new();
     let (mut seen, until) = (HashSet::new(), Instant::now() + ALL_MAX);
-    for tid in threads.iter().take(THREADS_MAX) {
-        if Instant::now() >= until {
-            break;
-        }
-        match sample(&guard, *tid, &mut seen) {
-            Ok(Some(addresses)) => found.push((*tid, addresses)),
-            // Leave the thread out, because it did not answer or has ended.
-            Ok(None) => {}
+    let mut left: VecDeque<i32> = threads.iter().take(THREADS_MAX).copied().collect();
+    while Instant::now() < until
+        && let Some(tid) = left.pop_front()
+    {
+        match sample(&guard, tid, &mut seen) {
+            Ok(Some(addresses)) => found.push((tid, addresses)),
+            Ok(None) => left.push_back(tid),
+            // Leave the thread out, because it has ended.
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
             Err(e) => return Err(StacksError::Signal(e)),
         }
@@ -89,18 +90,27 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
 }
 
 /// Sends the signal to the thread `tid`, and waits until the handler has recorded the stack. `seen`: the threads that
-/// were recorded before.
+/// were recorded before. A record has the name of its thread and not its `tid`. So the name decides whether a record is
+/// this thread's, and not the stack of another thread that answered late.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread, and any other error of the system calls.
 fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::Result<Option<Vec<usize>>> {
-    let Some(pid) = Pid::from_raw(tid) else { return Ok(None) };
+    let pid = Pid::from_raw(tid).ok_or(rustix::io::Errno::SRCH)?;
     let descriptor = pidfd_open(pid, of_thread())?;
-    let until = Instant::now() + THREAD_MAX;
+    let Some(name) = thread_name(tid) else { return Err(rustix::io::Errno::SRCH.into()) };
+    let until = Instant::now() + THREAD_WAIT;
     while Instant::now() < until {
         // A handler that finds the record in use records nothing, so the signal is sent again.
         pidfd_send_signal(&descriptor, Signal::PROF)?;
         for _ in 0..8 {
             thread::sleep(CHECK_INTERVAL);
             let report = guard.report().build_unresolved().map_err(io::Error::other)?;
-            if let Some(stack) = report.data.keys().find(|stack| !seen.contains(&stack.thread_id)) {
+            let its = report.data.keys().find(|stack| {
+                let is_its = stack.thread_name.get(..stack.thread_name_length) == Some(&name[..]);
+                is_its && !seen.contains(&stack.thread_id)
+            });
+            if let Some(stack) = its {
                 seen.insert(stack.thread_id);
                 // The outermost function of a thread has the return address 0.
                 let addresses = stack.frames.iter().map(|frame| frame.ip() as usize);
@@ -109,6 +119,13 @@ fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::R
         }
     }
     Ok(None)
+}
+
+/// The name of the thread `tid` of this process. `None` when the thread has ended.
+fn thread_name(tid: i32) -> Option<Vec<u8>> {
+    let mut name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
+    name.pop_if(|last| *last == b'\n');
+    Some(name)
 }
 
 /// The kernel's flag PIDFD_THREAD, which has the value of O_EXCL. With this flag the descriptor refers to one thread.
