@@ -39,7 +39,8 @@ pub fn compare(
     let open = |path: &Path| {
         let filter = Filter::new(filter_options).map_err(OptionError::Filter)?;
         let opened = source::open(path, remote);
-        let mut source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
+        let shown = || source::remote::http::shown(&path.to_string_lossy()).into();
+        let mut source = opened.map_err(|error| ImportError::Source { path: shown(), error })?;
         if filter_options.gitignore {
             source = Box::new(Ignoring::new(source));
         }
@@ -48,9 +49,10 @@ pub fn compare(
             None => source,
         })
     };
+    let are_comparable = source::are_tokens_comparable(before, after);
     let (before, after) = (open(before)?, open(after)?);
     let is_content = before.tokens() == Tokens::Content && after.tokens() == Tokens::Content;
-    let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
+    let mut pair = Pair { before, after, is_content, are_comparable, progress, summary: Summary::default() };
     pair.container(b"", Sides::Both, 0, [None, None])?;
     let mut summary = pair.summary;
     // Both sources use the same cache. Each source counts its own reads and writes.
@@ -71,7 +73,10 @@ enum Sides {
 struct Pair<'a> {
     before: Box<dyn Source>,
     after: Box<dyn Source>,
+    /// True when equal tokens mean equal content.
     is_content: bool,
+    /// True when unequal tokens of content mean unequal content, too.
+    are_comparable: bool,
     progress: &'a mut dyn Progress,
     summary: Summary,
 }
@@ -142,7 +147,11 @@ impl Pair<'_> {
                 Change::Added(_) => self.count(&at, Outcome::Added),
                 Change::Removed(_) => self.count(&at, Outcome::Removed),
                 Change::Unchanged { .. } | Change::Metadata { .. } => self.count(&at, Outcome::Unchanged),
-                Change::Updated { .. } if self.is_content => self.count(&at, Outcome::Updated),
+                Change::Updated { old, new }
+                    if self.is_content && self.are_comparable && old.token.len() == new.token.len() =>
+                {
+                    self.count(&at, Outcome::Updated);
+                }
                 Change::Updated { old, new } => {
                     self.summary.opened += 1;
                     match self.is_same(path, &old, &new) {

@@ -128,8 +128,20 @@ impl Connection {
     /// # Errors
     /// As [`Connection::receive`]; an error reply is [`ImportError::Refused`].
     pub fn call<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Value, ImportError> {
+        self.call_within(REPLY_BYTES_MAX, args)
+    }
+
+    /// Does what [`Connection::call`] does for a reply of up to `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub fn call_within<T: AsRef<[u8]>>(
+        &mut self,
+        bytes_max: usize,
+        args: &[T],
+    ) -> Result<Value, ImportError> {
         self.send(args)?;
-        match self.receive()? {
+        match self.receive_within(bytes_max)? {
             Value::Error(text) => Err(refused(args, &text)),
             value => Ok(value),
         }

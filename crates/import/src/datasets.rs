@@ -2,7 +2,7 @@
 //!
 //! Everything is read from the recorded containers at the server ([`crate::versions`]). No source is read.
 
-use crate::connection::{Connection, Target};
+use crate::connection::{CONTAINER_REPLY_BYTES_MAX, Connection, Target};
 use crate::container::Container;
 use crate::job::{ERROR_NOTE, join};
 use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
@@ -70,7 +70,9 @@ fn read_dataset(
 ) -> Result<Dataset, ImportError> {
     let shown = String::from_utf8_lossy(name).into_owned();
     let running = report(connection.call(&[b"IMPORT.STATUS", name])?)?;
-    let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
+    // The names of all folders: a dataset of 60,000 folders exceeds the bound of other replies.
+    let list = [COMMAND.as_bytes(), b"LIST", name];
+    let mut paths = strings(connection.call_within(CONTAINER_REPLY_BYTES_MAX, &list)?)?;
     let mut dataset = Dataset { name: shown, running, ..Dataset::default() };
     // Only names of intents end in a slash. An intent exists only during a run, and after a run that was cut short.
     let recorded_paths = paths.len();

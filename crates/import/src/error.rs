@@ -109,17 +109,20 @@ pub enum ImportError {
         /// What is wrong.
         error: ContainerError,
     },
-    /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
-    /// unless an archive had lost the documents: this is known only when the archive is opened.
+    /// More documents would be removed than the options allow. Nothing was changed, unless an archive had lost the
+    /// documents, or the source lost them after the plan: the run knows of these losses only when it has begun.
     #[error(
-        "stopped by --max-delete: this run would remove {removed} of {held} documents, and has removed none of them. Check \
-         that SOURCE is complete. To remove the documents, run again with --max-delete {removed} or 100%"
+        "stopped by --max-delete: this run would remove {removed} of {held} documents, and has removed {} of them. Check \
+         that SOURCE is complete. To remove the documents, run again with --max-delete {removed} or 100%",
+        match gone { 0 => "none".to_owned(), gone => format!("up to {gone}") }
     )]
     TooManyDeletions {
         /// Documents that would be removed.
         removed: u64,
         /// Documents that the server holds of the dataset.
         held: u64,
+        /// Documents that the run had removed when it stopped. The last of these removals may not have been sent.
+        gone: u64,
     },
     /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
     #[error("stopped at {path:?}: {bound}")]

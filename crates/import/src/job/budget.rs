@@ -4,10 +4,12 @@
 //! with records first lists the source without changing anything, and counts how many of the server's documents it
 //! would remove. If [`MaxDelete`] does not allow this number, the run stops. The documents that an archive has lost are
 //! not known before the archive is opened. Opening adds them to the count, before any of them is removed
-//! ([`Job::check_archive`]).
+//! ([`Job::check_archive`]). The source may also change after the plan, or the plan could not list a folder that the run
+//! can list. So the run counts what it removes, and stops before it exceeds the limit ([`Job::check_document`]).
 //!
 //! The plan keeps the listings of a remote source for the run ([`super::listings`]), so the run lists no folder twice.
 
+use super::failed::ImportMode;
 use super::{Job, Level, join, view};
 use crate::ImportError;
 use crate::container::{Container, ContainerBuilder, EntryKind};
@@ -16,8 +18,9 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
+use crate::source::Tokens;
 use crate::versions::{self, INNER_NOTE, intent_name, recorded_name};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A run may always remove up to this number of documents, unless the source is empty: an empty folder may be a disk
@@ -90,8 +93,14 @@ pub(super) struct Plan {
     has_additions: bool,
     /// Number of documents that the server holds.
     held: u64,
+    /// True while the plan is in a container whose recorded number of documents is in `held` already.
+    is_held_known: bool,
     /// Number of documents that the run removes.
     removed: u64,
+    /// Number of messages in archives that only get another name: the run removes the old name, and nothing is lost.
+    renamed: u64,
+    /// Number of documents that the run has removed.
+    removed_now: u64,
     /// Number of containers that the run lists.
     containers: u64,
     /// Number of documents that the run reads.
@@ -105,6 +114,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Counts documents that the server holds.
+    fn hold(&mut self, documents: u64) {
+        self.held += if self.is_held_known { 0 } else { documents };
+    }
+
     /// Makes the forecast. `listing`: the time that the plan's listings took.
     fn forecast(self, listing: Duration, is_remote: bool) -> Forecast {
         let Plan { containers, documents, bytes, removed, .. } = self;
@@ -135,7 +149,11 @@ impl MaxDelete {
     fn check(self, plan: Plan) -> Result<(), ImportError> {
         match self.allows(plan) {
             true => Ok(()),
-            false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
+            false => Err(ImportError::TooManyDeletions {
+                removed: plan.removed,
+                held: plan.held,
+                gone: plan.removed_now,
+            }),
         }
     }
 }
@@ -190,16 +208,43 @@ impl Job<'_> {
         let mut lost = Plan::default();
         self.plan(path, old, new, Level { notes_moves: false, ..below }, &mut lost)?;
         // A renamed document is not lost: a message of a mailbox can get a new name.
-        let added = diff(old, new).filter_map(|change| match change {
-            Change::Added(entry) => Some(entry.token),
-            _ => None,
-        });
-        let added: BTreeSet<&[u8]> = added.filter(|token| !token.is_empty()).collect();
-        let renamed = diff(old, new).filter(|change| match change {
-            Change::Removed(entry) => versions::is_present(entry) && added.contains(entry.token),
+        let mut added: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for change in diff(old, new) {
+            if let Change::Added(entry) = change
+                && !entry.token.is_empty()
+            {
+                *added.entry(entry.token).or_default() += 1;
+            }
+        }
+        // Two lost messages with equal bytes need two new names.
+        let is_renamed = |change: &Change<'_>| match change {
+            Change::Removed(entry) if versions::is_present(entry) => match added.get_mut(entry.token) {
+                Some(left) if *left > 0 => {
+                    *left -= 1;
+                    true
+                }
+                _ => false,
+            },
             _ => false,
-        });
-        self.check_removal(lost.removed.saturating_sub(renamed.count() as u64))
+        };
+        let renamed = (diff(old, new).filter(is_renamed).count() as u64).min(lost.removed);
+        if let Some(plan) = &mut self.planned {
+            plan.renamed += renamed;
+        }
+        self.check_removal(lost.removed - renamed)
+    }
+
+    /// Counts a document that the run is about to remove. Fails when the plan did not expect this removal, and the options
+    /// do not allow it.
+    pub(super) fn check_document(&mut self) -> Result<(), ImportError> {
+        let (mode, max) = (self.options.mode, self.options.max_delete);
+        let Some(plan) = self.planned.as_mut().filter(|_| mode == ImportMode::Import) else { return Ok(()) };
+        if plan.removed_now == plan.removed + plan.renamed {
+            plan.removed += 1;
+            max.check(*plan)?;
+        }
+        plan.removed_now += 1;
+        Ok(())
     }
 
     /// Adds `removed` documents of an archive to the plan. Fails when the run would then remove more documents than the
@@ -273,7 +318,7 @@ impl Job<'_> {
             if recorded.kind == EntryKind::Document {
                 let inner = recorded.get(INNER_NOTE).map_or(0, |note| super::nested::counts(note).0);
                 let held = inner + u64::from(versions::is_present(&recorded));
-                plan.held += held;
+                plan.hold(held);
                 plan.removed += if removed { held } else { 0 };
                 // The run that was cut short may have imported documents of an archive before it noted their number.
                 let is_folder_now =
@@ -291,9 +336,13 @@ impl Job<'_> {
                 }
                 continue;
             }
-            // The tree is unchanged. The root's record has the number of documents in the tree.
+            // With content tokens, the root's record has the number of documents below each of its children. Deeper
+            // records have no such number.
+            let is_counted = self.source.tokens() == Tokens::Content && below.depth == 1 && recorded.size > 0;
+            if is_counted {
+                plan.hold(recorded.size);
+            }
             if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() {
-                plan.held += recorded.size;
                 continue;
             }
             let child = join(path, recorded.name);
@@ -309,7 +358,7 @@ impl Job<'_> {
             if deeper.depth > super::DEPTH_MAX {
                 continue;
             }
-            // The run fails to list the folder too, and then removes none of its documents.
+            // The run probably fails to list the folder, too, and then removes none of its documents.
             let listed = match removed {
                 true => None,
                 false => {
@@ -322,7 +371,10 @@ impl Job<'_> {
             if let Some(listing) = &listed {
                 self.divide(&child, &mut known, listing)?;
             }
+            let outer = plan.is_held_known;
+            plan.is_held_known |= is_counted;
             self.plan(&child, view(&known), view(listed.as_ref().unwrap_or(&nothing)), deeper, plan)?;
+            plan.is_held_known = outer;
         }
         Ok(())
     }

@@ -401,7 +401,7 @@ impl Job<'_> {
             } else {
                 let flags = flags.unwrap_or_default();
                 self.sink.set_field(place.path, "flags", flags, builder.len())?;
-                self.count(place.path, Outcome::Updated);
+                self.count(place.path, error.map_or(Outcome::Updated, Outcome::Failed));
             }
             return push(builder, place, &record);
         };
@@ -473,6 +473,9 @@ impl Job<'_> {
         old: Entry<'_>,
     ) -> Result<(), ImportError> {
         let held = versions::is_present(&old);
+        if held {
+            self.check_document()?;
+        }
         self.stash_before_change(path)?;
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;
@@ -501,13 +504,17 @@ impl Job<'_> {
                 builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
                 continue;
             };
-            match refusal.was_added {
-                true => self.summary.added -= 1,
-                false => self.summary.updated -= 1,
+            // A document whose content could not be extracted is counted as failed already.
+            if entry.get(ERROR_NOTE).is_none() {
+                match refusal.was_added {
+                    true => self.summary.added -= 1,
+                    false => self.summary.updated -= 1,
+                }
+                self.fail(&join(path, entry.name), &refusal.reason);
             }
-            self.fail(&join(path, entry.name), &refusal.reason);
-            let replaced =
-                |key: &[u8]| key == DIGEST_NOTE || key == MAYBE_NOTE && refusal.document_may_remain;
+            let replaced = |key: &[u8]| {
+                key == DIGEST_NOTE || key == ERROR_NOTE || key == MAYBE_NOTE && refusal.document_may_remain
+            };
             let pairs = entry.pairs().filter(|(key, _)| !replaced(key));
             let error = std::iter::once((ERROR_NOTE, short_reason(&refusal.reason).as_bytes()));
             let maybe = refusal.document_may_remain.then_some((MAYBE_NOTE, versions::UNKNOWN));

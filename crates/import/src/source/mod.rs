@@ -164,6 +164,16 @@ pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn 
     })
 }
 
+/// True when unequal tokens of content in these two sources mean unequal content: both are git repositories, whose
+/// tokens are digests of files, or both are the same restic repository. Each restic repository divides files in its own
+/// way, and its tokens are digests of the pieces.
+pub(crate) fn are_tokens_comparable(before: &Path, after: &Path) -> bool {
+    let both_have = |scheme: &str| {
+        [before, after].iter().all(|name| name.as_os_str().as_encoded_bytes().starts_with(scheme.as_bytes()))
+    };
+    both_have(git::SCHEME) || both_have(restic::SCHEME) && place(before) == place(after)
+}
+
 /// The location of a source: its name without the revision or the snapshot.
 fn place(name: &Path) -> &[u8] {
     let text = name.to_str().unwrap_or_default();

@@ -2,10 +2,11 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
+use crate::git;
 use crate::nested::{mailbox, stored, zip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
+use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Outcome, Progress, Silent};
 
 /// `count` mails in nested folders, 50 in each.
 fn mails(count: usize) -> Tree {
@@ -23,7 +24,7 @@ fn an_emptied_source_stops_the_run_before_anything_is_removed() {
     let before = fake.state().clone();
     let empty = Tree::new(&[]);
     match fake.try_import(empty.path()) {
-        Err(ImportError::TooManyDeletions { removed: 600, held: 600 }) => {}
+        Err(ImportError::TooManyDeletions { removed: 600, held: 600, .. }) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(fake.state().keys, before.keys);
@@ -54,7 +55,7 @@ fn an_emptied_source_of_few_documents_stops_the_run_too() {
     fake.import(tree.path());
     let empty = Tree::new(&[]);
     match fake.try_import(empty.path()) {
-        Err(ImportError::TooManyDeletions { removed: 3, held: 3 }) => {}
+        Err(ImportError::TooManyDeletions { removed: 3, held: 3, .. }) => {}
         other => panic!("{other:?}"),
     }
     // A source that still has a document may lose all documents that the server knows of.
@@ -118,7 +119,7 @@ fn an_archive_that_lost_its_documents_stops_the_run() {
     tree.write("a.zip", packed(90));
     assert!(matches!(
         fake.try_import(tree.path()),
-        Err(ImportError::TooManyDeletions { removed: 120, held: 303 })
+        Err(ImportError::TooManyDeletions { removed: 120, held: 303, .. })
     ));
     let options = ImportOptions { max_delete: MaxDelete::Documents(120), ..fake.options(tree.path()) };
     strand_import::run(&options, &mut Silent).expect("120 may go");
@@ -143,6 +144,62 @@ fn messages_whose_ids_change_do_not_count_as_deleted() {
     tree.write("box.mbox", box_of(0));
     let error = fake.try_import(tree.path()).expect_err("150 others are gone").to_string();
     assert!(error.contains("150 of 301"), "{error}");
+}
+
+/// Removes a folder of the source when the run reads the first document, long after the plan.
+struct LosesFolder<'a>(&'a Tree);
+
+impl Progress for LosesFolder<'_> {
+    fn document(&mut self, _: &[u8], outcome: Outcome<'_>) {
+        if matches!(outcome, Outcome::Added) {
+            (0..300).for_each(|i| self.0.remove(&format!("z/{i}.eml")));
+        }
+    }
+}
+
+#[test]
+fn what_the_source_loses_after_the_plan_counts_too() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a/0.eml", &mail("a", "0"))]));
+    (0..300).for_each(|i| tree.write(&format!("z/{i}.eml"), mail("z", &i.to_string())));
+    fake.import(tree.path());
+    for (max_delete, allowed) in [(MaxDelete::Documents(0), 0), (MaxDelete::default(), 100)] {
+        tree.write("a/new.eml", mail("a", &allowed.to_string()));
+        (0..300).for_each(|i| tree.write(&format!("z/{i}.eml"), mail("z", &i.to_string())));
+        let options = ImportOptions { max_delete, ..fake.options(tree.path()) };
+        match strand_import::run(&options, &mut LosesFolder(&tree)) {
+            Err(ImportError::TooManyDeletions { removed, gone, .. }) => {
+                assert_eq!((removed, gone), (allowed + 1, allowed));
+            }
+            other => panic!("{other:?}"),
+        }
+        let left = fake.ids().iter().filter(|id| id.starts_with("z/")).count() as u64;
+        assert!(left >= 300 - allowed, "{left}");
+        tree.remove("a/new.eml");
+        (0..300).for_each(|i| tree.write(&format!("z/{i}.eml"), mail("z", &i.to_string())));
+        fake.import(tree.path());
+    }
+}
+
+#[test]
+fn the_share_of_a_revision_includes_unchanged_folders_below_the_first_level() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let folder = |name: &str, count: usize| {
+        (0..count).for_each(|i| tree.write(&format!("src/{name}/{i}.txt"), format!("{name} {i}")));
+    };
+    (0..3).for_each(|i| folder(&format!("keep{i}"), 300));
+    folder("old", 150);
+    git::init(&tree);
+    git::commit(&tree);
+    let source = git::source(tree.path(), "main");
+    assert_eq!(counts(&fake.import(&source)).0[0], 1_050);
+    tree.remove("src/old");
+    git::commit(&tree);
+    let options = ImportOptions { max_delete: MaxDelete::Percent(14), ..fake.options(&source) };
+    match strand_import::run(&options, &mut Silent) {
+        Err(ImportError::TooManyDeletions { removed: 150, held: 1_050, gone: 0 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(counts(&fake.import(&source)).0[2], 150);
 }
 
 /// Keeps the forecast that the run reports.

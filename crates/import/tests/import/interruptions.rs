@@ -211,7 +211,7 @@ fn a_source_that_is_not_mounted_after_an_interruption_removes_nothing() {
             continue;
         }
         match fake.try_import(unmounted.path()) {
-            Err(ImportError::TooManyDeletions { removed, held }) => {
+            Err(ImportError::TooManyDeletions { removed, held, .. }) => {
                 assert_eq!((removed, held), (keys.len() as u64, keys.len() as u64));
             }
             other => panic!("{} documents: {other:?}", keys.len()),

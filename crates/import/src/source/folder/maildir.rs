@@ -27,8 +27,16 @@ const NAME_OF_FOLDER: &str = "a message and a folder of the Maildir have this na
 const FLAGS_SEPARATOR: &[u8] = b":2,";
 
 /// True when `dir` has the three folders of a Maildir.
-pub(super) fn is_maildir(dir: BorrowedFd<'_>) -> bool {
-    PARTS.iter().all(|part| matches!(FoundAs::look(dir, part.as_bytes()), Ok(FoundAs::Folder)))
+///
+/// # Errors
+/// When an entry cannot be looked up. A Maildir that is listed as a plain folder would lose all of its messages.
+pub(super) fn is_maildir(dir: BorrowedFd<'_>) -> io::Result<bool> {
+    for part in PARTS {
+        if !matches!(FoundAs::look(dir, part.as_bytes())?, FoundAs::Folder) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The unique part of a message's file name, and its flags.

@@ -74,7 +74,7 @@ impl Source for Folder {
         }
         let mut lister = Lister::new(shown, distrust, self.parted.begin(path));
         let dir = beneath::open(self.folder.as_fd(), path).map_err(|error| io_error(&lister.shown, error))?;
-        match maildir::is_maildir(dir.as_fd()) {
+        match maildir::is_maildir(dir.as_fd()).map_err(|error| io_error(&lister.shown, error))? {
             true => maildir::list(dir.as_fd(), &mut lister)?,
             false => list_plain(dir.as_fd(), &mut lister)?,
         }
