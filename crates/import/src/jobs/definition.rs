@@ -102,8 +102,13 @@ impl Definition {
             (Some(every), None) if every < EVERY_MIN => return Err(DefinitionError::TooOften),
             (Some(every), None) => Trigger::Every(every),
             (None, Some(value)) => {
-                let wrong =
-                    |error: CronError| DefinitionError::Cron { value: value.clone(), why: error.to_string() };
+                let wrong = |error: CronError| {
+                    let why = match error {
+                        CronError::TimeSearchLimitExceeded => "this time never comes".to_owned(),
+                        error => error.to_string(),
+                    };
+                    DefinitionError::Cron { value: value.clone(), why }
+                };
                 schedule::cron(&value).map_err(wrong)?
             }
             (None, None) => Trigger::Demand,
@@ -211,6 +216,7 @@ mod tests {
             (r#"{"name":"a/b","source":"s"}"#, "letters"),
             (r#"{"name":"a","source":"-s"}"#, "hyphen"),
             (r#"{"name":"a","source":"s","every":"1m","cron":"* * * * *"}"#, "one of them"),
+            (r#"{"name":"a","source":"s","cron":"0 0 30 2 *"}"#, "never comes"),
             (r#"{"name":"a","source":"s","evry":"1m"}"#, "evry"),
             (r#"{"name":"a","source":"s3://b","watch":"1s"}"#, "only a folder"),
             (r#"{"name":"a","source":"s","watch":"soon"}"#, "soon"),

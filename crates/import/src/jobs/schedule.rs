@@ -36,10 +36,12 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 /// Reads a cron expression of five fields.
 ///
 /// # Errors
-/// The library's error.
+/// The library's error, also for a time that never comes, such as the 30th of February.
 pub(crate) fn cron(text: &str) -> Result<Trigger, CronError> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    Ok(Trigger::Cron(Box::new(parser.parse(text)?)))
+    let cron = parser.parse(text)?;
+    cron.find_next_occurrence(&jiff::Zoned::now(), false)?;
+    Ok(Trigger::Cron(Box::new(cron)))
 }
 
 /// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of the job's last start, if
@@ -88,7 +90,7 @@ mod tests {
         let five = cron("*/5 * * * *").unwrap();
         assert_eq!(next_ms(&five, None, 1_700_000_000_000, 0), Some(1_700_000_100_000));
         assert_eq!(next_ms(&five, None, 1_700_000_100_000, 0), Some(1_700_000_400_000));
-        for bad in ["61 * * * *", "x", "0 */5 * * * *", "0 0 1 1 * 2030"] {
+        for bad in ["61 * * * *", "x", "0 */5 * * * *", "0 0 1 1 * 2030", "0 0 30 2 *"] {
             assert!(cron(bad).is_err(), "{bad}");
         }
     }

@@ -87,6 +87,9 @@ pub enum DestinationError {
     /// The text begins with `solr+` and is not the URL of a collection.
     #[error("expected solr+http://host:8983/solr/collection")]
     Collection,
+    /// The user or the password has a character that ends it.
+    #[error("in the user and the password, write / as %2F, ? as %3F and # as %23")]
+    Login,
     /// The address of a server of the collection is wrong. The error has no password in it.
     #[error("{host}: {error}")]
     Host {
@@ -152,6 +155,10 @@ impl SolrTarget {
             return Err(expected());
         }
         let (authority, rest) = rest.split_once('/').ok_or_else(expected)?;
+        // No collection and no option has an @, so a password with a slash ends here.
+        if rest.contains('@') {
+            return Err(DestinationError::Login);
+        }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let path = path.trim_end_matches('/');
         if path.is_empty() || authority.is_empty() {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +27,8 @@ const NAME_BYTES_MAX: usize = 100;
 /// Maximum decompression window that a reader allocates, as a power of 2.
 const WINDOW_LOG_MAX: u32 = 27;
 const ZSTD_LEVEL: i32 = 3;
+/// Only the user who made a bundle may read it: it has names of keys and clients.
+const FILE_MODE: u32 = 0o600;
 
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl Bundle {
     /// # Errors
     /// Errors of the system, also when the file exists.
     pub fn write(&self, path: &Path) -> io::Result<u64> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
         let written = self.write_to(&file).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
         if written.is_err() {
             // Remove a partial bundle, because it is useless.

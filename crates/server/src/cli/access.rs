@@ -1,6 +1,7 @@
 //! The options for reaching a server, shared by the subcommands that ask a server.
 
 use clap::Args;
+use std::env::VarError;
 use strand_cli::TlsOptions;
 use strand_dial::{Tls, TlsError};
 use strand_import::ImportError;
@@ -43,6 +44,9 @@ pub enum AccessError {
     /// There is a user without a password.
     #[error("--user needs a password: --password, or the variable STRAND_PASSWORD")]
     NoPassword,
+    /// The variable with the password is not UTF-8.
+    #[error("the variable STRAND_PASSWORD is not UTF-8: expected a password in UTF-8, or --password")]
+    PasswordEncoding,
     /// An option of TLS is given without `--tls`.
     #[error("{0} has no effect without --tls")]
     NoTls(&'static str),
@@ -63,7 +67,12 @@ impl ServerArgs {
     /// # Errors
     /// [`AccessError`]: an option that has no effect, or does not work.
     pub fn access(self, tls: &TlsOptions) -> Result<Access, AccessError> {
-        let password = self.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
+        let password = match (self.password, std::env::var("STRAND_PASSWORD")) {
+            (Some(password), _) => Some(password),
+            (None, Ok(password)) => Some(password),
+            (None, Err(VarError::NotPresent)) => None,
+            (None, Err(VarError::NotUnicode(_))) => return Err(AccessError::PasswordEncoding),
+        };
         let password = password.filter(|password| !password.is_empty());
         if self.user.is_some() && password.is_none() {
             return Err(AccessError::NoPassword);

@@ -197,6 +197,8 @@ enum JobsError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Serve(#[from] ServiceError),
+    #[error("the job {0} is paused, so its run does not start: `strand jobs resume {0}` continues it")]
+    Paused(String),
 }
 
 /// Prints an error, also as JSON if that is wanted. Returns the exit code of the process.
@@ -209,19 +211,21 @@ fn fail(is_json: bool, error: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An option for a connection to a server, which the service does not use.
+/// An option that the service does not use. `add` writes `--server` and `--db` into the job's definition.
 fn idle_option(args: &JobsArgs) -> Option<&'static str> {
+    let is_add = matches!(args.command, JobsCommand::Add(_));
+    let db = (args.db != 0 && !is_add).then_some("--db");
     let user = args.server.user.as_ref().map(|_| "--user");
     let password = args.server.password.as_ref().map(|_| "--password");
     let tls = args.tls.is_on().then_some("--tls").or_else(|| args.tls.idle_option());
-    user.or(password).or(tls)
+    user.or(password).or(tls).or(db)
 }
 
 fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let (address, token) =
         (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());
     let definition = match &args.command {
-        JobsCommand::Add(add) => definition_of(add, args.server.server.as_deref()),
+        JobsCommand::Add(add) => definition_of(add, args.server.server.as_deref(), args.db),
         _ => Value::Null,
     };
     if let Some(name) = args.command.job()
@@ -232,6 +236,14 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
     let post = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
     let get = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
+    // The number of the run that the user waits for: a run that is under way goes first.
+    let mut awaited = match &args.command {
+        JobsCommand::Run { name, wait: true } | JobsCommand::Retry { name, wait: true } => {
+            let before = get(name)?;
+            runs_of(&before) + 1 + u64::from(!before["started_ms"].is_null())
+        }
+        _ => 0,
+    };
     let (name, mut job, wait) = match &args.command {
         JobsCommand::Serve { file } => {
             crate::jobs::serve(file)?;
@@ -265,24 +277,59 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
         JobsCommand::Cancel { name } => (name, post(name, "cancel")?, false),
         JobsCommand::Remove { name } => (name, ask("DELETE", &format!("/v1/jobs/{name}"), None)?, false),
     };
-    while wait && job["state"] != "idle" {
+    while wait && job["state"] != "idle" && runs_of(&job) < awaited {
+        if job["state"] == "paused" && job["started_ms"].is_null() {
+            return Err(JobsError::Paused(name.clone()));
+        }
         std::thread::sleep(POLL_INTERVAL);
+        let runs_before = runs_of(&job);
         job = get(name)?;
+        // A run that was ended to free memory starts again.
+        if runs_of(&job) > runs_before && job["last"]["outcome"] == "made room for others" {
+            awaited += 1;
+        }
     }
     print_job(&job, args.json);
     let is_done = !wait || job["last"]["outcome"] == "done";
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn definition_of(add: &AddArgs, server: Option<&str>) -> Value {
-    // The service has another working folder.
-    let is_path = !add.source.contains("://") && !add.source.starts_with("restic:");
-    let absolute = std::path::absolute(&add.source).ok().filter(|_| is_path);
-    let source = absolute.and_then(|path| path.into_os_string().into_string().ok());
-    let mut definition = json!({"source": source.unwrap_or_else(|| add.source.clone())});
+/// Number of the job's runs that have ended.
+fn runs_of(job: &Value) -> u64 {
+    job["runs"].as_u64().unwrap_or(0)
+}
+
+/// The path from the root. The service has another working folder than this process.
+fn absolute(path: &str) -> String {
+    let absolute = std::path::absolute(path).ok().and_then(|path| path.into_os_string().into_string().ok());
+    absolute.unwrap_or_else(|| path.to_owned())
+}
+
+/// The source with the path from the root, if it is a folder or a file of this machine.
+fn absolute_source(source: &str) -> String {
+    match source.strip_prefix("restic:") {
+        Some(repository) => format!("restic:{}", absolute(repository)),
+        None if source.contains("://") => source.to_owned(),
+        None => absolute(source),
+    }
+}
+
+/// The sink with the path from the root, if it is a file.
+fn absolute_sink(sink: &str) -> String {
+    match sink.split_once(':') {
+        Some((format @ ("ndjson" | "xml" | "file"), path)) if !path.is_empty() && path != "-" => {
+            format!("{format}:{}", absolute(path))
+        }
+        _ => sink.to_owned(),
+    }
+}
+
+fn definition_of(add: &AddArgs, server: Option<&str>, db: u32) -> Value {
+    let mut definition = json!({"source": absolute_source(&add.source)});
+    let to = add.to.as_deref().map(absolute_sink);
     let texts = [
         ("into", &add.into),
-        ("to", &add.to),
+        ("to", &to),
         ("every", &add.every),
         ("cron", &add.cron),
         ("watch", &add.watch),
@@ -300,8 +347,12 @@ fn definition_of(add: &AddArgs, server: Option<&str>) -> Value {
     if let Some(priority) = add.priority {
         definition["priority"] = priority.into();
     }
-    if !add.options.is_empty() {
-        definition["options"] = add.options.clone().into();
+    let mut options = add.options.clone();
+    if db != 0 {
+        options.extend(["--db".to_owned(), db.to_string()]);
+    }
+    if !options.is_empty() {
+        definition["options"] = options.into();
     }
     definition
 }

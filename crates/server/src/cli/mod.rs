@@ -23,6 +23,7 @@ pub mod remote;
 pub mod serve;
 pub mod supervised;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -82,8 +83,29 @@ fn grammar() -> clap::Command {
 
 /// Parses the command line. Exits after printing help, the version, or an error in the command line.
 pub fn parse() -> Cli {
-    let matches = grammar().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+    let matches = grammar().try_get_matches().unwrap_or_else(|error| masked(error).exit());
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| masked(error).exit())
+}
+
+/// The error without the password in the value that it quotes: a sink may be a URL with a user.
+fn masked(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let shown = without_password(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+    }
+    error
+}
+
+/// The text with `***` in the place of everything between the colon after a user's name and the last `@`. The text is not
+/// a valid URL, so a password in it may have any characters.
+fn without_password(text: &str) -> String {
+    let user_at = text.find("://").map_or(0, |at| at + 3);
+    let (before, rest) = text.split_at(user_at);
+    let Some((user, after)) = rest.rsplit_once('@') else { return text.to_owned() };
+    match user.split_once(':') {
+        Some((name, _)) => format!("{before}{name}:***@{after}"),
+        None => text.to_owned(),
+    }
 }
 
 /// Checks the arguments of `strand`, from `import` on.
@@ -97,7 +119,7 @@ pub fn check_import(arguments: Vec<String>) -> Result<(), String> {
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
-    let text = error.to_string();
+    let text = masked(error).to_string();
     let line = text.lines().next().unwrap_or_default();
     Err(line.strip_prefix("error: ").unwrap_or(line).to_owned())
 }
@@ -128,5 +150,23 @@ fn run_command(command: Command) -> ExitCode {
         Command::Completions(args) => pages::completions(args),
         Command::Extract => extract::run(),
         Command::Man(args) => pages::man(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_quotes_no_password() {
+        for (to, shown) in [
+            ("solr+http://ann:s3cr/et?#@h/x", "solr+http://ann:***@h/x"),
+            ("solr+ann:s3cret@h", "solr+ann:***@h"),
+            ("file:x.y", "file:x.y"),
+        ] {
+            let words = ["import", "/s", "--into", "d", "--to", to].map(str::to_owned);
+            let error = check_import(words.to_vec()).expect_err("it is no sink");
+            assert!(error.contains(shown) && !error.contains("s3cr"), "{error}");
+        }
     }
 }

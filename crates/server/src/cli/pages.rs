@@ -4,7 +4,7 @@
 use super::grammar;
 use clap::Args;
 use clap_complete::Shell;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,7 +28,8 @@ pub struct ManArgs {
 pub fn completions(args: CompletionsArgs) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut grammar(), "strand", &mut text);
-    exit_code(io::stdout().write_all(&text))
+    super::display::print_bytes(&text);
+    ExitCode::SUCCESS
 }
 
 /// Writes `strand.1` and one page for each subcommand, also for subcommands of subcommands (`strand-jobs-add.1`).

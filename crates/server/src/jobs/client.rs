@@ -44,9 +44,16 @@ pub fn ask(
     body: Option<&Value>,
 ) -> Result<Value, AskError> {
     let failed = |error| AskError::Io { address: address.to_owned(), error };
-    let resolved = address.to_socket_addrs().map_err(failed)?.next();
-    let resolved = resolved.ok_or_else(|| AskError::NoAddress(address.to_owned()))?;
-    let mut stream = TcpStream::connect_timeout(&resolved, TIMEOUT).map_err(failed)?;
+    // A name may have addresses of both families, and the service listens at one of them.
+    let mut connected = Err(AskError::NoAddress(address.to_owned()));
+    for resolved in address.to_socket_addrs().map_err(failed)? {
+        connected =
+            TcpStream::connect_timeout(&resolved, TIMEOUT).map(|stream| (resolved, stream)).map_err(failed);
+        if connected.is_ok() {
+            break;
+        }
+    }
+    let (resolved, mut stream) = connected?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
     let body = body.map(Value::to_string).unwrap_or_default();

@@ -49,7 +49,7 @@ impl Config {
             return Err(failed(ContentError::TooLarge));
         }
         let text = std::fs::read_to_string(path).map_err(|error| failed(ContentError::Io(error)))?;
-        let table = toml::from_str(&text).map_err(|error| failed(ContentError::Toml(error)))?;
+        let table = toml::from_str(&text).map_err(|error| failed(ContentError::toml(&text, &error)))?;
         Config::parse(table).map_err(failed)
     }
 
@@ -112,8 +112,8 @@ enum ContentError {
     Io(io::Error),
     #[error("the file is too large: expected at most {}", ByteSize(FILE_BYTES_MAX))]
     TooLarge,
-    #[error("{0}")]
-    Toml(toml::de::Error),
+    #[error("line {line}: {error}")]
+    Toml { line: usize, error: String },
     #[error("listen: {0:?} is not an address with a port: expected a value like {LISTEN:?}")]
     Address(String),
     #[error(
@@ -146,6 +146,16 @@ enum ContentError {
     Twice { name: String },
     #[error("job {number} {name:?}: {error}")]
     Job { number: usize, name: String, error: DefinitionError },
+}
+
+impl ContentError {
+    /// The library's own text shows the line, which may be the one with the token.
+    fn toml(text: &str, error: &toml::de::Error) -> ContentError {
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.as_bytes().get(..at).unwrap_or_default();
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        ContentError::Toml { line, error: error.message().to_owned() }
+    }
 }
 
 fn limit(mut table: Map<String, Value>) -> Result<SourceLimit, ContentError> {

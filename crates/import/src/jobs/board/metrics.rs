@@ -71,7 +71,7 @@ impl Board {
                 "failures",
                 "gauge",
                 "documents that failed in the last run",
-                self.each(|j| j.errors.len() as f64),
+                self.each(|j| j.failures() as f64),
             ),
             ("last_seconds", "gauge", "duration of the last run", self.each(|j| number(&j.last["seconds"]))),
             (

@@ -1,6 +1,6 @@
 //! The board's state as JSON: for clients that ask for it, and for a service that restores it after a restart.
 
-use super::{Board, Definition, JOB_BYTES, JobError, Totals, Work, schedule};
+use super::{Board, Definition, Ending, JOB_BYTES, Job, JobError, Totals, Work, schedule};
 use crate::filter::ByteSize;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl Board {
         let mut shown = json!({
             "name": name, "state": state, "source": without_password(&job.definition.source),
             "into": job.definition.into, "priority": job.definition.priority,
-            "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.held_by(name), "last": job.last,
+            "runs": job.runs, "failed": job.failures(), "held_bytes": self.ledger.held_by(name), "last": job.last,
         });
         if let Some(due) = job.due_ms {
             shown["due_ms"] = due.into();
@@ -72,10 +72,14 @@ impl Board {
 
     /// The state as JSON, for [`Board::restore`].
     pub fn save(&self) -> Value {
-        let jobs = self.jobs.values().map(|job| {
+        // The job's process still ends, but a service that starts again must not have the job.
+        let is_removed = |job: &&Job| job.ending() == Some(Ending::Removed);
+        let jobs = self.jobs.values().filter(|job| !is_removed(job)).map(|job| {
+            let is_cancelled = job.ending() == Some(Ending::Cancelled);
+            let unfinished = job.running.is_some() && !is_cancelled || job.queued.is_some();
             json!({
                 "definition": job.definition.given, "paused": job.is_paused, "last": job.last, "last_start_ms": job.last_start_ms,
-                "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.queued.is_some(),
+                "runs": job.runs, "totals": job.totals.save(), "unfinished": unfinished,
             })
         });
         json!({"jobs": jobs.chain(self.unrestored.iter().cloned()).collect::<Vec<_>>()})
@@ -133,6 +137,20 @@ impl Board {
             job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
         }
         Ok(problems)
+    }
+}
+
+impl Job {
+    /// Number of documents that failed in the last run. The list of failed documents has a limit, and is not saved. A run
+    /// that has reported no summary yet, or never did, has only the list.
+    pub(super) fn failures(&self) -> u64 {
+        let listed = self.errors.len() as u64;
+        self.last["summary"]["failed"].as_u64().filter(|_| self.running.is_none()).unwrap_or(listed)
+    }
+
+    /// Why the job's run is being ended.
+    fn ending(&self) -> Option<Ending> {
+        self.running.as_ref()?.ending
     }
 }
 
