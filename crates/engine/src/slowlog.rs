@@ -6,7 +6,7 @@
 
 use crate::Now;
 use crate::clients::Client;
-use crate::config::{Config, Opt};
+use crate::config::{Config, Opt, SECRET};
 use crate::session::Waits;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -187,26 +187,40 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
     }
 }
 
-/// The options whose values the slow log must not show.
-const SECRETS: [&str; 4] = ["masterauth", "masteruser", "requirepass", "tls-key-file-pass"];
-
+/// Maximum number of commands around a quoted command whose secrets are searched for.
+const QUOTES_MAX: usize = 4;
 /// The index of the first option of MIGRATE.
 const MIGRATE_OPTIONS: usize = 6;
 
 /// True for a secret argument. As in redis-server: passwords, the names beside them, and rules of users, also in a
-/// command that another command quotes.
-pub(crate) fn is_secret(args: Args<'_>, i: usize) -> bool {
-    let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
-    let quotes = if args.is(0, "ACL") && args.is(1, "DRYRUN") {
+/// command that another command quotes. Every argument is secret of a command that is quoted deeper than [`QUOTES_MAX`].
+pub(crate) fn is_secret(mut args: Args<'_>, mut i: usize) -> bool {
+    for _ in 0..=QUOTES_MAX {
+        match quoting_args(args) {
+            0 => return is_secret_of(args, i),
+            quotes if i <= quotes => return false,
+            quotes => (args, i) = (args.skip(quotes), i - quotes),
+        }
+    }
+    true
+}
+
+/// Number of arguments before the command that this command quotes. 0 when it quotes none.
+fn quoting_args(args: Args<'_>) -> usize {
+    if args.is(0, "ACL") && args.is(1, "DRYRUN") {
         3
     } else if args.is(0, "COMMAND") && (args.is(1, "GETKEYS") || args.is(1, "GETKEYSANDFLAGS")) {
         2
     } else {
         0
-    };
+    }
+}
+
+/// True for a secret argument of a command that quotes no other.
+fn is_secret_of(args: Args<'_>, i: usize) -> bool {
+    let secret = |at: usize| args.is(at, "masteruser") || SECRET.iter().any(|name| args.is(at, name));
     match i {
         0 => false,
-        _ if quotes > 0 => i > quotes && is_secret(args.skip(quotes), i - quotes),
         _ if args.is(0, "AUTH") => true,
         // MIGRATE host port key db timeout [COPY] [REPLACE] [AUTH password | AUTH2 name password] [KEYS key ...]
         _ if args.is(0, "MIGRATE") && i > MIGRATE_OPTIONS => {
@@ -247,12 +261,17 @@ mod tests {
             ("auth user pw", "auth (redacted) (redacted)"),
             ("HELLO 3 AUTH user pw SETNAME n", "HELLO 3 AUTH (redacted) (redacted) SETNAME n"),
             ("CONFIG SET hz 10 requirepass pw", "CONFIG SET hz 10 requirepass (redacted)"),
+            ("CONFIG SET tls-client-key-file-pass pw", "CONFIG SET tls-client-key-file-pass (redacted)"),
             ("CONFIG GET requirepass", "CONFIG GET requirepass"),
             ("ACL SETUSER u >pw", "ACL SETUSER (redacted) (redacted)"),
             ("SET AUTH v", "SET AUTH v"),
             ("ACL DRYRUN u HELLO 3 AUTH u pw", "ACL DRYRUN u HELLO 3 AUTH (redacted) (redacted)"),
             ("COMMAND GETKEYS auth u pw", "COMMAND GETKEYS auth (redacted) (redacted)"),
             ("ACL DRYRUN u ACL DRYRUN u AUTH pw", "ACL DRYRUN u ACL DRYRUN u AUTH (redacted)"),
+            (
+                "COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS SET k",
+                "COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS COMMAND GETKEYS SET (redacted)",
+            ),
         ] {
             assert_eq!(kept(&words.split(' ').collect::<Vec<_>>()).join(" "), shown);
         }

@@ -337,9 +337,10 @@ fn run_on_copies(
     let mut one =
         Call { args, keys: &keys, db: 0, now_ms, txn: &mut txn, reply: &mut reply, rng, rights, wait: None };
     execute(spec, run, &mut one, call.client);
-    let is_error = one.reply.error_code().is_some();
+    let (is_error, waits) = (one.reply.error_code().is_some(), one.wait.is_some());
     let found = txn.lookups();
     if !is_error {
+        call.waits |= waits;
         return Ok(found);
     }
     // A read of a value of the wrong type counts as a hit.

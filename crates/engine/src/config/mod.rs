@@ -17,6 +17,7 @@ pub mod value;
 pub use error::{ConfigLineError, SetError, SetRefusal, ValueError};
 pub use load::{ConfigError, ConfigText, Include, Note, SourceLine};
 pub use nearest::nearest;
+pub(crate) use spec::SECRET;
 pub use special::http_parts;
 pub use table::{Change, OPTIONS, Opt, OptionSpec, ValueType, find};
 pub use text::text_of_arguments;

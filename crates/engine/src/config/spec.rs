@@ -82,7 +82,8 @@ const HIDDEN: [&str; 5] = [
     "watchdog-period",
 ];
 /// Options with values that messages must not show.
-const SECRET: [&str; 4] = ["masterauth", "requirepass", "tls-client-key-file-pass", "tls-key-file-pass"];
+pub(crate) const SECRET: [&str; 4] =
+    ["masterauth", "requirepass", "tls-client-key-file-pass", "tls-key-file-pass"];
 
 impl OptionSpec {
     /// True when only the full name finds the option.
