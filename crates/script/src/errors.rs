@@ -26,6 +26,8 @@ pub(crate) enum Thrown {
 /// The value of [`Thrown::Raised`] in the registry. There is at most one, because nothing of the script runs between the
 /// error and the place that catches the error.
 const RAISED: &str = "strand.raised";
+/// Lua's own error when it has no memory.
+const NO_MEMORY: &[u8] = b"not enough memory";
 /// Lua's own `pcall` in the registry.
 const PCALL: &str = "strand.pcall";
 
@@ -50,6 +52,42 @@ pub(crate) fn call(
         (false, Value::Error(error)) => Err(*error),
         (false, raised) => Ok(Err(raised)),
     }
+}
+
+/// True when a run ended with Lua's own error about memory.
+pub(crate) fn ended_without_memory(outcome: &mlua::Result<(bool, Value)>) -> bool {
+    match outcome {
+        Ok((true, _)) => false,
+        Ok((false, raised)) => is_no_memory(raised),
+        Err(error) => is_memory_error(error),
+    }
+}
+
+/// True for Lua's own error about memory.
+pub(crate) fn is_no_memory(raised: &Value) -> bool {
+    matches!(raised, Value::String(text) if text.as_bytes() == NO_MEMORY)
+}
+
+/// True for an error of mlua about memory.
+pub(crate) fn is_memory_error(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } => is_memory_error(cause),
+        _ => false,
+    }
+}
+
+/// What follows an error of Lua about memory, before the script sees the error.
+///
+/// # Errors
+/// When the run may have more memory on a helper thread. The run stops.
+pub(crate) fn out_of_memory(lua: &Lua) -> mlua::Result<()> {
+    if !state::is_memory_limited() {
+        return Ok(());
+    }
+    // The error needs memory, too. The limit is set again for the next run.
+    lua.set_memory_limit(crate::vm::VM_BYTES_MAX)?;
+    Err(state::stop())
 }
 
 /// The error that raises `value` in the script.
@@ -144,6 +182,10 @@ pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
             Ok(raised)
         }
         Some(Thrown::Stop) => Err(Thrown::Stop.into()),
+        None if is_memory_error(error) => {
+            out_of_memory(lua)?;
+            Ok(Value::String(lua.create_string(NO_MEMORY)?))
+        }
         None => Ok(Value::String(lua.create_string(message_of(error))?)),
     }
 }

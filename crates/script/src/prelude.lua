@@ -3,7 +3,13 @@
 local N = ...
 local raw_pcall, raw_xpcall, raw_resume = pcall, xpcall, coroutine.resume
 local setmetatable, type, next, pairs = setmetatable, type, next, pairs
-local visible, stopped, next_match = N.visible, N.stopped, N.next_match
+local visible, stopped, next_match, out_of_memory = N.visible, N.stopped, N.next_match, N.out_of_memory
+
+-- Lua's own error. On a worker the run ends here, because a script on a helper thread may have more memory.
+local function checked(ok, ...)
+  if not ok and (...) == 'not enough memory' then out_of_memory() end
+  return ok, ...
+end
 
 -- The results of pcall. As in redis-server, a table whose `err` is a text is replaced by this text.
 local function caught(ok, ...)
@@ -17,14 +23,14 @@ local function caught(ok, ...)
   return false, e
 end
 
-local function pcall(...) return caught(raw_pcall(...)) end
+local function pcall(...) return caught(checked(raw_pcall(...))) end
 
 -- While a run is stopped no handler of the script's may begin: inside it no hook would run.
 local function xpcall(f, handler)
-  return raw_xpcall(f, function(e)
+  return checked(raw_xpcall(f, function(e)
     if stopped() then return e end
     return handler(visible(e))
-  end)
+  end))
 end
 
 local function resumed(ok, ...)
@@ -32,7 +38,7 @@ local function resumed(ok, ...)
   return false, visible((...))
 end
 
-local function resume(...) return resumed(raw_resume(...)) end
+local function resume(...) return resumed(checked(raw_resume(...))) end
 
 -- A table that scripts can read and not change: the table that they see is empty, and what is in it lies in another one.
 local shield = setmetatable({}, { __newindex = N.readonly, __metatable = false })

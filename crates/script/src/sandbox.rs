@@ -71,6 +71,7 @@ impl Sandbox {
         native.set("protected", &protected)?;
         native.set("next_match", lua.create_function(strings::next_match)?)?;
         native.set("visible", lua.create_function(errors::visible)?)?;
+        native.set("out_of_memory", lua.create_function(|lua, ()| errors::out_of_memory(lua))?)?;
         native.set("stopped", lua.create_function(|_, ()| Ok(state::is_stopped()))?)?;
         let read_only = |lua: &Lua, _: MultiValue| Err::<(), _>(error(lua, READ_ONLY));
         native.set("readonly", lua.create_function(read_only)?)?;

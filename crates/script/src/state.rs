@@ -62,6 +62,8 @@ thread_local! {
     static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
     /// Memory of the interpreter above which the run is stopped.
     static SOFT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Memory of the interpreter at the last hook, or at the start of the run.
+    static USED_BYTES: Cell<usize> = const { Cell::new(0) };
     /// Maximum nesting of tables in Strand's functions. Each level takes memory of the thread's stack.
     static LEVELS_MAX: Cell<usize> = const { Cell::new(0) };
     /// True when the interpreter has become large in this run.
@@ -123,6 +125,23 @@ pub(crate) fn stopped_at() -> Option<String> {
 /// True when this number of bytes is within the memory limit of the run.
 pub(crate) fn is_within_memory_limit(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
+}
+
+/// True when the run has less memory than a run on a helper thread.
+pub(crate) fn is_memory_limited() -> bool {
+    SOFT_BYTES.get() < crate::vm::VM_BYTES_MAX
+}
+/// Stops a run whose interpreter has no memory, if a run on a helper thread has more. Returns whether it did.
+pub(crate) fn stop_without_memory() -> bool {
+    let stops = is_memory_limited();
+    if stops {
+        STOPPED.set(true);
+    }
+    stops
+}
+/// Notes the memory of the interpreter. Returns what was noted before.
+pub(crate) fn set_used_bytes(used_bytes: usize) -> usize {
+    USED_BYTES.replace(used_bytes)
 }
 
 /// Notes whether the interpreter is large. Returns what was noted before.

@@ -4,7 +4,7 @@ use crate::load::{self, Registered, RegisteredFunction};
 use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, CodeKind, Host};
-use crate::{convert, redis};
+use crate::{convert, errors, redis};
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{BString, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 use sha1::{Digest, Sha1};
@@ -17,8 +17,11 @@ use strand_wire::reply::{ErrorText, Reply};
 /// Maximum memory of one interpreter in bytes. Memory that Strand's functions use outside the interpreter has a limit
 /// of its own, which is equal.
 pub const VM_BYTES_MAX: usize = 256 << 20;
-/// Number of instructions between two calls of the hook.
-const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
+/// Number of instructions between two calls of the hook. An instruction may copy a string that is as long as the memory
+/// limit of a worker allows. With 10,000 instructions a script held a worker for 165 ms until the next hook.
+const HOOK_INSTRUCTIONS: u32 = 1_000;
+/// As many bytes of memory as the interpreter has grown by count as one step in the hook.
+const GROWN_BYTES_PER_STEP: usize = 8;
 /// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
 /// them.
 const COMPILED_MAX: usize = 1000;
@@ -350,7 +353,13 @@ impl Vm {
         let function =
             compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
         self.sandbox.set_loading(true).map_err(failed)?;
-        let run = || self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
+        let run = || {
+            let done = self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
+            if errors::ended_without_memory(&done) {
+                state::stop_without_memory();
+            }
+            done
+        };
         let as_function = Run { kind: CodeKind::Function, limits, needs_sweep: true };
         let collected = load::collect(&self.lua, || self.with_run_state(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
@@ -379,19 +388,26 @@ impl Vm {
         let passed = if run.kind == CodeKind::Script { Passed::Globals } else { Passed::Arguments };
         let mut is_counted = false;
         let (written, stopped) = self.with_run_state(host, run, || {
-            self.sandbox.runner.run(function, passed, &keys, &args, |result| match result {
+            let write = |result: strand_lua::Ended<'_>| match result {
                 _ if state::is_stopped() => Ok(()),
+                strand_lua::Ended::Error(error)
+                    if errors::is_no_memory(&error) && state::stop_without_memory() =>
+                {
+                    Ok(())
+                }
                 strand_lua::Ended::Plain(value) => convert::write_plain(reply, value, state::resp3()),
                 strand_lua::Ended::Value(value) => {
-                    is_counted = crate::errors::is_counted(&value);
+                    is_counted = errors::is_counted(&value);
                     convert::write(reply, &value, state::resp3())
                 }
                 strand_lua::Ended::Error(error) => {
-                    is_counted = crate::errors::is_counted(&error);
+                    is_counted = errors::is_counted(&error);
                     reply.error_bytes(&runtime_error(&error, name));
                     Ok(())
                 }
-            })?
+            };
+            let done = self.sandbox.runner.run(function, passed, &keys, &args, write).and_then(|done| done);
+            done.inspect_err(|error| _ = errors::is_memory_error(error) && state::stop_without_memory())
         });
         if stopped {
             return RunEnd::Stopped(state::stopped_at());
@@ -410,10 +426,19 @@ impl Vm {
         Run { kind, limits, needs_sweep }: Run,
         work: impl FnOnce() -> R,
     ) -> (R, bool) {
-        let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes);
+        let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes).min(VM_BYTES_MAX);
         state::set_limits(soft_bytes, limits.depth_max);
+        state::set_used_bytes(self.lua.used_memory());
         state::set_stopped_at(None);
+        let is_limited = soft_bytes < VM_BYTES_MAX;
+        if is_limited {
+            // This cannot fail, because the interpreter uses mlua's own allocator.
+            let _ = self.lua.set_memory_limit(soft_bytes);
+        }
         let (done, stopped) = state::run(host, kind, VM_BYTES_MAX, work);
+        if is_limited {
+            let _ = self.lua.set_memory_limit(VM_BYTES_MAX);
+        }
         if stopped {
             // The hook was set to run at every instruction, so set it back.
             let _ = self.set_hook(HOOK_INSTRUCTIONS);
@@ -445,19 +470,19 @@ struct Run {
 
 /// Lifts the interpreter's memory limit while something small is created. With a limit each allocation is a
 /// protected call, which costs more than the rest of a short script. Later allocations of the script count again.
-pub(crate) struct MemoryLimitLift<'l>(&'l Lua);
+pub(crate) struct MemoryLimitLift<'l>(&'l Lua, usize);
 
 impl<'l> MemoryLimitLift<'l> {
     pub(crate) fn new(lua: &'l Lua) -> MemoryLimitLift<'l> {
         // This cannot fail, because the interpreter uses mlua's own allocator.
-        let _ = lua.set_memory_limit(0);
-        MemoryLimitLift(lua)
+        let before = lua.set_memory_limit(0).unwrap_or(VM_BYTES_MAX);
+        MemoryLimitLift(lua, before)
     }
 }
 
 impl Drop for MemoryLimitLift<'_> {
     fn drop(&mut self) {
-        let _ = self.0.set_memory_limit(VM_BYTES_MAX);
+        let _ = self.0.set_memory_limit(self.1);
     }
 }
 
@@ -491,11 +516,14 @@ fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
         // The next cycle begins now: the last one may have allowed more than the interpreter can have.
         lua.gc_restart();
     }
-    if !state::is_stopped() && state::is_within_memory_limit(used_bytes) && state::count_steps(instructions) {
+    let grown_bytes = used_bytes.saturating_sub(state::set_used_bytes(used_bytes));
+    let grown_steps = u32::try_from(grown_bytes / GROWN_BYTES_PER_STEP).unwrap_or(u32::MAX);
+    let steps = instructions.saturating_add(grown_steps);
+    if !state::is_stopped() && state::is_within_memory_limit(used_bytes) && state::count_steps(steps) {
         return Ok(VmState::Continue);
     }
     if !state::has_stop_place() {
-        let place = crate::errors::source_and_line(lua, 0);
+        let place = errors::source_and_line(lua, 0);
         state::set_stopped_at(place.map(|(_, source, line)| format!("{source}:{line}")));
     }
     let stop = state::stop();

@@ -32,12 +32,16 @@ const NO_LIMIT: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 
 const STACK_BYTES: usize = 16 << 20;
 
 fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (RunEnd, String) {
+    run_within(vm, body, ticks, NO_LIMIT)
+}
+
+fn run_within(vm: &mut Vm, body: &str, ticks: u64, limits: VmLimits) -> (RunEnd, String) {
     let script = Script::new(body.as_bytes()).expect("a script");
     let mut out = Chain::new();
     let mut host = Echo { ticks_left: ticks };
     let keys: [&[u8]; 1] = [b"k1"];
     let args: [&[u8]; 1] = [b"a1"];
-    let input = Input { keys: keys.into_iter(), args: args.into_iter(), limits: NO_LIMIT };
+    let input = Input { keys: keys.into_iter(), args: args.into_iter(), limits };
     let ended = vm.run(&script, input, &mut host, &mut Reply::new(&mut out, Protocol::Resp2));
     (ended, String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat()).into_owned())
 }
@@ -78,7 +82,7 @@ fn ten_thousand_short_runs_are_hooked_a_few_times() {
         let (ended, reply) = run_in(&mut vm, "table.insert(string, 'left') return #string", 1_000_000);
         assert_eq!((ended, reply.as_str()), (RunEnd::Done, ":1\r\n"));
     }
-    assert!((1..RUNS / 10).contains(&HOOKS.get()), "{} times", HOOKS.get());
+    assert!((1..RUNS / 5).contains(&HOOKS.get()), "{} times", HOOKS.get());
 }
 
 /// Attempts to leave something behind, or to reach protected data, in every way that Lua has.
@@ -271,6 +275,32 @@ fn garbage_has_bounds_in_small_interpreters_and_in_large_ones() {
     for _ in 0..2 {
         assert_eq!(run_in(&mut vm, body, 1_000_000).1, ":600\r\n");
     }
+}
+
+/// A few instructions make a long string. No hook runs between them, so the memory limit ends the run.
+#[test]
+fn a_run_that_reaches_a_worker_s_memory_limit_stops_and_cannot_catch_that() {
+    let mut vm = Vm::new().expect("memory");
+    let limited = VmLimits { soft_bytes: 4 << 20, ..NO_LIMIT };
+    let long = "local s = 'x' for i = 1, 24 do s = s .. s end";
+    for body in [
+        format!("{long} return #s"),
+        format!("pcall(function() {long} end) return 'caught'"),
+        format!("xpcall(function() {long} end, function(e) return e end) return 'caught'"),
+        format!("coroutine.resume(coroutine.create(function() {long} end)) return 'caught'"),
+        format!("pcall(coroutine.wrap(function() {long} end)) return 'caught'"),
+        format!("pcall(string.gsub, 'a', 'a', function() {long} end) return 'caught'"),
+        "pcall(function() local s = ('x'):rep(8e6) end) return 'caught'".to_owned(),
+        "local t = {} for i = 1, 1e6 do t[i] = i end return 'caught'".to_owned(),
+    ] {
+        let (ended, reply) = run_within(&mut vm, &body, 1_000_000, limited);
+        assert!(matches!(ended, RunEnd::Stopped(_)) && reply.is_empty(), "{body}: {ended:?} {reply}");
+        // Without the limit of a worker the script runs to its end.
+        let (ended, reply) = run_in(&mut vm, &body, 1_000_000);
+        assert!(ended == RunEnd::Done && !reply.starts_with('-'), "{body}: {ended:?} {reply}");
+    }
+    let own = "return select(2, pcall(error, 'not enough memory', 0))";
+    assert_eq!(run_in(&mut vm, own, 1_000_000).1, "$17\r\nnot enough memory\r\n");
 }
 
 /// C reads these indexes otherwise than a careless guard would. Each of them made C write past its stack.

@@ -43,7 +43,7 @@ thread_local! {
 /// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
 /// Limits of a run on a worker: growth of the interpreter, and nesting of tables.
-const WORKER_LIMITS: VmLimits = VmLimits { soft_bytes: 8 << 20, depth_max: 32 };
+const WORKER_LIMITS: VmLimits = VmLimits { soft_bytes: 4 << 20, depth_max: 32 };
 /// Limits of a run on the lane. Its threads have a larger stack.
 const LANE_LIMITS: VmLimits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
 /// Maximum number of arguments of a command in FUNCTION STATS.

@@ -221,7 +221,7 @@ impl HashValue {
             },
         }
     }
-    /// Number of expired fields that still take memory. [`HashValue::random`] and [`Collection::iter`] pass over them.
+    /// Number of expired fields that still take memory. [`HashValue::random`] and [`HashValue::iter`] pass over them.
     pub fn hidden_fields(&self) -> usize {
         self.expiring().map_or(0, ExpiringHash::hidden)
     }
