@@ -110,19 +110,30 @@ pub enum ImportError {
         error: ContainerError,
     },
     /// More documents would be removed than the options allow. Nothing was changed, unless an archive had lost the
-    /// documents, or the source lost them after the plan: the run knows of these losses only when it has begun.
+    /// documents: the run knows of this loss only when it opens the archive.
     #[error(
         "stopped by --max-delete: this run would remove {removed} of {held} documents, and has removed {} of them. Check \
          that SOURCE is complete. To remove the documents, run again with --max-delete {removed} or 100%",
-        match gone { 0 => "none".to_owned(), gone => format!("up to {gone}") }
+        match gone { 0 => "none".to_owned(), gone => gone.to_string() }
     )]
     TooManyDeletions {
         /// Documents that would be removed.
         removed: u64,
         /// Documents that the server holds of the dataset.
         held: u64,
-        /// Documents that the run had removed when it stopped. The last of these removals may not have been sent.
+        /// Documents that the run had removed when it stopped.
         gone: u64,
+    },
+    /// The source has lost documents after the run had made its plan, and the options do not allow to remove more of them.
+    #[error(
+        "stopped by --max-delete: SOURCE has lost documents during the run, which has removed {gone} of {held} documents. \
+         Check that SOURCE is complete, and run again"
+    )]
+    LostMeanwhile {
+        /// Documents that the run had removed when it stopped.
+        gone: u64,
+        /// Documents that the server held of the dataset before the run.
+        held: u64,
     },
     /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
     #[error("stopped at {path:?}: {bound}")]

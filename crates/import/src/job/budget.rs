@@ -19,7 +19,7 @@ use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
 use crate::source::Tokens;
-use crate::versions::{self, INNER_NOTE, intent_name, recorded_name};
+use crate::versions::{self, INNER_NOTE, MAYBE_NOTE, intent_name, recorded_name};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -93,6 +93,8 @@ pub(super) struct Plan {
     has_additions: bool,
     /// Number of documents that the server holds.
     held: u64,
+    /// True when the server holds a document that the run does not remove.
+    has_kept: bool,
     /// True while the plan is in a container whose recorded number of documents is in `held` already.
     is_held_known: bool,
     /// Number of documents that the run removes.
@@ -138,6 +140,7 @@ impl Plan {
 impl MaxDelete {
     fn allows(self, plan: Plan) -> bool {
         match self {
+            MaxDelete::Percent(100) => true,
             MaxDelete::Documents(most) => plan.removed <= most,
             MaxDelete::Percent(percent) => {
                 let share = u128::from(plan.held) * u128::from(percent);
@@ -176,7 +179,7 @@ impl Job<'_> {
         self.begin_moves();
         self.plan(&[], old, new, below, &mut plan)?;
         // Also empty: folders are left in the source, and no documents.
-        plan.is_emptied |= plan.held > 0 && plan.removed >= plan.held && !plan.has_additions;
+        plan.is_emptied |= plan.removed > 0 && !plan.has_kept && !plan.has_additions;
         let took = started.elapsed();
         self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);
         if self.options.forecast {
@@ -241,10 +244,65 @@ impl Job<'_> {
         let Some(plan) = self.planned.as_mut().filter(|_| mode == ImportMode::Import) else { return Ok(()) };
         if plan.removed_now == plan.removed + plan.renamed {
             plan.removed += 1;
-            max.check(*plan)?;
+            if !max.allows(*plan) {
+                let gone = if self.options.dry_run { 0 } else { plan.removed_now };
+                let held = plan.held;
+                // The error says how many documents are gone, so their removals must be at the server.
+                self.sink.drain()?;
+                return Err(ImportError::LostMeanwhile { gone, held });
+            }
         }
         plan.removed_now += 1;
         Ok(())
+    }
+
+    /// Adds the documents of the archive `path` to the plan, all of which the run is about to remove. `note`: the archive's
+    /// recorded numbers.
+    pub(super) fn check_archive_removal(
+        &mut self,
+        path: &[u8],
+        note: Option<&[u8]>,
+        below: Level,
+    ) -> Result<(), ImportError> {
+        let removed = match note.map(super::nested::counts) {
+            _ if self.planned.is_none() => return Ok(()),
+            Some((documents, 0)) => documents,
+            // A document whose text could not be extracted failed, and is at the server.
+            _ => {
+                let mut lost = Plan::default();
+                self.plan_lost_archive(path, below, &mut lost)?;
+                lost.removed
+            }
+        };
+        self.check_removal(removed)
+    }
+
+    /// Adds all documents of the recorded archive `path` to `plan`, as removed.
+    fn plan_lost_archive(&mut self, path: &[u8], below: Level, plan: &mut Plan) -> Result<(), ImportError> {
+        let Some((known, interrupted)) = self.known(path)? else { return Ok(()) };
+        let deeper = Level { notes_moves: false, interrupted, ..below.below(path, known.len())? };
+        if deeper.depth > super::DEPTH_MAX {
+            return Ok(());
+        }
+        let nothing = ContainerBuilder::empty(EXTRACTOR_VERSION);
+        self.plan(path, view(&known), view(&nothing), deeper, plan)
+    }
+
+    /// True when the server holds a document of the recorded container `path`, or of a container below it.
+    fn holds_documents(&mut self, path: &[u8], depth: usize) -> Result<bool, ImportError> {
+        let Some((known, _)) = self.known(path)?.filter(|_| depth <= super::DEPTH_MAX) else {
+            return Ok(false);
+        };
+        let record = view(&known);
+        if record.iter().any(|entry| entry.kind == EntryKind::Document && versions::is_present(&entry)) {
+            return Ok(true);
+        }
+        for folder in record.iter().filter(|entry| entry.kind == EntryKind::Container) {
+            if self.holds_documents(&join(path, folder.name), depth + 1)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds `removed` documents of an archive to the plan. Fails when the run would then remove more documents than the
@@ -316,33 +374,37 @@ impl Job<'_> {
             };
             let removed = matches!(change, Change::Removed(_));
             if recorded.kind == EntryKind::Document {
-                let inner = recorded.get(INNER_NOTE).map_or(0, |note| super::nested::counts(note).0);
-                let held = inner + u64::from(versions::is_present(&recorded));
+                let note = recorded.get(INNER_NOTE).map(super::nested::counts);
+                // A run that was cut short may have imported documents of an archive before it noted their number. And a
+                // document whose text could not be extracted failed, and is at the server.
+                let walks = removed
+                    && !super::nested::goes_on_as_folder(&recorded, new)
+                    && super::nested::may_contain_documents(&recorded)
+                    && note.is_none_or(|(documents, failed)| documents == 0 || failed > 0);
+                let inner = note.filter(|_| !walks).map_or(0, |(documents, _)| documents);
+                // The server may have a doubtful document, too. What a run that was cut short left was looked up already.
+                let is_doubtful = removed && !below.interrupted && recorded.get(MAYBE_NOTE).is_some();
+                let is_held = versions::is_present(&recorded) || is_doubtful;
+                let held = inner + u64::from(is_held);
                 plan.hold(held);
                 plan.removed += if removed { held } else { 0 };
-                // The run that was cut short may have imported documents of an archive before it noted their number.
-                let is_folder_now =
-                    new.find(recorded.name).is_some_and(|now| now.kind == EntryKind::Container);
-                if removed
-                    && !is_folder_now
-                    && inner == 0
-                    && super::nested::may_contain_documents(&recorded)
-                    && below.depth < super::DEPTH_MAX
-                {
-                    let child = join(path, recorded.name);
-                    let Some((known, _)) = self.known(&child)? else { continue };
-                    let deeper = Level { notes_moves: false, ..below.below(&child, known.len())? };
-                    self.plan(&child, view(&known), view(&nothing), deeper, plan)?;
+                plan.has_kept |= held > 0 && !removed;
+                if walks {
+                    self.plan_lost_archive(&join(path, recorded.name), below, plan)?;
                 }
                 continue;
             }
             // With content tokens, the root's record has the number of documents below each of its children. Deeper
             // records have no such number.
-            let is_counted = self.source.tokens() == Tokens::Content && below.depth == 1 && recorded.size > 0;
+            let has_count = self.source.tokens() == Tokens::Content && below.depth == 1;
+            let is_counted = has_count && !below.interrupted && super::is_counted(&recorded, &entry);
             if is_counted {
                 plan.hold(recorded.size);
             }
-            if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() {
+            let opens = below.interrupted || below.reread || below.open_all;
+            if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() && !opens {
+                plan.has_kept =
+                    plan.has_kept || self.holds_documents(&join(path, recorded.name), below.depth)?;
                 continue;
             }
             let child = join(path, recorded.name);
@@ -353,6 +415,8 @@ impl Job<'_> {
             self.keep_parts(&child, &known);
             let mut deeper = below.below(&child, known.len())?;
             deeper.notes_moves &= !is_doubtful;
+            deeper.interrupted = is_doubtful;
+            deeper.open_all |= has_count && !is_counted;
             plan.containers += u64::from(!removed);
             plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
             if deeper.depth > super::DEPTH_MAX {

@@ -136,6 +136,8 @@ struct Level {
     open_all: bool,
     /// True when every archive is opened again: the last run imported attachments, and this run does not, or the reverse.
     reopen: bool,
+    /// In the plan: true when a run was cut short in the container above. Then its tokens are not trusted.
+    interrupted: bool,
     /// True when the plan notes which documents disappear from a path or appear at a path: see [`moves`].
     notes_moves: bool,
 }
@@ -260,7 +262,7 @@ impl Job<'_> {
         let is_planned = known.is_known() || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == ImportMode::Import {
             let below = level.below(path, known.blob.len())?;
-            self.check_plan(old, new, Level { notes_moves: true, ..below })?;
+            self.check_plan(old, new, Level { notes_moves: true, interrupted: known.interrupted, ..below })?;
         }
         if self.archive.id() == Some(path) && known.is_known() && self.options.mode != ImportMode::Verify {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
@@ -446,11 +448,7 @@ impl Job<'_> {
         // number is the old number plus the change in opened containers. If the old number cannot be trusted, the run
         // opens every container and counts all documents.
         let counts = self.source.tokens() == Tokens::Content && below.depth == 1;
-        let same_kind = |old: Entry<'_>| match old.token.is_empty() {
-            true => old.size > 0,
-            false => old.token.len() == new.token.len(),
-        };
-        let is_trusted = !interrupted && old.is_none_or(same_kind);
+        let is_trusted = !interrupted && old.is_none_or(|old| is_counted(&old, &new));
         let below = Level { open_all: below.open_all || counts && !is_trusted, ..below };
         let (processed_before, delta_before) = (self.summary.processed(), self.documents_delta);
         let blob = match self.container(path, below)? {
@@ -541,6 +539,15 @@ impl Job<'_> {
 
     fn fail(&mut self, path: &[u8], reason: &str) {
         self.count(path, Outcome::Failed(reason));
+    }
+}
+
+/// With content tokens: true when the recorded entry of a child of the root has the number of documents below it. `new` is
+/// the listed entry.
+fn is_counted(old: &Entry<'_>, new: &Entry<'_>) -> bool {
+    match old.token.is_empty() {
+        true => old.size > 0,
+        false => old.token.len() == new.token.len(),
     }
 }
 

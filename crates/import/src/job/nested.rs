@@ -103,6 +103,14 @@ pub(super) fn may_contain_documents(entry: &Entry<'_>) -> bool {
     entry.kind == EntryKind::Document && (entry.get(INNER_NOTE).is_some() || is_doubtful_archive)
 }
 
+/// True when the recorded document `entry` stands for a folder of `new` that a run was cut short in. The folder has a
+/// record of its own, and the next run goes on from there.
+pub(super) fn goes_on_as_folder(entry: &Entry<'_>, new: Container<'_>) -> bool {
+    new.find(entry.name).is_some_and(|new| new.kind == EntryKind::Container)
+        && entry.get(MAYBE_NOTE).is_some()
+        && entry.get(INNER_NOTE) == Some(&unknown_counts_note()[..])
+}
+
 /// Reads the number of documents and the number of failures from an archive's note.
 pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     let number = |range: std::ops::Range<usize>| {
@@ -181,11 +189,7 @@ impl Job<'_> {
                 true => RemovalPass::BeforeAdditions,
                 false => RemovalPass::AfterAdditions,
             };
-            // A folder that a run was cut short in has a record of its own, and goes on from there.
-            let goes_on = is_folder_now
-                && entry.get(MAYBE_NOTE).is_some()
-                && entry.get(INNER_NOTE) == Some(&unknown_counts_note()[..]);
-            if may_contain_documents(&entry) && pass_of_entry == pass && !goes_on {
+            if may_contain_documents(&entry) && pass_of_entry == pass && !goes_on_as_folder(&entry, new) {
                 self.remove(&join(path, entry.name), below)?;
             }
         }
@@ -217,7 +221,7 @@ impl Job<'_> {
                 }
                 // An earlier run imported attachments, and this run does not.
                 if let Some(note) = recorded {
-                    self.check_removal(counts(note).0)?;
+                    self.check_archive_removal(&child, Some(note), below)?;
                     self.remove(&child, below)?;
                     nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
                 }
@@ -239,7 +243,7 @@ impl Job<'_> {
             let candidate = Candidate { entry: &entry, mail, child: &child, recorded, is_whole };
             let mut opened = self.open_archive(path, candidate, below)?;
             if opened.is_none() && may_contain_documents {
-                self.check_removal(recorded.map_or(0, |note| counts(note).0))?;
+                self.check_archive_removal(&child, recorded, below)?;
                 self.remove(&child, below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
             }

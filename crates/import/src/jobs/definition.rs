@@ -145,6 +145,15 @@ impl Definition {
         })
     }
 
+    /// What one job alone may fill: the dataset, with its server and its database or its sink.
+    pub(super) fn place(&self) -> (&str, Option<&str>, Option<&str>, &str) {
+        let after =
+            self.options.iter().position(|option| option == "--db").and_then(|at| self.options.get(at + 1));
+        let inside = self.options.iter().find_map(|option| option.strip_prefix("--db="));
+        let db = inside.or(after.map(String::as_str)).unwrap_or("0");
+        (&self.into, self.server.as_deref(), self.to.as_deref(), db)
+    }
+
     /// The arguments of `strand` that run the job. `rate` is the lowest limit of bytes per second that the job has.
     pub fn arguments(&self, retry: bool, rate: Option<u64>) -> Vec<String> {
         let mut words: Vec<String> =
@@ -207,6 +216,15 @@ mod tests {
             words,
             "import --supervised --into m --to - --rate 2048 --retry-failed --include *.eml -- /s"
         );
+    }
+
+    #[test]
+    fn equal_datasets_in_two_databases_are_two_places() {
+        let with =
+            |options: &str| parse(&format!(r#"{{"name":"m","source":"/s","options":[{options}]}}"#)).unwrap();
+        let places = [r#""--db","1""#, r#""--db=2""#, r#""--db","0""#, ""].map(with);
+        let places: Vec<_> = places.iter().map(Definition::place).collect();
+        assert!(places[0] != places[1] && places[1] != places[2] && places[2] == places[3], "{places:?}");
     }
 
     #[test]

@@ -167,13 +167,11 @@ fn what_the_source_loses_after_the_plan_counts_too() {
         (0..300).for_each(|i| tree.write(&format!("z/{i}.eml"), mail("z", &i.to_string())));
         let options = ImportOptions { max_delete, ..fake.options(tree.path()) };
         match strand_import::run(&options, &mut LosesFolder(&tree)) {
-            Err(ImportError::TooManyDeletions { removed, gone, .. }) => {
-                assert_eq!((removed, gone), (allowed + 1, allowed));
-            }
+            Err(ImportError::LostMeanwhile { gone, held: 301 }) => assert_eq!(gone, allowed),
             other => panic!("{other:?}"),
         }
         let left = fake.ids().iter().filter(|id| id.starts_with("z/")).count() as u64;
-        assert!(left >= 300 - allowed, "{left}");
+        assert_eq!(left, 300 - allowed);
         tree.remove("a/new.eml");
         (0..300).for_each(|i| tree.write(&format!("z/{i}.eml"), mail("z", &i.to_string())));
         fake.import(tree.path());
@@ -200,6 +198,46 @@ fn the_share_of_a_revision_includes_unchanged_folders_below_the_first_level() {
         other => panic!("{other:?}"),
     }
     assert_eq!(counts(&fake.import(&source)).0[2], 150);
+}
+
+/// Failed documents of an archive are at the server, too, so they count when the archive goes.
+#[test]
+fn the_share_includes_documents_of_archives_that_could_not_be_extracted() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    (0..700).for_each(|i| tree.write(&format!("f{}/{i}.txt", i / 100), i.to_string()));
+    let names: Vec<String> = (0..150).map(|i| format!("{i}.docx")).collect();
+    let bad: Vec<_> = names.iter().map(|name| stored(name, b"PK\x03\x04 is no document")).collect();
+    tree.write("a.zip", zip(&bad));
+    let summary = fake.import(tree.path());
+    assert_eq!((summary.added, summary.failed, fake.ids().len()), (701, 150, 851), "{summary}");
+    tree.remove("a.zip");
+    let with = |max_delete| {
+        let options = ImportOptions { max_delete, ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent)
+    };
+    match with(MaxDelete::Documents(150)) {
+        Err(ImportError::TooManyDeletions { removed: 151, gone: 0, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(with(MaxDelete::Documents(151)).expect("they may go").removed, 151);
+}
+
+/// A revision in which nothing is left but what could not be imported is as suspicious as an empty folder.
+#[test]
+fn a_failed_document_does_not_hide_that_a_revision_is_empty() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    (0..5).for_each(|i| tree.write(&format!("in/{i}.txt"), i.to_string()));
+    tree.write("in/bad.eml", "no header\n");
+    git::init(&tree);
+    git::commit(&tree);
+    let source = git::source(tree.path(), "main");
+    assert_eq!(fake.import(&source).added, 5);
+    (0..5).for_each(|i| tree.remove(&format!("in/{i}.txt")));
+    git::commit(&tree);
+    match fake.try_import(&source) {
+        Err(ImportError::TooManyDeletions { removed: 5, gone: 0, .. }) => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Keeps the forecast that the run reports.

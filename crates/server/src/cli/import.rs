@@ -281,7 +281,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
 pub fn exit_code(error: &ImportError) -> u8 {
     match error {
         ImportError::Options(_) => 2,
-        ImportError::TooManyDeletions { .. } => 4,
+        ImportError::TooManyDeletions { .. } | ImportError::LostMeanwhile { .. } => 4,
         ImportError::Source { .. } | ImportError::List(_) => 5,
         ImportError::Busy { .. } => 6,
         _ => 1,

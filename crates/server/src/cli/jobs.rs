@@ -236,14 +236,6 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
     let post = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
     let get = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
-    // The number of the run that the user waits for: a run that is under way goes first.
-    let mut awaited = match &args.command {
-        JobsCommand::Run { name, wait: true } | JobsCommand::Retry { name, wait: true } => {
-            let before = get(name)?;
-            runs_of(&before) + 1 + u64::from(!before["started_ms"].is_null())
-        }
-        _ => 0,
-    };
     let (name, mut job, wait) = match &args.command {
         JobsCommand::Serve { file } => {
             crate::jobs::serve(file)?;
@@ -277,20 +269,23 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
         JobsCommand::Cancel { name } => (name, post(name, "cancel")?, false),
         JobsCommand::Remove { name } => (name, ask("DELETE", &format!("/v1/jobs/{name}"), None)?, false),
     };
+    // The number of the run that the user waits for. The reply was made before this run could start, so a run that is under
+    // way goes first.
+    let mut awaited = runs_of(&job) + 1 + u64::from(!job["started_ms"].is_null());
     while wait && job["state"] != "idle" && runs_of(&job) < awaited {
-        if job["state"] == "paused" && job["started_ms"].is_null() {
+        if job["state"] == "paused" {
             return Err(JobsError::Paused(name.clone()));
         }
         std::thread::sleep(POLL_INTERVAL);
-        let runs_before = runs_of(&job);
         job = get(name)?;
         // A run that was ended to free memory starts again.
-        if runs_of(&job) > runs_before && job["last"]["outcome"] == "made room for others" {
+        if runs_of(&job) == awaited && job["last"]["outcome"] == "made room for others" {
             awaited += 1;
         }
     }
     print_job(&job, args.json);
-    let is_done = !wait || job["last"]["outcome"] == "done";
+    // The number is lower if the run was cancelled before it began.
+    let is_done = !wait || runs_of(&job) >= awaited && job["last"]["outcome"] == "done";
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -122,7 +122,7 @@ impl Profiles {
         })
     }
     /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are
-    /// taken, which may take a second on a busy machine.
+    /// taken, which may take two seconds on a busy machine.
     pub fn tick(&self) {
         let Some(mut running) = self.cpu.try_lock() else { return };
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {

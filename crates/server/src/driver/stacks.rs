@@ -91,7 +91,7 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
 
 /// Sends the signal to the thread `tid`, and waits until the handler has recorded the stack. `seen`: the threads that
 /// were recorded before. A record has the name of its thread and not its `tid`. So the name decides whether a record is
-/// this thread's, and not the stack of another thread that answered late.
+/// this thread's, and not the stack of another thread that answered late. Threads with equal names may be mistaken.
 ///
 /// # Errors
 /// `ESRCH` when there is no such thread, and any other error of the system calls.

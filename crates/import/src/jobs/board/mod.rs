@@ -197,12 +197,12 @@ impl Board {
     /// # Errors
     /// When there are [`JOBS_MAX`] jobs, or when another job imports into the dataset.
     pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), JobError> {
-        let place = |d: &Definition| (d.into.clone(), d.server.clone(), d.to.clone());
-        let clash = self.jobs.values().find(|job| {
-            job.definition.name != definition.name && place(&job.definition) == place(&definition)
-        });
+        let clash = self.jobs.values().map(|job| &job.definition);
+        let clash = clash
+            .into_iter()
+            .find(|other| other.name != definition.name && other.place() == definition.place());
         if let Some(clash) = clash {
-            return Err(JobError::Taken { job: clash.definition.name.clone(), dataset: definition.into });
+            return Err(JobError::Taken { job: clash.name.clone(), dataset: definition.into });
         }
         let name = definition.name.clone();
         if self.jobs.len() >= JOBS_MAX && !self.jobs.contains_key(&name) {
