@@ -147,9 +147,7 @@ impl Pair<'_> {
                 Change::Added(_) => self.count(&at, Outcome::Added),
                 Change::Removed(_) => self.count(&at, Outcome::Removed),
                 Change::Unchanged { .. } | Change::Metadata { .. } => self.count(&at, Outcome::Unchanged),
-                Change::Updated { old, new }
-                    if self.is_content && self.are_comparable && old.token.len() == new.token.len() =>
-                {
+                Change::Updated { old, new } if self.are_comparable && old.token.len() == new.token.len() => {
                     self.count(&at, Outcome::Updated);
                 }
                 Change::Updated { old, new } => {

@@ -82,7 +82,7 @@ pub(crate) fn is_memory_error(error: &Error) -> bool {
 /// # Errors
 /// When the run may have more memory on a helper thread. The run stops.
 pub(crate) fn out_of_memory(lua: &Lua) -> mlua::Result<()> {
-    if !state::is_memory_limited() {
+    if !state::stop_without_memory() {
         return Ok(());
     }
     // The error needs memory, too. The limit is set again for the next run.

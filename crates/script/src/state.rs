@@ -60,8 +60,8 @@ thread_local! {
     static KIND: Cell<CodeKind> = const { Cell::new(CodeKind::Script) };
     /// Maximum number of bytes that Strand's functions may have outside the interpreter's own memory in this run.
     static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
-    /// Memory of the interpreter above which the run is stopped.
-    static SOFT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// True when the run has less memory than a run on a helper thread.
+    static IS_MEMORY_LIMITED: Cell<bool> = const { Cell::new(false) };
     /// Memory of the interpreter at the last hook, or at the start of the run.
     static USED_BYTES: Cell<usize> = const { Cell::new(0) };
     /// Maximum nesting of tables in Strand's functions. Each level takes memory of the thread's stack.
@@ -100,9 +100,9 @@ pub(crate) fn with_host<R>(work: impl FnOnce(&mut dyn Host) -> R) -> mlua::Resul
     Ok(HOST.with(|host| work(host)))
 }
 
-/// Sets the memory limit of the interpreter and the maximum nesting of tables, for the next run.
-pub(crate) fn set_limits(soft_bytes: usize, levels_max: usize) {
-    SOFT_BYTES.set(soft_bytes);
+/// Says whether the next run has less memory than a run on a helper thread, and sets its maximum nesting of tables.
+pub(crate) fn set_limits(is_memory_limited: bool, levels_max: usize) {
+    IS_MEMORY_LIMITED.set(is_memory_limited);
     LEVELS_MAX.set(levels_max);
 }
 /// Checks the nesting of tables in one of Strand's functions.
@@ -122,22 +122,13 @@ pub(crate) fn has_stop_place() -> bool {
 pub(crate) fn stopped_at() -> Option<String> {
     STOPPED_AT.take()
 }
-/// True when this number of bytes is within the memory limit of the run.
-pub(crate) fn is_within_memory_limit(used_bytes: usize) -> bool {
-    used_bytes <= SOFT_BYTES.get()
-}
-
-/// True when the run has less memory than a run on a helper thread.
-pub(crate) fn is_memory_limited() -> bool {
-    SOFT_BYTES.get() < crate::vm::VM_BYTES_MAX
-}
 /// Stops a run whose interpreter has no memory, if a run on a helper thread has more. Returns whether it did.
 pub(crate) fn stop_without_memory() -> bool {
-    let stops = is_memory_limited();
-    if stops {
+    let is_limited = IS_MEMORY_LIMITED.get();
+    if is_limited {
         STOPPED.set(true);
     }
-    stops
+    is_limited
 }
 /// Notes the memory of the interpreter. Returns what was noted before.
 pub(crate) fn set_used_bytes(used_bytes: usize) -> usize {

@@ -95,8 +95,6 @@ pub(super) struct Plan {
     held: u64,
     /// True when the server holds a document that the run does not remove.
     has_kept: bool,
-    /// True while the plan is in a container whose recorded number of documents is in `held` already.
-    is_held_known: bool,
     /// Number of documents that the run removes.
     removed: u64,
     /// Number of messages in archives that only get another name: the run removes the old name, and nothing is lost.
@@ -116,11 +114,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Counts documents that the server holds.
-    fn hold(&mut self, documents: u64) {
-        self.held += if self.is_held_known { 0 } else { documents };
-    }
-
     /// Makes the forecast. `listing`: the time that the plan's listings took.
     fn forecast(self, listing: Duration, is_remote: bool) -> Forecast {
         let Plan { containers, documents, bytes, removed, .. } = self;
@@ -147,16 +140,6 @@ impl MaxDelete {
                 let are_few = plan.removed <= DELETES_ALWAYS_ALLOWED;
                 are_few && !plan.is_emptied || u128::from(plan.removed) * 100 <= share
             }
-        }
-    }
-    fn check(self, plan: Plan) -> Result<(), ImportError> {
-        match self.allows(plan) {
-            true => Ok(()),
-            false => Err(ImportError::TooManyDeletions {
-                removed: plan.removed,
-                held: plan.held,
-                gone: plan.removed_now,
-            }),
         }
     }
 }
@@ -186,7 +169,7 @@ impl Job<'_> {
             self.progress.forecast(&plan.forecast(took, self.source.is_remote()));
         }
         self.planned = Some(plan);
-        max.check(plan)?;
+        self.check_planned()?;
         self.settle_moves()
     }
 
@@ -245,15 +228,31 @@ impl Job<'_> {
         if plan.removed_now == plan.removed + plan.renamed {
             plan.removed += 1;
             if !max.allows(*plan) {
-                let gone = if self.options.dry_run { 0 } else { plan.removed_now };
                 let held = plan.held;
-                // The error says how many documents are gone, so their removals must be at the server.
-                self.sink.drain()?;
-                return Err(ImportError::LostMeanwhile { gone, held });
+                return Err(ImportError::LostMeanwhile { gone: self.gone()?, held });
             }
         }
         plan.removed_now += 1;
         Ok(())
+    }
+
+    /// Fails when the run would remove more documents than the options allow.
+    fn check_planned(&mut self) -> Result<(), ImportError> {
+        match self.planned {
+            Some(plan) if !self.options.max_delete.allows(plan) => {
+                let Plan { removed, held, .. } = plan;
+                Err(ImportError::TooManyDeletions { removed, held, gone: self.gone()? })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Number of documents that the run has removed. Waits until the removals are at the server, because an error says the
+    /// number.
+    fn gone(&mut self) -> Result<u64, ImportError> {
+        self.sink.drain()?;
+        let removed_now = self.planned.map_or(0, |plan| plan.removed_now);
+        Ok(if self.options.dry_run { 0 } else { removed_now })
     }
 
     /// Adds the documents of the archive `path` to the plan, all of which the run is about to remove. `note`: the archive's
@@ -310,7 +309,7 @@ impl Job<'_> {
     pub(super) fn check_removal(&mut self, removed: u64) -> Result<(), ImportError> {
         let Some(plan) = &mut self.planned else { return Ok(()) };
         plan.removed += removed;
-        if removed == 0 { Ok(()) } else { self.options.max_delete.check(*plan) }
+        if removed == 0 { Ok(()) } else { self.check_planned() }
     }
 
     /// Notes which documents of the container and of all containers below it have moved: see [`super::moves`].
@@ -386,7 +385,7 @@ impl Job<'_> {
                 let is_doubtful = removed && !below.interrupted && recorded.get(MAYBE_NOTE).is_some();
                 let is_held = versions::is_present(&recorded) || is_doubtful;
                 let held = inner + u64::from(is_held);
-                plan.hold(held);
+                plan.held += if below.is_held_known { 0 } else { held };
                 plan.removed += if removed { held } else { 0 };
                 plan.has_kept |= held > 0 && !removed;
                 if walks {
@@ -399,7 +398,7 @@ impl Job<'_> {
             let has_count = self.source.tokens() == Tokens::Content && below.depth == 1;
             let is_counted = has_count && !below.interrupted && super::is_counted(&recorded, &entry);
             if is_counted {
-                plan.hold(recorded.size);
+                plan.held += recorded.size;
             }
             let opens = below.interrupted || below.reread || below.open_all;
             if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() && !opens {
@@ -416,6 +415,7 @@ impl Job<'_> {
             let mut deeper = below.below(&child, known.len())?;
             deeper.notes_moves &= !is_doubtful;
             deeper.interrupted = is_doubtful;
+            deeper.is_held_known |= is_counted;
             deeper.open_all |= has_count && !is_counted;
             plan.containers += u64::from(!removed);
             plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
@@ -435,10 +435,7 @@ impl Job<'_> {
             if let Some(listing) = &listed {
                 self.divide(&child, &mut known, listing)?;
             }
-            let outer = plan.is_held_known;
-            plan.is_held_known |= is_counted;
             self.plan(&child, view(&known), view(listed.as_ref().unwrap_or(&nothing)), deeper, plan)?;
-            plan.is_held_known = outer;
         }
         Ok(())
     }

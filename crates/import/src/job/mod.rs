@@ -138,6 +138,8 @@ struct Level {
     reopen: bool,
     /// In the plan: true when a run was cut short in the container above. Then its tokens are not trusted.
     interrupted: bool,
+    /// In the plan: true when the number of documents below is known already, from the root's record.
+    is_held_known: bool,
     /// True when the plan notes which documents disappear from a path or appear at a path: see [`moves`].
     notes_moves: bool,
 }

@@ -114,8 +114,8 @@ pub enum RunEnd {
 /// Limits of a run, besides those that the host sets.
 #[derive(Clone, Copy, Debug)]
 pub struct VmLimits {
-    /// When the interpreter uses more memory than this, the run is stopped at the next check. At [`VM_BYTES_MAX`] the
-    /// script gets an error.
+    /// The interpreter may grow by this number of bytes. A run that needs more is stopped. With [`VM_BYTES_MAX`] the script
+    /// gets an error instead.
     pub soft_bytes: usize,
     /// Maximum nesting of tables that are encoded, decoded or returned. Each level takes some kilobytes of the
     /// thread's stack. Deeper nesting stops the run.
@@ -427,10 +427,10 @@ impl Vm {
         work: impl FnOnce() -> R,
     ) -> (R, bool) {
         let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes).min(VM_BYTES_MAX);
-        state::set_limits(soft_bytes, limits.depth_max);
+        let is_limited = soft_bytes < VM_BYTES_MAX;
+        state::set_limits(is_limited, limits.depth_max);
         state::set_used_bytes(self.lua.used_memory());
         state::set_stopped_at(None);
-        let is_limited = soft_bytes < VM_BYTES_MAX;
         if is_limited {
             // This cannot fail, because the interpreter uses mlua's own allocator.
             let _ = self.lua.set_memory_limit(soft_bytes);
@@ -519,7 +519,7 @@ fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
     let grown_bytes = used_bytes.saturating_sub(state::set_used_bytes(used_bytes));
     let grown_steps = u32::try_from(grown_bytes / GROWN_BYTES_PER_STEP).unwrap_or(u32::MAX);
     let steps = instructions.saturating_add(grown_steps);
-    if !state::is_stopped() && state::is_within_memory_limit(used_bytes) && state::count_steps(steps) {
+    if !state::is_stopped() && state::count_steps(steps) {
         return Ok(VmState::Continue);
     }
     if !state::has_stop_place() {

@@ -197,11 +197,10 @@ impl Board {
     /// # Errors
     /// When there are [`JOBS_MAX`] jobs, or when another job imports into the dataset.
     pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), JobError> {
-        let clash = self.jobs.values().map(|job| &job.definition);
-        let clash = clash
-            .into_iter()
-            .find(|other| other.name != definition.name && other.place() == definition.place());
-        if let Some(clash) = clash {
+        let mut others = self.jobs.values().map(|job| &job.definition);
+        let is_clash =
+            |other: &&Definition| other.name != definition.name && other.place() == definition.place();
+        if let Some(clash) = others.find(is_clash) {
             return Err(JobError::Taken { job: clash.name.clone(), dataset: definition.into });
         }
         let name = definition.name.clone();
