@@ -11,8 +11,10 @@ use crate::serial::system;
 use crate::spec::{CommandSpec, Exec, Flags};
 use crate::table::Table;
 use strand_chain::Chain;
+use strand_keyspace::journal::decode_fields_expired;
+use strand_keyspace::types::hash::HashValue;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{KeyHash, Keyspace};
+use strand_keyspace::{Collection, KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Protocol;
 
@@ -152,18 +154,39 @@ impl Replay {
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
-        let error = match run::handler(spec) {
-            None => match import_of(spec, args) {
-                Some(words) => self.import(keyspace, &words, now_ms)?,
-                None => run_other(spec, args, self.db)?,
-            },
-            Some(_) => self.with_keys(keyspace, spec, args, now_ms),
+        let error = match (run::handler(spec), message_of_echo(spec, args)) {
+            (Some(_), _) => self.with_keys(keyspace, spec, args, now_ms),
+            (None, None) => run_other(spec, args, self.db)?,
+            (None, Some(message)) => {
+                match (decode_fields_expired(message), system::decode_import_echo(message)) {
+                    (Some((until_ms, key)), _) => {
+                        self.expire_fields(keyspace, key, until_ms, now_ms);
+                        None
+                    }
+                    (None, Some(words)) => self.import(keyspace, &words, now_ms)?,
+                    (None, None) => run_other(spec, args, self.db)?,
+                }
+            }
         };
         if let Some(text) = error {
             self.failed += 1;
             self.first_error.get_or_insert(text);
         }
         Ok(())
+    }
+    /// Removes the fields of a hash whose expiry is `until_ms` or earlier.
+    fn expire_fields(&self, keyspace: &Keyspace, key: &[u8], until_ms: i64, now_ms: i64) {
+        let key = keyspace.key(key);
+        let mut txn = keyspace.lock(&[key.hash], now_ms);
+        txn.set_replaying();
+        // The error is that the key is no hash. Then it has no fields.
+        let _ = txn.db(self.db).change(&key, |hash: &mut HashValue| {
+            let expired = hash.expire_fields(until_ms, None);
+            while hash.hidden_fields() > 0 {
+                hash.expire_fields(until_ms, None);
+            }
+            ((), (expired > 0).into())
+        });
     }
     /// Runs a command about imported datasets, for which an ECHO stands. If the reply is an error, returns its text.
     fn import(
@@ -225,9 +248,9 @@ impl Replay {
     }
 }
 
-/// The words of the command about imported datasets for which an ECHO stands.
-fn import_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Vec<&'a [u8]>> {
-    if spec.name == "echo" { system::decode_import_echo(args.get(1)?) } else { None }
+/// The message of an ECHO. `None` for any other command.
+fn message_of_echo<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<&'a [u8]> {
+    if spec.name == "echo" { args.get(1) } else { None }
 }
 
 /// Bytes as text for a message: escaped, and cut to [`SHOWN_BYTES_MAX`].

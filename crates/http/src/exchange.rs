@@ -185,6 +185,8 @@ pub struct Context {
     stalled: Cell<bool>,
     /// True while a request waits for the client to read earlier responses.
     is_held_back: Cell<bool>,
+    /// True while [`Context::pause`] waits.
+    is_pausing: Cell<bool>,
     /// True when the connection ends after the current response. An endless response must end then.
     is_ending: Cell<bool>,
 }
@@ -199,6 +201,7 @@ impl Context {
             requests_started: Cell::new(0),
             stalled: Cell::new(false),
             is_held_back: Cell::new(false),
+            is_pausing: Cell::new(false),
             is_ending: Cell::new(false),
         }
     }
@@ -219,12 +222,20 @@ impl Context {
     /// connection.
     pub(crate) async fn pause(&self, ms: u64) -> bool {
         let mut sleep = pin!((self.settings.sleep.0)(ms));
-        poll_fn(|cx| match (self.is_ending(), sleep.as_mut().poll(cx)) {
-            (true, _) => Poll::Ready(false),
-            (false, Poll::Ready(())) => Poll::Ready(true),
-            (false, Poll::Pending) => Poll::Pending,
+        poll_fn(|cx| {
+            let is_over = sleep.as_mut().poll(cx).is_ready();
+            self.is_pausing.set(!is_over && !self.is_ending());
+            match (self.is_ending(), is_over) {
+                (true, _) => Poll::Ready(false),
+                (false, true) => Poll::Ready(true),
+                (false, false) => Poll::Pending,
+            }
         })
         .await
+    }
+    /// True while a response pauses and the client has read everything so far.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.is_pausing.get() && self.outgoing.unsent_bytes() == 0
     }
     /// Number of requests that have started.
     pub(crate) fn requests_started(&self) -> u64 {

@@ -20,7 +20,8 @@ use bytes::Bytes;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
 };
-use hyper::{HeaderMap, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
 use std::rc::Rc;
 use strand_chain::Chain;
@@ -56,7 +57,7 @@ async fn try_get(context: &Rc<Context>, request: &Request, key: &[u8]) -> Result
         Event::Text { is_error: false, .. } => {
             let value = session.text().await?;
             let ttl_ms = ttl(context).await?;
-            send_string(context, &request.parts.headers, &conditions, value, ttl_ms).await.map(Some)
+            send_string(context, &request.parts, &conditions, value, ttl_ms).await.map(Some)
         }
         Event::Error(text) if text.starts_with(b"WRONGTYPE") => {
             let ttl_ms = ttl(context).await?;
@@ -93,7 +94,7 @@ fn describe(headers: &mut HeaderMap, kind: &'static str, ttl_ms: i64) {
 
 async fn send_string(
     context: &Context,
-    asked: &HeaderMap,
+    asked: &Parts,
     conditions: &Conditions,
     mut value: Chain,
     ttl_ms: i64,
@@ -121,7 +122,11 @@ async fn send_string(
         }
     }
     let len = value.len();
-    let part = conditions::range(asked, len, tag.as_deref())?;
+    // Only GET has ranges (RFC 9110, section 14.2).
+    let part = match asked.method {
+        Method::GET => conditions::range(&asked.headers, len, tag.as_deref())?,
+        _ => None,
+    };
     let headers = response.headers_mut();
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

@@ -73,9 +73,9 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
         // The connection and the service hold one reference each. A request that is being answered holds a third.
         Rc::strong_count(&self.context) > 2
     }
-    /// True while the session works, so the client can only wait.
+    /// True while the session works or the response pauses, so the client can only wait.
     pub fn is_busy(&self) -> bool {
-        self.context.session.is_working()
+        self.context.session.is_working() || self.context.is_pausing()
     }
     /// True when the session has ended.
     pub fn has_lost_session(&self) -> bool {

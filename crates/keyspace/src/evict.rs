@@ -19,7 +19,7 @@
 
 use crate::event::NO_CLIENT;
 use crate::extendible::position_of;
-use crate::journal::PlacedEffects;
+use crate::journal::{PlacedEffects, Removal};
 use crate::record::key_expiry_ms;
 use crate::shard::Shard;
 use crate::{Changed, KeyEvent, Keyspace, RecordRef, Settings};
@@ -284,7 +284,7 @@ impl Keyspace {
         let mut effects = None;
         if self.listens() {
             let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
-            self.record_removal(slot, key.bytes, &[], &mut effects);
+            self.record_removal(slot, key.bytes, &Removal::Key, &mut effects);
             self.report(slot, key.bytes, event, Changed::Yes, NO_CLIENT);
         }
         let placed = effects.and_then(|effects| self.journal().place(effects));

@@ -2,8 +2,8 @@
 //! a time.
 
 use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
-use crate::journal::Journal;
 use crate::journal::effects::{Arg, Effects};
+use crate::journal::{Journal, Removal};
 use crate::record::prefetch_outside;
 use crate::shard::{KeyPositions, LockedShard, Shard, Table};
 use crate::types::Parts;
@@ -218,19 +218,19 @@ impl Keyspace {
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
         txn.effect(0, &args);
     }
-    /// Records in `effects` that expiry or eviction removed a key or, if `fields` is not empty, only these fields of
-    /// the key. The recorded commands stay independent of each other. For code that holds a shard without a [`Txn`].
+    /// Records in `effects` what expiry or eviction has removed of a key. The recorded commands stay independent of each
+    /// other. For code that holds a shard without a [`Txn`].
     pub(crate) fn record_removal(
         &self,
         slot: usize,
         key: &[u8],
-        fields: &[Vec<u8>],
+        removal: &Removal,
         effects: &mut Option<Box<Effects>>,
     ) {
         if slot.is_multiple_of(2) && self.journal.is_on() {
             let effects = effects.get_or_insert_with(Journal::effects);
             effects.mark_independent();
-            effects.record_removal(slot / 2, key, fields);
+            effects.record_removal(slot / 2, key, removal);
         }
     }
     /// Reports an event to the listener. `slot` is the slot of the key's database.

@@ -3,7 +3,7 @@
 
 use crate::event::NO_CLIENT;
 use crate::extendible::POSITION_BITS;
-use crate::journal::PlacedEffects;
+use crate::journal::{PlacedEffects, Removal};
 use crate::{Changed, Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -75,10 +75,10 @@ impl Keyspace {
                     (slot, from) = (due, self.start_of(shard_index));
                 }
                 let (listens, mut effects) = (self.listens(), None);
-                let mut report = |key: &[u8], event: KeyEvent, gone: Option<&[Vec<u8>]>| {
+                let mut report = |key: &[u8], event: KeyEvent, removal: Option<&Removal>| {
                     if listens {
-                        if let Some(fields) = gone {
-                            self.record_removal(slot, key, fields, &mut effects);
+                        if let Some(removal) = removal {
+                            self.record_removal(slot, key, removal, &mut effects);
                         }
                         self.report(slot, key, event, Changed::Yes, NO_CLIENT);
                     }

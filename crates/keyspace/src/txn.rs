@@ -6,7 +6,7 @@
 use crate::Changed;
 use crate::event::{EventSource, KeptEvent, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark, SentArgs};
-use crate::journal::{Journal, PlacedEffects};
+use crate::journal::{Journal, PlacedEffects, Removal};
 use crate::settings::{JOURNAL, LISTENER};
 use crate::shard::{Clock, LockedShard, Shard};
 use crate::{Db, Flushed, KeyHash, Keyspace, PrefixSet, Value};
@@ -406,10 +406,10 @@ impl<'k> Txn<'k> {
             None => {}
         }
     }
-    /// Records that a key expired or, if `fields` is not empty, that only these fields of the key expired.
-    pub(crate) fn record_removal(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
+    /// Records what expiry has removed of a key.
+    pub(crate) fn record_removal(&mut self, slot: usize, key: &[u8], removal: &Removal) {
         if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
-            self.effects.get_or_insert_with(Journal::effects).record_removal(slot / 2, key, fields);
+            self.effects.get_or_insert_with(Journal::effects).record_removal(slot / 2, key, removal);
         }
     }
     /// Sets the event name of changes from here on to `event`, and the client of these changes to `client`. `reads`:

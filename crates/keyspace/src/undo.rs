@@ -130,8 +130,8 @@ impl Txn<'_> {
         let is_kept = self.kept.as_ref().is_some_and(|kept| kept.undoable.has(slot, key));
         if self.listens() {
             for (event, gone) in expired.events() {
-                if let Some(fields) = gone {
-                    self.record_removal(slot, key, fields);
+                if let Some(removal) = gone {
+                    self.record_removal(slot, key, removal);
                 }
                 // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
                 let kept_event = KeptEvent { event, changed: Changed::Yes, client: NO_CLIENT };

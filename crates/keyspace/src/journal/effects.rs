@@ -3,6 +3,7 @@
 //! The commands are deterministic, because they name results: an absolute time instead of a duration, the chosen
 //! element instead of a random choice.
 
+use super::Removal;
 use strand_chain::{Blob, Chain};
 
 /// Minimum length of an argument that is shared instead of copied.
@@ -106,7 +107,7 @@ impl Encoded {
         self.bytes.extend_from_slice(&digits[at..]);
         self.bytes.extend_from_slice(b"\r\n");
     }
-    fn command<'a>(&mut self, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+    pub(super) fn command<'a>(&mut self, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.header(b'*', args.len());
         for arg in args {
             self.header(b'$', arg.len());
@@ -153,15 +154,15 @@ pub(crate) struct Effects {
     are_independent: bool,
     /// Arguments of all calls of [`Effects::record_removal`]. When a command is undone, these effects are recorded
     /// again.
-    removals: Vec<RemovedKey>,
+    removals: Vec<Removed>,
 }
 
-/// A key that expiry or eviction has removed, or a hash from which expiry has removed some fields.
+/// What expiry or eviction has removed, of which key.
 #[derive(Debug)]
-struct RemovedKey {
+struct Removed {
     db: usize,
     key: Vec<u8>,
-    fields: Vec<Vec<u8>>,
+    removal: Removal,
 }
 
 /// A position between two recorded effects.
@@ -219,17 +220,12 @@ impl Effects {
         self.encoded.sent(sent);
         self.commands += 1;
     }
-    /// Records that expiry or eviction removed a key or, if `fields` is not empty, only these fields of the key.
-    pub(crate) fn record_removal(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
-        self.removals.push(RemovedKey { db, key: key.to_vec(), fields: fields.to_vec() });
-        self.add_gone(db, key, fields);
-    }
-    fn add_gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
-        let name: &[u8] = if fields.is_empty() { b"DEL" } else { b"HDEL" };
-        let mut args = Vec::with_capacity(2 + fields.len());
-        args.extend([Arg::Bytes(name), Arg::Bytes(key)]);
-        args.extend(fields.iter().map(|field| Arg::Bytes(field)));
-        self.add(db, args.into_iter());
+    /// Records what expiry or eviction has removed of a key.
+    pub(crate) fn record_removal(&mut self, db: usize, key: &[u8], removal: &Removal) {
+        self.removals.push(Removed { db, key: key.to_vec(), removal: removal.clone() });
+        self.select(db);
+        removal.encode(key, &mut self.encoded);
+        self.commands += 1;
     }
     /// Declares that the recorded commands are independent of each other.
     pub(crate) fn mark_independent(&mut self) {
@@ -245,8 +241,8 @@ impl Effects {
         let EffectsMark { bytes, blobs, db, commands, removals } = mark;
         self.encoded.truncate(bytes, blobs);
         (self.db, self.commands, self.changes) = (db, commands, 0);
-        for RemovedKey { db, key, fields } in self.removals.split_off(removals) {
-            self.record_removal(db, &key, &fields);
+        for Removed { db, key, removal } in self.removals.split_off(removals) {
+            self.record_removal(db, &key, &removal);
         }
     }
     /// Ends the effects of a transaction. Returns false when there are no effects.
@@ -382,7 +378,7 @@ mod tests {
         effects.add(0, words("SET a 1").into_iter());
         let mark = effects.mark();
         effects.add(4, [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)].into_iter());
-        effects.record_removal(5, b"old", &[]);
+        effects.record_removal(5, b"old", &Removal::Key);
         effects.changed();
         effects.forget_since(mark);
         assert!(effects.close());

@@ -13,9 +13,13 @@
 
 pub(crate) mod effects;
 mod padding;
+mod removal;
 
 pub use effects::{Arg, EffectsMark, SentArgs};
 pub use padding::padding;
+pub use removal::decode_fields_expired;
+
+pub(crate) use removal::Removal;
 
 use effects::{Effects, select};
 use parking_lot::Mutex;

@@ -1,6 +1,8 @@
 //! [`Shard`]: the part of every database that one lock protects.
 
+mod expiry;
 mod table;
+pub(crate) use expiry::FieldsExpired;
 use table::Counted;
 pub(crate) use table::{Sums, Table};
 
@@ -9,11 +11,9 @@ use crate::keepers::Keepers;
 use crate::promise::PendingPromises;
 use crate::record::{Value, key_expiry_ms};
 use crate::tracking::ChangedKeys;
-use crate::types::OnGone;
-use crate::types::hash::FIELDS_REMOVED_MAX;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
-use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
+use crate::{Key, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -101,34 +101,6 @@ pub(crate) struct Shard {
     pub(crate) random: u64,
     /// The latest time of a transaction on this shard, in unix milliseconds.
     pub(crate) latest_ms: i64,
-}
-
-/// Called with a key, an event, and the data that the event removed, as [`FieldsExpired::events`] gives them.
-type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
-
-/// Result of [`Shard::expire_fields`]: what the expiry of a record, or of fields in it, has changed.
-pub(crate) struct FieldsExpired {
-    /// The place of the record after the change.
-    pub(crate) at: Location,
-    /// True when the record stays. If false, the caller must remove the record.
-    pub(crate) stays: bool,
-    /// True when at least one field expired.
-    any_expired: bool,
-    /// True when the value still has the memory of expired fields.
-    pub(crate) has_more: bool,
-    /// Names of the expired fields, if the caller asked for them.
-    fields: Vec<Vec<u8>>,
-}
-
-impl FieldsExpired {
-    /// The events of the key, each with the data that it removed: some fields, the whole key (an empty list), or
-    /// nothing (`None`). A hash that loses its last field to expiry has the event `del` instead of `expired`.
-    pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&[Vec<u8>]>)> {
-        let fields =
-            self.any_expired.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
-        let key = if self.any_expired { KeyEvent::DEL } else { KeyEvent::EXPIRED };
-        fields.into_iter().chain((!self.stays).then_some((key, Some(&[][..]))))
-    }
 }
 
 /// Prepares a value for a table: stores the key's expiry in a value whose fields expire. Returns the value, the
@@ -382,118 +354,6 @@ impl Shard {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.mark_used(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
-    }
-    /// The first slot at or after `slot` whose table may have something that has expired at `now_ms`.
-    pub(crate) fn next_due(&mut self, slot: usize, now_ms: i64) -> Option<usize> {
-        if slot == 0 && self.first.records.expiry_ms() <= now_ms {
-            return Some(0);
-        }
-        if self.others_expiry_ms > now_ms {
-            return None;
-        }
-        let place = self.place(slot).unwrap_or_else(|place| place);
-        let due = self.others[place..].iter().find(|(_, table)| table.records.expiry_ms() <= now_ms);
-        let due = due.map(|(slot, _)| *slot);
-        if due.is_none() {
-            let expiries = self.others.iter().map(|(_, table)| table.records.expiry_ms());
-            self.others_expiry_ms = expiries.min().unwrap_or(i64::MAX);
-        }
-        due
-    }
-    /// Removes the expired records of the first segment at or after `from` that has any, and notes their keys: see
-    /// [`ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `report` with
-    /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`. Returns the numbers of
-    /// records removed and looked at, and where to continue: at `from` again, while a hash there still has the memory of
-    /// expired fields. The fields that were freed count as records that were looked at.
-    pub(crate) fn expire_step(
-        &mut self,
-        slot: usize,
-        from: u64,
-        now_ms: i64,
-        garbage: &mut Vec<Value>,
-        names_fields: bool,
-        report: OnExpiry<'_>,
-    ) -> (usize, usize, Option<u64>) {
-        let (mut removed, mut notes) = (0, std::mem::take(&mut self.changed_keys));
-        let mut watchers = std::mem::take(&mut self.watchers);
-        let mut in_part = Vec::new();
-        // A view must keep each record before the record is removed.
-        let stay = self.keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
-        let (mut looked_at, mut next) = self.change_table(slot, |table| {
-            let (mut expiring, mut mortal, mut expiries_ms) = (0, 0, 0);
-            let gone = &mut |key: &[u8], position, value: Option<Value>| {
-                removed += 1;
-                expiring += 1;
-                mortal +=
-                    usize::from(value.as_ref().is_some_and(|value| value.field_expiry_ms() != i64::MAX));
-                garbage.extend(value);
-                report(key, KeyEvent::EXPIRED, Some(&[]));
-                if watchers.has_any() {
-                    watchers.raise(slot, key);
-                }
-                if slot == 0 {
-                    notes.note(position, key);
-                }
-            };
-            let step = table.records.expire_step(from, now_ms, stay, gone, &mut in_part, &mut expiries_ms);
-            table.expiring -= expiring;
-            table.expiries_ms -= expiries_ms;
-            table.mortal -= mortal;
-            step
-        });
-        (self.changed_keys, self.watchers) = (notes, watchers);
-        for key in in_part {
-            let position = self.positions.position(&key);
-            let key = Key { bytes: &key, hash: self.positions.hash(&key) };
-            let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
-            let Some(at) = at else { continue };
-            let expired = self.expire_fields(slot, at, &key, now_ms, names_fields);
-            if expired.has_more {
-                looked_at += FIELDS_REMOVED_MAX;
-                next = Some(from);
-            }
-            if !expired.stays {
-                removed += 1;
-                garbage.extend(self.remove(slot, expired.at, &key));
-            }
-            expired.events().for_each(|(event, gone)| report(key.bytes, event, gone));
-        }
-        (removed, looked_at, next)
-    }
-    /// Removes the expired fields of a value, one of whose expiries has passed. The record does not stay if the key
-    /// itself expired or no field is left. The result has names of fields only if `names_fields`.
-    pub(crate) fn expire_fields(
-        &mut self,
-        slot: usize,
-        at: Location,
-        key: &Key<'_>,
-        now_ms: i64,
-        names_fields: bool,
-    ) -> FieldsExpired {
-        self.keep(slot, position_of(key.hash.0), key.bytes);
-        let mut fields = Vec::new();
-        let mut add = |field: &[u8]| fields.push(field.to_vec());
-        let expired = self.change_table(slot, |table| {
-            if key_expiry_ms(&table.records.at(at)) <= now_ms {
-                return None;
-            }
-            table.records.change_outside(at, |value| {
-                let add: OnGone<'_> = if names_fields { Some(&mut add) } else { None };
-                let gone = value.expire_fields(now_ms, add);
-                (gone, value.view().elements() == 0, value.field_expiry_ms() <= now_ms)
-            })
-        });
-        let Some((gone, is_empty, has_more)) = expired else {
-            return FieldsExpired { at, stays: false, any_expired: false, has_more: false, fields };
-        };
-        if gone > 0 {
-            // An expiry does not count as a change: see [`crate::Keyspace::changes`].
-            self.note(slot, position_of(key.hash.0), key.bytes);
-        }
-        self.update_record_expiry(slot, at, key, true);
-        let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
-        let at = found.unwrap_or(at);
-        FieldsExpired { at, stays: !is_empty, any_expired: gone > 0, has_more: has_more && !is_empty, fields }
     }
     /// Sets the expiry in a value's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.

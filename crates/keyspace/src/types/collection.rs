@@ -37,7 +37,7 @@ impl From<bool> for Changed {
     }
 }
 
-/// Called with the name of each expired field. `None`: the caller does not need the names.
+/// Called with the name of each expired field, if few fields expired. `None`: the caller does not need the names.
 pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 /// Conversion between a collection and a [`Value`]. The list of types generates the implementations.
@@ -97,7 +97,8 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX
     }
-    /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Only
+    /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, if they are at most
+    /// [`crate::types::hash::FIELDS_NAMED_MAX`], and returns their number. Only
     /// about a hundred fields are removed per call; the others are hidden until later calls remove them.
     fn expire_fields(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         let _ = (now_ms, gone);

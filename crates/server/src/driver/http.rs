@@ -189,8 +189,10 @@ impl Future for HttpSide<'_> {
                 return Poll::Ready(Ok("no TLS handshake in time"));
             }
         }
-        let (answers, is_logged_in) = (this.connection.is_answering(), this.connection.is_logged_in());
-        let received = this.socket.borrow().received;
+        let is_logged_in = this.connection.is_logged_in();
+        let (is_sent, received) = (this.socket.borrow().out.is_empty(), this.socket.borrow().received);
+        // Until the client has read a response, it need not send the next head.
+        let answers = this.connection.is_answering() || !is_sent;
         if this.client_deadline.poll(cx, is_logged_in, answers, received).is_ready() {
             if !this.connection.stop_waiting() {
                 return Poll::Ready(Ok(if is_logged_in {

@@ -253,4 +253,24 @@ fn a_head_and_a_login_have_a_deadline() {
         slow.send(b"x");
     }
     assert_eq!(slow.answer(false).status, 201);
+    // A long response has no time limit while the client reads, although the client has sent its next request.
+    const LONG_BYTES: usize = 24 << 20;
+    let mut reader = site.http();
+    assert_eq!(reader.ask("PUT /v1/keys/long", known, &vec![b'x'; LONG_BYTES]).status, 201);
+    reader.send(&request("GET /v1/keys/long", known, b""));
+    let mut part = vec![0; 1 << 20];
+    for step in 0..LONG_BYTES / part.len() {
+        reader.stream.read_exact(&mut part).expect("the response goes on");
+        if step == 0 {
+            reader.send(&request("GET /v1/keys/slow", known, b""));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The head of the first response, and the second response.
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"xxxxxxxxxxxx") || !rest.windows(13).any(|window| window == b"HTTP/1.1 200 ") {
+        let read = reader.stream.read(&mut part).expect("the response goes on");
+        assert!(read > 0, "the connection ended after {} bytes more", rest.len());
+        rest.extend_from_slice(&part[..read]);
+    }
 }

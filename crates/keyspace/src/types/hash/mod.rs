@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
-pub(crate) use expiring::FIELDS_REMOVED_MAX;
+pub(crate) use expiring::{FIELDS_NAMED_MAX, FIELDS_REMOVED_MAX};
 
 /// Maximum number of fields of a hash that is packed although it exceeds Redis's thresholds. Fields and values longer
 /// than [`INLINE_BYTES_MAX`] are never packed, because a table can share them with replies.

@@ -1,6 +1,6 @@
 //! Fields that expire: transcripts and payloads of redis-server, and what becomes of such fields in the keyspace.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, START_MS};
 use crate::serial::digest::ValueDigest;
 use crate::serial::digest_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -148,6 +148,36 @@ fn an_expired_field_is_gone_for_every_command() {
     f.script(&[("EXISTS h", ":0|"), ("HLEN h", ":0|")]);
     assert_eq!(f.keyspace.len(0), 0);
     assert_eq!((f.keyspace.expiring_len(0), f.keyspace.in_use()[&0].mortal), (0, 0));
+}
+
+#[test]
+fn journal_names_the_time_when_very_many_fields_expire_together() {
+    const FIELDS: usize = 2_000;
+    for (expiring, names_time) in [(1_000, false), (FIELDS, true)] {
+        let mut f = Fixture::new();
+        for i in 0..FIELDS {
+            f.run(&format!("HSET h f{i} 1"));
+        }
+        f.run("HSET h stays 1 later 1");
+        let fields: Vec<String> = (0..expiring).map(|i| format!("f{i}")).collect();
+        f.run(&format!("HPEXPIRE h 10 FIELDS {expiring} {}", fields.join(" ")));
+        f.run("HPEXPIRE h 20 FIELDS 1 later");
+        f.advance_ms(10);
+        let left = FIELDS - expiring + 2;
+        f.script(&[
+            ("HINCRBY h f0 5", ":5|"),
+            ("HPERSIST h FIELDS 2 f0 f1", "*2|:-1|:-2|"),
+            ("HLEN h", &format!(":{}|", left + 1)),
+            ("COPY h copy", ":1|"),
+            ("HSETNX copy f2 x", ":1|"),
+            ("HDEL copy f3", ":0|"),
+            ("HLEN copy", &format!(":{}|", left + 2)),
+        ]);
+        let effects = f.effects();
+        let message = format!("ECHO $37 strand-fields-expired {} h", START_MS + 10);
+        assert_eq!(effects.contains(&message), names_time, "{expiring} fields");
+        assert_eq!(effects.contains("HDEL $1 h $"), !names_time, "{expiring} fields");
+    }
 }
 
 #[test]
