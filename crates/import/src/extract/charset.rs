@@ -28,12 +28,12 @@ pub(super) fn is_text(beginning: &[u8]) -> bool {
 }
 
 /// The text of a document.
-pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     decode_as(bytes, None)
 }
 
 /// The text of a page, which may name its character set.
-pub(super) fn decode_html(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn decode_html(bytes: &[u8]) -> Cow<'_, str> {
     decode_as(bytes, declared(&bytes[..bytes.len().min(META_BYTES)]))
 }
 
@@ -48,12 +48,19 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
-    let encoding = declared.unwrap_or_else(|| {
-        let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
-        detector.feed(&bytes[..bytes.len().min(GUESS_BYTES)], bytes.len() <= GUESS_BYTES);
-        detector.guess(None, Utf8Detection::Allow)
-    });
-    encoding.decode_without_bom_handling(bytes).0
+    declared.unwrap_or_else(|| guessed(bytes)).decode_without_bom_handling(bytes).0
+}
+
+/// The character set of a mail whose header is not UTF-8: the one that the mail names, or a guess.
+pub(crate) fn named_or_guessed(mail: &[u8]) -> &'static Encoding {
+    let declared = declared(&mail[..mail.len().min(GUESS_BYTES)]);
+    declared.filter(|encoding| *encoding != UTF_8).unwrap_or_else(|| guessed(mail))
+}
+
+fn guessed(bytes: &[u8]) -> &'static Encoding {
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
+    detector.feed(&bytes[..bytes.len().min(GUESS_BYTES)], bytes.len() <= GUESS_BYTES);
+    detector.guess(None, Utf8Detection::Allow)
 }
 
 /// UTF-16 without a byte order mark. In text that is mostly Latin, every other byte is zero.

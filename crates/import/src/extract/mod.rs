@@ -7,7 +7,7 @@
 //! document whose extraction fails, and the failure is reported. Expensive documents are extracted in a child process
 //! ([`child`]).
 
-mod charset;
+pub(crate) mod charset;
 pub mod child;
 mod error;
 mod html;

@@ -5,6 +5,7 @@
 //! leaves to its caller: it removes the mbox `From ` line at the beginning, refuses files that are not mail, collects
 //! the text of nested messages, and formats addresses and dates. The list of fields is [`crate::fields::FIELDS`].
 
+mod charset;
 pub mod cost;
 mod error;
 
@@ -85,6 +86,7 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError
         let binary = memchr::memchr(0, &message[..message.len().min(4096)]).is_some();
         return Err(if binary { MailError::Binary } else { MailError::NoHeader });
     }
+    let message = &*charset::with_readable_header(message);
     cost::check(message)?;
     with_stack(message.len(), || parse(message, fields))?
 }
@@ -210,7 +212,7 @@ fn addresses(address: Option<&Address<'_>>) -> Vec<String> {
 /// and texts of the messages in it. So a search finds the words of a forwarded mail.
 fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     for i in 0..message.text_body_count() {
-        if let Some(text) = message.body_text(i) {
+        if let Some(text) = charset::text(message, i) {
             append_paragraph(&text, out);
         }
     }

@@ -1,0 +1,120 @@
+//! Text of mail whose character set is not named. Old mail has such bytes in its header and in its text.
+//!
+//! RFC 5322 allows only ASCII there, and newer mail has UTF-8. Other bytes would become replacement characters, so the
+//! character set is guessed ([`charset`]).
+
+use crate::extract::charset;
+use mail_parser::decoders::base64::base64_decode;
+use mail_parser::decoders::html::html_to_text;
+use mail_parser::decoders::quoted_printable::quoted_printable_decode;
+use mail_parser::{Encoding, Message, MessagePart, PartType};
+use std::borrow::Cow;
+
+/// The message with the lines of its header in UTF-8.
+pub(super) fn with_readable_header(message: &[u8]) -> Cow<'_, [u8]> {
+    let end = |blank_line: &[u8]| memchr::memmem::find(message, blank_line);
+    let header_bytes = [end(b"\n\n"), end(b"\n\r\n")].into_iter().flatten().min().unwrap_or(message.len());
+    let (header, rest) = message.split_at(header_bytes);
+    if std::str::from_utf8(header).is_ok() {
+        return Cow::Borrowed(message);
+    }
+    // A few letters are too little for a guess. The rest of the mail is usually in the same language.
+    let encoding = charset::named_or_guessed(message);
+    let mut readable = Vec::with_capacity(message.len() + header.len() / 2);
+    for line in header.split_inclusive(|byte| *byte == b'\n') {
+        match std::str::from_utf8(line) {
+            Ok(_) => readable.extend_from_slice(line),
+            Err(_) => readable.extend_from_slice(encoding.decode_without_bom_handling(line).0.as_bytes()),
+        }
+    }
+    readable.extend_from_slice(rest);
+    Cow::Owned(readable)
+}
+
+/// The text number `i` of a message: plain, or HTML that is converted to text.
+pub(super) fn text<'m>(message: &'m Message<'_>, i: usize) -> Option<Cow<'m, str>> {
+    let part = message.text_body.get(i).and_then(|id| message.parts.get(*id as usize));
+    part.and_then(|part| guessed_text(message, part)).map(Cow::Owned).or_else(|| message.body_text(i))
+}
+
+/// The text of a part that the library could not read, because the part names no character set or a wrong one.
+fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
+    let (PartType::Text(read) | PartType::Html(read)) = &part.body else { return None };
+    if !read.contains(char::REPLACEMENT_CHARACTER) {
+        return None;
+    }
+    let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize)?;
+    let bytes = match part.encoding {
+        Encoding::None => Cow::Borrowed(raw),
+        Encoding::QuotedPrintable => Cow::Owned(quoted_printable_decode(raw)?),
+        Encoding::Base64 => Cow::Owned(base64_decode(raw)?),
+    };
+    // The sender may have written replacement characters. And the library may have read other bytes than these.
+    if std::str::from_utf8(&bytes).is_ok() || String::from_utf8_lossy(&bytes).trim_end() != read.trim_end() {
+        return None;
+    }
+    Some(match part.body {
+        PartType::Html(_) => html_to_text(&charset::decode_html(&bytes)),
+        _ => charset::decode(&bytes).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fields::Fields;
+    use crate::mail::extract;
+    use encoding_rs::{KOI8_R, WINDOWS_1252};
+
+    fn field(mail: &[u8], name: &str) -> String {
+        let mut fields = Fields::default();
+        extract(mail, &mut fields).expect("a mail");
+        String::from_utf8(fields.get(name).unwrap_or_default().to_vec()).expect("UTF-8")
+    }
+
+    #[test]
+    fn text_and_header_without_a_character_set_are_guessed() {
+        let german = "Die Größe der Bäume in München übertrifft die Höhe der Häuser.";
+        let russian = "Съешь же ещё этих мягких французских булок, да выпей чаю.";
+        for (encoding, text) in [(WINDOWS_1252, german), (KOI8_R, russian)] {
+            for line_end in ["\n", "\r\n"] {
+                let lines =
+                    [&format!("From: {text} <a@b.example>"), &format!("Subject: {text}"), "", text, ""];
+                let bytes = encoding.encode(&lines.join(line_end)).0.into_owned();
+                assert_eq!(field(&bytes, "subject"), text);
+                assert_eq!(field(&bytes, "body"), text);
+                assert_eq!(field(&bytes, "from_address"), "a@b.example");
+            }
+        }
+    }
+
+    #[test]
+    fn encoded_text_without_a_character_set_is_guessed() {
+        for (encoding, body) in [
+            ("quoted-printable", "Gr=FC=DFe aus M=FCnchen"),
+            ("base64", "R3L832UgYXVzIE38bmNoZW4="),
+            ("8bit", "Gr\u{fc}\u{df}e aus M\u{fc}nchen"),
+        ] {
+            for kind in ["text/plain", "text/html", "text/plain; charset=utf-8"] {
+                let mail = format!(
+                    "From: a@b.example\nMIME-Version: 1.0\nContent-Type: {kind}\nContent-Transfer-Encoding: {encoding}\n\n{body}\n"
+                );
+                let bytes = WINDOWS_1252.encode(&mail).0.into_owned();
+                assert_eq!(field(&bytes, "body"), "Grüße aus München", "{kind}, {encoding}");
+            }
+        }
+    }
+
+    #[test]
+    fn header_has_the_character_set_of_the_text() {
+        let mail = "From: a@b.example\nSubject: я\nContent-Type: text/plain; charset=koi8-r\n\nы\n";
+        let bytes = KOI8_R.encode(mail).0.into_owned();
+        assert_eq!((field(&bytes, "subject"), field(&bytes, "body")), ("я".to_string(), "ы".to_string()));
+    }
+
+    #[test]
+    fn replacement_characters_of_the_sender_stay() {
+        let mail = "From: a@b.example\nSubject: \u{fffd}\n\na \u{fffd} b\n";
+        assert_eq!(field(mail.as_bytes(), "subject"), "\u{fffd}");
+        assert_eq!(field(mail.as_bytes(), "body"), "a \u{fffd} b");
+    }
+}
