@@ -157,6 +157,7 @@ def check_options(server):
         (["--user", "u", "--pass", "p", "--pipe"], b"SET a b\r\n"), (["-n", "99", "--bigkeys"], b""),
         (["-u", f"REDIS://127.0.0.1:{server.port}/2?x=1", "ping"], b""),
         (["-u", with_login, "ping"], b""), (["--eval", script, "k1", "k2", ",", "a"], b""),
+        (["--eval", script, "k1", ",", "a", ",", "b"], b""), (["--eval", script, ",", ","], b""),
         (["--eval", script], b""), (["-n", "99", "--eval", script], b""), (["--eval", script, "k1"], b""), (["--eval", "/no/such/file"], b""), (["-e", "nosuch"], b""),
         (["--show-pushes", "q", "ping"], b""), (["-h", "localhost", "ping"], b""), (["-h", "no.such.host.invalid", "ping"], b""),
         (["-p", "1", "ping"], b""), (["-s", "/no/such/socket", "ping"], b""), (["--no-raw", "-3", "client", "tracking", "on"], b""),
@@ -362,8 +363,8 @@ def check_hangup(server):
     failures.append("the editor goes on without a terminal")
 
 
-for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port", "0"])):
-    with server:
+for program in (["redis-server"], [STRAND, "serve", "--http-port", "0"]):
+    with Server(program) as server:
         check_commands(server)
         check_options(server)
         check_lines(server)

@@ -66,6 +66,7 @@ class Process:
                 return
             self.log.seek(0)
             raise Ended(f"{arguments[:3]} ended at start: {self.log.read()[-2000:]}")
+        self.stop()
         raise RuntimeError(f"{arguments[:3]} does not listen")
 
     def stop(self):

@@ -114,6 +114,7 @@ fn script(file: &Path, words: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, (String, boo
     })?;
     let keys = words.iter().position(|word| word == b",").unwrap_or(words.len());
     let mut args = vec![b"EVAL".to_vec(), text, keys.to_string().into_bytes()];
-    args.extend(words.into_iter().filter(|word| word != b","));
+    // Only the first comma separates the keys from the arguments.
+    args.extend(words.into_iter().enumerate().filter(|(i, _)| *i != keys).map(|(_, word)| word));
     Ok(args)
 }

@@ -214,14 +214,15 @@ fn count_all(
     mut all_sent: impl FnMut() -> Result<bool, ConnectionError>,
 ) -> Result<(), ConnectionError> {
     connection.wait_at_most(Some(PIPE_WAIT)).map_err(ConnectionError::Io)?;
-    let mut last_reply_at = Instant::now();
+    // While commands are still being sent, no reply may be due.
+    let mut waits_since = Instant::now();
     counter.count_arrived(connection)?;
     while !counter.is_done {
-        if connection.fill()? {
-            last_reply_at = Instant::now();
+        if connection.fill()? || !all_sent()? {
+            waits_since = Instant::now();
         }
         counter.count_arrived(connection)?;
-        if all_sent()? && timeout_s > 0 && last_reply_at.elapsed() > Duration::from_secs(timeout_s) {
+        if timeout_s > 0 && waits_since.elapsed() > Duration::from_secs(timeout_s) {
             complain!("No replies for {timeout_s} seconds: exiting.");
             counter.errors += 1;
             return Ok(());

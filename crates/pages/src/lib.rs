@@ -1,4 +1,5 @@
-//! Returns freed pages to the system in small pieces, so that no worker waits for it.
+//! Hooks of jemalloc: [`in_pieces`] returns freed pages to the system in small pieces, so that no worker waits for it, and
+//! [`on_sample`] tells of each sampled allocation.
 //!
 //! jemalloc's own threads return memory that has been free for ten seconds. They return about 1,024 pages at a
 //! time, with one `madvise(2)` for each free extent. One call takes 1 to 3.5 ms where page tables are expensive (in
@@ -14,5 +15,8 @@
 
 #[allow(unsafe_code)]
 mod hooks;
+#[allow(unsafe_code)]
+mod samples;
 
 pub use hooks::{PIECE_BYTES, in_pieces, pieces};
+pub use samples::on_sample;

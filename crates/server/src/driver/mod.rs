@@ -6,6 +6,7 @@
 //! [`host`] is what the engine needs from the process.
 
 mod accept;
+mod allocations;
 mod checks;
 mod clock;
 mod connection;

@@ -1,16 +1,16 @@
 //! [`Profiles`]: where memory is allocated and processor time is spent. Can be used in production at any time.
 //!
 //! Memory: jemalloc records the stack of one allocation per [`SAMPLE_BYTES`]. The `heap` profile has the stacks whose
-//! memory is still in use, the `allocs` profile has all stacks. A stack costs about 15 us, so 400 MB of allocations
-//! per second cost 0.15 % of a core. Processor time: a signal comes [`CPU_HZ_MAX`] times per second of processor time
-//! or less often ([`cpu_hz`]), only while a profile is taken.
+//! memory is still in use, the `allocs` profile has all stacks ([`allocations`]). A stack costs about 15 us, so 400 MB
+//! of allocations per second cost 0.15 % of a core. Processor time: a signal comes [`CPU_HZ_MAX`] times per second of
+//! processor time or less often ([`cpu_hz`]), only while a profile is taken.
 //!
 //! Names of functions are looked up when a profile is read ([`super::symbols`]). jemalloc has no labels, so the
 //! functions in a stack show the purpose of its memory ([`label`]).
 
-use super::profiler_memory;
 use super::stacks::{Stacks, StacksError};
 use super::symbols::{NoNames, Symbols, on_names_thread};
+use super::{allocations, profiler_memory};
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -107,7 +107,8 @@ impl Profiles {
     /// # Errors
     /// When the allocator was built without sampling.
     pub fn sample_heap(&self, on: bool) -> Result<(), ProfileError> {
-        b"prof.active\0".name().write(on).map_err(ProfileError::Allocations)
+        let counted = if on { allocations::count() } else { Ok(()) };
+        counted.and_then(|()| b"prof.active\0".name().write(on)).map_err(ProfileError::Allocations)
     }
     /// Serves DIAG PROFILE. Returns the bytes of the answer.
     ///
@@ -187,34 +188,39 @@ impl Profiles {
         encode(&profile, folded)
     }
     fn counted(&self, counted: Counted, folded: bool) -> Result<Vec<u8>, ProfileError> {
-        encode(&self.dump(&[counted])?.profile(counted), folded)
+        let [profile] = self.read([counted])?;
+        encode(&profile, folded)
     }
     /// The memory profiles of one moment: all allocations, folded and as pprof, then the memory in use, folded and as
-    /// pprof. The dump and the names of its functions are most of the work, so the four take as long as one.
+    /// pprof. The names of the functions are most of the work, so the four take as long as one.
     ///
     /// # Errors
     /// An error reply.
     pub fn memory(&self) -> Result<[Vec<u8>; 4], ProfileError> {
-        let both = [Counted::Allocs, Counted::Heap];
-        let dump = self.dump(&both)?;
-        let [allocs, heap] = both.map(|counted| dump.profile(counted));
+        let [allocs, heap] = self.read([Counted::Allocs, Counted::Heap])?;
         Ok([encode(&allocs, true)?, encode(&allocs, false)?, encode(&heap, true)?, encode(&heap, false)?])
     }
-    /// Reads a new dump of the allocator, and looks up the names of the functions in its stacks. Stacks without
-    /// anything `wanted` are left out.
-    fn dump(&self, wanted: &[Counted]) -> Result<Dump, ProfileError> {
+    /// Makes a profile of each kind that is `wanted`.
+    fn read<const N: usize>(&self, wanted: [Counted; N]) -> Result<[Profile; N], ProfileError> {
         let Some(_only) = self.heap.try_lock() else { return Err(ProfileError::Busy) };
-        let text = dump()?;
+        if b"opt.prof\0".name().read() != Ok(true) {
+            return Err(ProfileError::NoSampling);
+        }
+        let dump = if wanted.contains(&Counted::Heap) { dump()? } else { String::new() };
         let time_ns = now_ns();
-        let wanted = wanted.to_vec();
         let named = move || {
             let mut symbols = Symbols::default();
-            let stacks = stacks(&text).into_iter();
-            let stacks =
-                stacks.filter(|(_, counts)| wanted.iter().any(|counted| counts[counted.value_index()] > 0));
-            stacks.map(|(addresses, counts)| (symbols.frames(&addresses), counts)).collect()
+            wanted.map(|counted| {
+                let stacks = match counted {
+                    Counted::Heap => stacks(&dump),
+                    Counted::Allocs => allocations::stacks(),
+                };
+                let stacks = stacks.into_iter().filter(|(_, [objects, _])| *objects > 0);
+                counted
+                    .profile(stacks.map(|(addresses, counts)| (symbols.frames(&addresses), counts)), time_ns)
+            })
         };
-        Ok(Dump { stacks: on_names_thread(named).map_err(ProfileError::Names)?, time_ns })
+        on_names_thread(named).map_err(ProfileError::Names)
     }
 }
 
@@ -228,41 +234,23 @@ enum Counted {
 }
 
 impl Counted {
-    /// Index of the first of the two numbers in a [`Stack`] that this counts.
-    fn value_index(self) -> usize {
-        match self {
-            Counted::Heap => 0,
-            Counted::Allocs => 2,
-        }
-    }
-}
-
-/// A dump of the allocator with the names of its functions.
-struct Dump {
-    /// Each stack with its numbers: see [`Stack`].
-    stacks: Vec<(Vec<Frame>, [u64; 4])>,
-    /// The time of the dump, in nanoseconds since 1970.
-    time_ns: i64,
-}
-
-impl Dump {
-    fn profile(&self, counted: Counted) -> Profile {
-        let first = counted.value_index();
-        let names = match counted {
+    /// The profile of stacks, each with its sampled objects and their bytes. `time_ns` is the time of the profile, in
+    /// nanoseconds since 1970.
+    fn profile(self, stacks: impl Iterator<Item = (Vec<Frame>, [u64; 2])>, time_ns: i64) -> Profile {
+        let names = match self {
             Counted::Heap => ["inuse_objects", "inuse_space"],
             Counted::Allocs => ["alloc_objects", "alloc_space"],
         };
-        let samples = self.stacks.iter().filter_map(|(frames, counts)| {
-            let (objects, bytes) = unbiased(counts[first], counts[first + 1]);
-            let sample =
-                || Sample { frames: frames.clone(), values: vec![objects, bytes], labels: label(frames) };
-            (objects > 0).then(sample)
+        let samples = stacks.map(|(frames, [objects, bytes])| {
+            let (objects, bytes) = unbiased(objects, bytes);
+            let labels = label(&frames);
+            Sample { frames, values: vec![objects, bytes], labels }
         });
         Profile {
             kinds: vec![(names[0], "count"), (names[1], "bytes")],
             samples: samples.collect(),
             period: ("space", "bytes", SAMPLE_BYTES as i64),
-            time_ns: self.time_ns,
+            time_ns,
             duration_ns: 0,
         }
     }
@@ -291,9 +279,6 @@ fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, ProfileError> {
 /// memory for all dumps: a full or slow disk does not matter.
 fn dump() -> Result<String, ProfileError> {
     static FILE: OnceLock<(File, &'static [u8])> = OnceLock::new();
-    if b"opt.prof\0".name().read() != Ok(true) {
-        return Err(ProfileError::NoSampling);
-    }
     let (file, path) = match FILE.get() {
         Some(made) => made,
         None => {
@@ -316,10 +301,10 @@ fn dump() -> Result<String, ProfileError> {
     read.map(|()| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The addresses of a stack, and four numbers: objects and bytes in use, objects and bytes ever allocated.
-type Stack = (Vec<usize>, [u64; 4]);
+/// The addresses of a stack, and its sampled objects and their bytes.
+pub(super) type Stack = (Vec<usize>, [u64; 2]);
 
-/// The stacks of a dump: `@ ADDRESS...`, and after it `t*: OBJECTS: BYTES [OBJECTS: BYTES]`.
+/// The stacks of a dump: `@ ADDRESS...`, and after it `t*: OBJECTS: BYTES [...]`, the memory in use.
 fn stacks(text: &str) -> Vec<Stack> {
     let mut found = Vec::new();
     let mut addresses: Option<Vec<usize>> = None;
@@ -332,9 +317,9 @@ fn stacks(text: &str) -> Vec<Stack> {
             && let Some(addresses) = addresses.take()
         {
             let numbers = counts.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
-            let mut four = [0; 4];
-            four.iter_mut().zip(numbers).for_each(|(place, number): (&mut u64, u64)| *place = number);
-            found.push((addresses, four));
+            let mut both = [0; 2];
+            both.iter_mut().zip(numbers).for_each(|(place, number): (&mut u64, u64)| *place = number);
+            found.push((addresses, both));
         } else if line.starts_with("MAPPED_LIBRARIES") {
             break;
         }
@@ -411,20 +396,20 @@ mod tests {
     fn a_heap_dump_is_parsed_and_other_text_gives_no_stacks() {
         let text = "heap_v2/4194304\n  t*: 3: 600 [9: 900]\n  t0: 3: 600 [9: 900]\n@ 0x10 0x2f\n  t*: 2: 400 [5: 1000]\n  \
                     t0: 2: 400 [5: 1000]\n@ zz 0x3\n  t*: x\n\nMAPPED_LIBRARIES:\n@ 0x99\n  t*: 1: 1 [1: 1]\n";
-        assert_eq!(stacks(text), [(vec![0x10, 0x2f], [2, 400, 5, 1000]), (vec![3], [0; 4])]);
+        assert_eq!(stacks(text), [(vec![0x10, 0x2f], [2, 400]), (vec![3], [0; 2])]);
         assert!(stacks("\u{fffd}@@\nt*:").is_empty());
     }
 
     #[test]
-    fn one_dump_gives_a_profile_of_each_kind() {
+    fn profile_names_its_values() {
         let stack = |name: &str, counts| (vec![Frame { function: name.into(), ..Frame::default() }], counts);
         let large = 1 << 30;
-        let stacks = vec![stack("gone", [0, 0, 2, 2 * large]), stack("there", [1, large, 3, 3 * large])];
-        let dump = Dump { stacks, time_ns: 7 };
-        let of = |counted| dump.profile(counted).folded(1);
-        assert_eq!(of(Counted::Heap), format!("other;there {large}\n"));
-        assert_eq!(of(Counted::Allocs), format!("other;there {}\nother;gone {}\n", 3 * large, 2 * large));
-        assert_eq!(dump.profile(Counted::Heap).time_ns, dump.profile(Counted::Allocs).time_ns);
+        let stacks = || [stack("a", [1, large]), stack("b", [3, 3 * large])].into_iter();
+        for (counted, kind) in [(Counted::Heap, "inuse_space"), (Counted::Allocs, "alloc_space")] {
+            let profile = counted.profile(stacks(), 7);
+            assert_eq!((profile.kinds[1], profile.time_ns), ((kind, "bytes"), 7));
+            assert_eq!(profile.folded(1), format!("other;b {}\nother;a {large}\n", 3 * large));
+        }
     }
 
     #[test]

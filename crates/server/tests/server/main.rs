@@ -24,6 +24,7 @@ mod http_update;
 mod http_writes;
 mod introspection;
 mod keyspace_events;
+mod leaks;
 mod linearizable;
 mod loadaof;
 mod lookups;

@@ -45,7 +45,7 @@ fn a_loading_server_replies_with_loading() {
     call(&mut client, &["SET", "short", "x", "PX", "1"]);
     assert_eq!(call(&mut client, &["SAVE"]), "OK");
     drop((client, first));
-    let options = ["--key-load-delay", "500", "--enable-debug-command", "yes"];
+    let options = ["--key-load-delay", "5000", "--enable-debug-command", "yes"];
     let (mut child, mut client) = connect_at_once(folder.path(), &options);
     let loading = "LOADING Redis is loading the dataset in memory";
     for args in [&["GET", "key:1"][..], &["SET", "key:1", "x"], &["PING"], &["SAVE"], &["DBSIZE"]] {
