@@ -18,6 +18,8 @@ from harness import Process, free_port
 
 STRAND = os.path.abspath(sys.argv[1])
 WAIT_S = 60
+# Follows the output of a program whose output is a terminal.
+END_MARK = b"\x1eend\x1e"
 failures = []
 
 
@@ -45,24 +47,24 @@ def with_terminal(program, args, data, env):
     """The output is a terminal, the input is not."""
     here, there = pty.openpty()
     child = subprocess.Popen(program + args, stdin=subprocess.PIPE, stdout=there, stderr=subprocess.PIPE, env=env)
-    os.close(there)
     # A program may end before it has read its input; subprocess.run passes over that too.
     with contextlib.suppress(BrokenPipeError):
         child.stdin.write(data)
     with contextlib.suppress(BrokenPipeError):
         child.stdin.close()
-    out, end = b"", time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        try:
-            part = os.read(here, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        out += part
+    # When a program closes the terminal, the kernel may drop what nobody has read yet. So this end stays open too, and a mark
+    # follows the program's last byte.
+    out, end, is_marked = b"", time.monotonic() + WAIT_S, False
+    while not out.endswith(END_MARK) and time.monotonic() < end:
+        if not is_marked and child.poll() is not None:
+            os.write(there, END_MARK)
+            is_marked = True
+        if select.select([here], [], [], 0.005)[0]:
+            out += os.read(here, 65536)
     os.close(here)
+    os.close(there)
     errors = child.stderr.read()
-    return out, errors, child.wait(WAIT_S)
+    return out.removesuffix(END_MARK), errors, child.wait(WAIT_S)
 
 
 def fill(server):

@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// Fields of INFO that only grow. All other fields are gauges, also `search_documents_added` and its neighbours: they are
 /// sums over the text indexes that exist, and shrink with each dropped index.
-const COUNTERS: [&str; 31] = [
+const COUNTERS: [&str; 32] = [
     "aof_rewrites",
     "client_idle_disconnections",
     "client_output_buffer_limit_disconnections",
@@ -25,6 +25,7 @@ const COUNTERS: [&str; 31] = [
     "evicted_keys",
     "expire_cycle_cpu_milliseconds",
     "expired_keys",
+    "expired_subkeys",
     "expired_time_cap_reached_count",
     "keyspace_hits",
     "keyspace_misses",

@@ -127,12 +127,19 @@ impl Undoable {
     }
 }
 
+/// Numbers of keys and of fields of hashes that expired.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExpiredCounts {
+    pub(crate) keys: usize,
+    pub(crate) fields: usize,
+}
+
 /// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].
 #[derive(Debug, Default)]
 pub(crate) struct KeptEvents {
     pub(crate) undoable: Undoable,
-    /// Number of keys whose expiry is kept.
-    pub(crate) expired: usize,
+    /// The keys and fields whose expiry is kept.
+    pub(crate) expired: ExpiredCounts,
     events: VecDeque<QueuedEvent>,
     /// Number of events that were reported already. They are no longer in `events`.
     reported: usize,

@@ -17,7 +17,7 @@
 //! Eviction holds one shard at a time, for one segment or for one evicted record. It skips a shard that somebody
 //! else holds.
 
-use crate::event::NO_CLIENT;
+use crate::event::{ExpiredCounts, NO_CLIENT};
 use crate::extendible::position_of;
 use crate::journal::{PlacedEffects, Removal};
 use crate::record::key_expiry_ms;
@@ -296,7 +296,7 @@ impl Keyspace {
         }
         value.into_iter().for_each(|value| self.dispose(value));
         match expired {
-            true => self.count_expired(1),
+            true => self.count_expired(ExpiredCounts { keys: 1, fields: 0 }),
             false => drop(self.evicted_total.fetch_add(1, Relaxed)),
         }
         Some(FreedRecord { bytes, expired })

@@ -1,6 +1,7 @@
 //! [`Keyspace`]: all shards, and the operations that visit every shard. Most of these operations lock one shard at
 //! a time.
 
+use crate::event::ExpiredCounts;
 use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
 use crate::journal::effects::{Arg, Effects};
 use crate::journal::{Journal, Removal};
@@ -74,6 +75,7 @@ pub struct Keyspace {
     base_bits: u8,
     pub(crate) settings: Settings,
     pub(crate) expired_total: AtomicU64,
+    expired_fields_total: AtomicU64,
     /// Number of calls of [`Keyspace::record`].
     pub(crate) other_changes: AtomicU64,
     /// Number of flushes and swaps of each database that was flushed or swapped.
@@ -160,6 +162,7 @@ impl Keyspace {
             base_bits,
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
+            expired_fields_total: AtomicU64::new(0),
             other_changes: AtomicU64::new(0),
             flushes: Mutex::default(),
             place_numbers: Arc::default(),
@@ -465,9 +468,14 @@ impl Keyspace {
     pub fn expired_total(&self) -> u64 {
         self.expired_total.load(Relaxed)
     }
-    /// Resets the counts of evicted and expired keys to zero.
+    /// Fields of hashes that expired since the start or the last [`Keyspace::reset_totals`].
+    pub fn expired_fields_total(&self) -> u64 {
+        self.expired_fields_total.load(Relaxed)
+    }
+    /// Resets the counts of evicted and expired data to zero.
     pub fn reset_totals(&self) {
         self.expired_total.store(0, Relaxed);
+        self.expired_fields_total.store(0, Relaxed);
         self.evicted_total.store(0, Relaxed);
     }
     /// Sets the prefixes of the tracked keys, in database 0. An empty prefix tracks all keys. Without prefixes
@@ -540,8 +548,9 @@ impl Keyspace {
         let seed = self.mark_seed;
         ahash::RandomState::with_seeds(seed, !seed, seed.rotate_left(31), seed ^ 0x9e37_79b9_7f4a_7c15)
     }
-    pub(crate) fn count_expired(&self, records: usize) {
-        self.expired_total.fetch_add(records as u64, Relaxed);
+    pub(crate) fn count_expired(&self, counts: ExpiredCounts) {
+        self.expired_total.fetch_add(counts.keys as u64, Relaxed);
+        self.expired_fields_total.fetch_add(counts.fields as u64, Relaxed);
     }
     /// Like [`Keyspace::try_lock_into`], with the indices of shards, in ascending order.
     pub fn try_lock_shards<'k>(&'k self, shards: &[usize], txn: &mut Txn<'k>) -> bool {

@@ -83,8 +83,7 @@ impl Keyspace {
                         self.report(slot, key, event, Changed::Yes, NO_CLIENT);
                     }
                 };
-                let (gone, seen, next) =
-                    shard.expire_step(slot, from, now_ms, &mut garbage, listens, &mut report);
+                let step = shard.expire_step(slot, from, now_ms, &mut garbage, listens, &mut report);
                 let placed = effects.and_then(|effects| self.journal().place(effects));
                 // A step that removes nothing may still give spare memory of a segment back.
                 self.shards[shard_index].publish(&shard);
@@ -94,11 +93,11 @@ impl Keyspace {
                 if is_waited_for {
                     self.serve_signalled(shard_index, now_ms);
                 }
-                looked_at += seen;
-                removed += gone;
-                self.count_expired(gone);
+                looked_at += step.looked_at;
+                removed += step.expired.keys;
+                self.count_expired(step.expired);
                 garbage.drain(..).for_each(|value| self.dispose(value));
-                (slot, from) = next.map_or((slot + 1, self.start_of(shard_index)), |from| (slot, from));
+                (slot, from) = step.next.map_or((slot + 1, self.start_of(shard_index)), |from| (slot, from));
             }
             *at = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
         }

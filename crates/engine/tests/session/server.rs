@@ -86,9 +86,20 @@ fn ticks_make_rates_and_expire_keys() {
     let ops: u64 = field(&peer.run(&server, "INFO stats"), "instantaneous_ops_per_sec").parse().unwrap();
     assert!((400..=600).contains(&ops), "{ops}");
     peer.run(&server, "SET a 1 PX 50");
+    // Fields of hashes expire, too: two by themselves, and one when a client reads the hash.
+    for hash in ["h", "read"] {
+        peer.run(&server, &format!("HSET {hash} a 1 b 2 c 3"));
+    }
+    peer.run(&server, "HPEXPIRE h 50 FIELDS 2 a b");
     server.advance_ms(100);
     (0..20).for_each(|_| server.engine.tick(server.now));
-    assert_eq!(field(&peer.run(&server, "INFO stats"), "expired_keys"), "1");
+    peer.run(&server, "HPEXPIRE read 10 FIELDS 1 a");
+    server.advance_ms(20);
+    peer.run(&server, "HLEN read");
+    let stats = peer.run(&server, "INFO stats");
+    assert_eq!(["expired_keys", "expired_subkeys"].map(|name| field(&stats, name)), ["1", "3"]);
+    peer.run(&server, "CONFIG RESETSTAT");
+    assert_eq!(field(&peer.run(&server, "INFO stats"), "expired_subkeys"), "0");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Expiry in a [`Shard`]: finds what is due, and removes keys and fields of hashes.
 
 use super::Shard;
+use crate::event::ExpiredCounts;
 use crate::extendible::{Location, Positions, position_of};
 use crate::journal::Removal;
 use crate::record::{Value, key_expiry_ms};
@@ -17,8 +18,8 @@ pub(crate) struct FieldsExpired {
     pub(crate) at: Location,
     /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
-    /// True when at least one field expired.
-    any_expired: bool,
+    /// Number of fields that expired.
+    pub(crate) expired: usize,
     /// True when the value still has the memory of expired fields.
     pub(crate) has_more: bool,
     /// The expired fields, if the caller asked for them.
@@ -30,10 +31,19 @@ impl FieldsExpired {
     /// expiry has the event `del` instead of `expired`.
     pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&Removal>)> {
         let fields =
-            self.any_expired.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields)));
-        let key = if self.any_expired { KeyEvent::DEL } else { KeyEvent::EXPIRED };
+            (self.expired > 0).then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields)));
+        let key = if self.expired > 0 { KeyEvent::DEL } else { KeyEvent::EXPIRED };
         fields.into_iter().chain((!self.stays).then_some((key, Some(&Removal::Key))))
     }
+}
+
+/// Result of [`Shard::expire_step`].
+pub(crate) struct ExpireStep {
+    pub(crate) expired: ExpiredCounts,
+    /// Number of records that were looked at. Fields that were freed count as records.
+    pub(crate) looked_at: usize,
+    /// Where to continue: at the same place again, while a hash there still has the memory of expired fields.
+    pub(crate) next: Option<u64>,
 }
 
 impl Shard {
@@ -56,9 +66,7 @@ impl Shard {
     }
     /// Removes the expired records of the first segment at or after `from` that has any, and notes their keys: see
     /// [`crate::extendible::ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `report` with
-    /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`. Returns the numbers of
-    /// records removed and looked at, and where to continue: at `from` again, while a hash there still has the memory of
-    /// expired fields. The fields that were freed count as records that were looked at.
+    /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,
@@ -67,8 +75,8 @@ impl Shard {
         garbage: &mut Vec<Value>,
         names_fields: bool,
         report: OnExpiry<'_>,
-    ) -> (usize, usize, Option<u64>) {
-        let (mut removed, mut notes) = (0, std::mem::take(&mut self.changed_keys));
+    ) -> ExpireStep {
+        let (mut expired, mut notes) = (ExpiredCounts::default(), std::mem::take(&mut self.changed_keys));
         let mut watchers = std::mem::take(&mut self.watchers);
         let mut in_part = Vec::new();
         // A view must keep each record before the record is removed.
@@ -76,7 +84,7 @@ impl Shard {
         let (mut looked_at, mut next) = self.change_table(slot, |table| {
             let (mut expiring, mut mortal, mut expiries_ms) = (0, 0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
-                removed += 1;
+                expired.keys += 1;
                 expiring += 1;
                 mortal +=
                     usize::from(value.as_ref().is_some_and(|value| value.field_expiry_ms() != i64::MAX));
@@ -101,18 +109,19 @@ impl Shard {
             let key = Key { bytes: &key, hash: self.positions.hash(&key) };
             let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
             let Some(at) = at else { continue };
-            let expired = self.expire_fields(slot, at, &key, now_ms, names_fields);
-            if expired.has_more {
+            let fields = self.expire_fields(slot, at, &key, now_ms, names_fields);
+            if fields.has_more {
                 looked_at += FIELDS_REMOVED_MAX;
                 next = Some(from);
             }
-            if !expired.stays {
-                removed += 1;
-                garbage.extend(self.remove(slot, expired.at, &key));
+            if !fields.stays {
+                expired.keys += 1;
+                garbage.extend(self.remove(slot, fields.at, &key));
             }
-            expired.events().for_each(|(event, gone)| report(key.bytes, event, gone));
+            expired.fields += fields.expired;
+            fields.events().for_each(|(event, removal)| report(key.bytes, event, removal));
         }
-        (removed, looked_at, next)
+        ExpireStep { expired, looked_at, next }
     }
     /// Removes the expired fields of a value, one of whose expiries has passed. The record does not stay if the key
     /// itself expired or no field is left. The result has names of fields only if `names_fields`.
@@ -138,13 +147,7 @@ impl Shard {
             })
         });
         let Some((gone, is_empty, has_more)) = expired else {
-            return FieldsExpired {
-                at,
-                stays: false,
-                any_expired: false,
-                has_more: false,
-                fields: Removal::Key,
-            };
+            return FieldsExpired { at, stays: false, expired: 0, has_more: false, fields: Removal::Key };
         };
         let fields =
             if gone > FIELDS_NAMED_MAX { Removal::FieldsUntil(now_ms) } else { Removal::Fields(fields) };
@@ -155,6 +158,6 @@ impl Shard {
         self.update_record_expiry(slot, at, key, true);
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
         let at = found.unwrap_or(at);
-        FieldsExpired { at, stays: !is_empty, any_expired: gone > 0, has_more: has_more && !is_empty, fields }
+        FieldsExpired { at, stays: !is_empty, expired: gone, has_more: has_more && !is_empty, fields }
     }
 }

@@ -176,6 +176,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": stats.get(Stat::Rejected),
         "expired_keys": f.engine.keyspace.expired_total(),
+        "expired_subkeys": f.engine.keyspace.expired_fields_total(),
         "expired_time_cap_reached_count": stats.get(Stat::ExpireCapReached),
         "expire_cycle_cpu_milliseconds": stats.get(Stat::ExpireCycleUs) / 1000,
         "keyspace_hits": stats.get(Stat::KeyspaceHits),
