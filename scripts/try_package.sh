@@ -123,9 +123,26 @@ kill -STOP "$before"
 comes_true sh -c "test \$(systemctl show strand.service -p MainPID --value) != $before && test \"\$(strand cli get kept)\" = yes"
 journalctl -u strand.service --no-pager | grep -i watchdog | head -3
 systemd-analyze security --no-pager strand.service | tail -1
+# An upgrade restarts the service, and does not start one that the operator has disabled.
+before=$(pid)
+dpkg --install /strand.deb
+test "$(pid)" != "$before"
+test "$(strand cli get kept)" = yes
+systemctl disable --now strand.service
+dpkg --install /strand.deb
+! systemctl is-active strand.service
+! systemctl is-enabled strand.service
+systemctl enable --now strand.service
+dpkg --install /strand.deb
+systemctl is-active strand.service
 dpkg --remove strand
 ! systemctl is-active strand.service
 test -d /var/lib/strand
+# A new installation after the removal starts the service again.
+dpkg --install /strand.deb
+systemctl is-active strand.service
+systemctl is-enabled strand.service
+dpkg --remove strand
 echo 'the trial is over'
 TRIAL
 cat >"$work/machine/etc/systemd/system/trial.service" <<'UNIT'

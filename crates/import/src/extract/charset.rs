@@ -2,7 +2,8 @@
 //!
 //! A byte order mark decides first. Without one, the bytes are UTF-16 if every other byte is zero, or ISO-2022-JP if a
 //! page says so and has an escape; both are valid UTF-8, too. Otherwise valid UTF-8 is UTF-8. Else the character set
-//! that a page names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
+//! that a page names decides. Without a name, text that is mostly UTF-8 is UTF-8, and last comes a guess by the letters'
+//! frequencies (chardetng, which browsers use).
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
@@ -48,6 +49,9 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
+    if declared.is_none() && is_mostly_utf_8(bytes) {
+        return String::from_utf8_lossy(bytes);
+    }
     declared.unwrap_or_else(|| guessed(bytes)).decode_without_bom_handling(bytes).0
 }
 
@@ -55,6 +59,17 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
 pub(crate) fn named_or_guessed(mail: &[u8]) -> &'static Encoding {
     let declared = declared(&mail[..mail.len().min(GUESS_BYTES)]);
     declared.filter(|encoding| *encoding != UTF_8).unwrap_or_else(|| guessed(mail))
+}
+
+/// True when more characters that are not ASCII are valid UTF-8 than invalid: a text that was cut inside a character, or has
+/// a stray byte. Text in another character set is hardly ever valid UTF-8.
+pub(crate) fn is_mostly_utf_8(bytes: &[u8]) -> bool {
+    let (mut valid, mut invalid) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        valid += chunk.valid().chars().filter(|c| !c.is_ascii()).count();
+        invalid += usize::from(!chunk.invalid().is_empty());
+    }
+    valid > invalid
 }
 
 fn guessed(bytes: &[u8]) -> &'static Encoding {
@@ -110,6 +125,9 @@ mod tests {
         let latin = encoding_rs::WINDOWS_1252.encode(SAMPLE).0.into_owned();
         assert!(is_text(&latin));
         assert_eq!(decode(&latin), SAMPLE);
+        // A stray byte, and a text that was cut inside a character.
+        assert_eq!(decode(&[SAMPLE.as_bytes(), b"\xff"].concat()), format!("{SAMPLE}\u{fffd}"));
+        assert_eq!(decode(&[SAMPLE.as_bytes(), b"\xc3"].concat()), format!("{SAMPLE}\u{fffd}"));
         for encoding in [encoding_rs::WINDOWS_1251, encoding_rs::KOI8_R] {
             assert_eq!(decode(&encoding.encode(RUSSIAN).0), RUSSIAN, "{}", encoding.name());
         }

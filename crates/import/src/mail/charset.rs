@@ -23,8 +23,10 @@ pub(super) fn with_readable_header(message: &[u8]) -> Cow<'_, [u8]> {
     let mut readable = Vec::with_capacity(message.len() + header.len() / 2);
     for line in header.split_inclusive(|byte| *byte == b'\n') {
         match std::str::from_utf8(line) {
-            Ok(_) => readable.extend_from_slice(line),
-            Err(_) => readable.extend_from_slice(encoding.decode_without_bom_handling(line).0.as_bytes()),
+            Err(_) if !charset::is_mostly_utf_8(line) => {
+                readable.extend_from_slice(encoding.decode_without_bom_handling(line).0.as_bytes())
+            }
+            _ => readable.extend_from_slice(line),
         }
     }
     readable.extend_from_slice(rest);
@@ -109,6 +111,19 @@ mod tests {
         let mail = "From: a@b.example\nSubject: я\nContent-Type: text/plain; charset=koi8-r\n\nы\n";
         let bytes = KOI8_R.encode(mail).0.into_owned();
         assert_eq!((field(&bytes, "subject"), field(&bytes, "body")), ("я".to_string(), "ы".to_string()));
+    }
+
+    #[test]
+    fn stray_byte_does_not_change_the_other_letters() {
+        let text = "Die Größe der Bäume in München";
+        for kind in ["text/plain", "text/plain; charset=utf-8"] {
+            let mail =
+                format!("From: a@b.example\nSubject: {text} \nContent-Type: {kind}\n\n{text}").into_bytes();
+            let at = mail.iter().position(|byte| *byte == b'\n').expect("a line") + "\nSubject: ".len();
+            let stray = [&mail[..at], b"\xff", &mail[at..], b"\xff"].concat();
+            assert_eq!(field(&stray, "subject"), format!("\u{fffd}{text}"), "{kind}");
+            assert_eq!(field(&stray, "body"), format!("{text}\u{fffd}"), "{kind}");
+        }
     }
 
     #[test]
