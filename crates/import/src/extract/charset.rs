@@ -57,7 +57,9 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
 
 /// The character set of a mail whose header is not UTF-8: the one that the mail names, or a guess.
 pub(crate) fn named_or_guessed(mail: &[u8]) -> &'static Encoding {
-    let declared = declared(&mail[..mail.len().min(GUESS_BYTES)]);
+    let beginning = &mail[..mail.len().min(GUESS_BYTES)];
+    let content_type = memchr::memmem::find(&beginning.to_ascii_lowercase(), b"content-type:");
+    let declared = content_type.and_then(|from| declared(&beginning[from..]));
     declared.filter(|encoding| *encoding != UTF_8).unwrap_or_else(|| guessed(mail))
 }
 
@@ -103,11 +105,20 @@ fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
     let label = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
     let is_label = |b: &&u8| b.is_ascii_alphanumeric() || b"-_:.".contains(b);
     let label: Vec<u8> = label.iter().take(40).take_while(is_label).copied().collect();
+    // Bytes that are not UTF-8 are not ASCII either.
+    if is_ascii(&label) {
+        return None;
+    }
     // The page up to here is ASCII, so it cannot be UTF-16, even if it says so.
     let named = Encoding::for_label(&label)?;
     // Ignore names that browsers refuse for safety (iso-2022-kr): they decode a whole page to one replacement
     // character.
     (named != REPLACEMENT).then(|| if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
+}
+
+/// True for a name of ASCII.
+pub(crate) fn is_ascii(label: &[u8]) -> bool {
+    label.eq_ignore_ascii_case(b"us-ascii") || label.eq_ignore_ascii_case(b"ascii")
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Text of mail whose character set is not named. Old mail has such bytes in its header and in its text.
 //!
 //! RFC 5322 allows only ASCII there, and newer mail has UTF-8. Other bytes would become replacement characters, so the
-//! character set is guessed ([`charset`]).
+//! character set is guessed ([`charset`]). Left out: the headers of nested messages and of parts.
 
 use crate::extract::charset;
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
-use mail_parser::{Encoding, Message, MessagePart, PartType};
+use mail_parser::{Encoding, Message, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
 
 /// The message with the lines of its header in UTF-8.
@@ -42,7 +42,11 @@ pub(super) fn text<'m>(message: &'m Message<'_>, i: usize) -> Option<Cow<'m, str
 /// The text of a part that the library could not read, because the part names no character set or a wrong one.
 fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
     let (PartType::Text(read) | PartType::Html(read)) = &part.body else { return None };
-    if !read.contains(char::REPLACEMENT_CHARACTER) {
+    let charset_name = part.content_type().and_then(|kind| kind.attribute("charset"));
+    // The library reads other bytes than ASCII as windows-1252 then, one character a byte.
+    let is_wrongly_ascii =
+        !read.is_ascii() && charset_name.is_some_and(|name| charset::is_ascii(name.as_bytes()));
+    if !is_wrongly_ascii && !read.contains(char::REPLACEMENT_CHARACTER) {
         return None;
     }
     let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize)?;
@@ -51,8 +55,15 @@ fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String>
         Encoding::QuotedPrintable => Cow::Owned(quoted_printable_decode(raw)?),
         Encoding::Base64 => Cow::Owned(base64_decode(raw)?),
     };
-    // The sender may have written replacement characters. And the library may have read other bytes than these.
-    if std::str::from_utf8(&bytes).is_ok() || String::from_utf8_lossy(&bytes).trim_end() != read.trim_end() {
+    // The library may have read other bytes than these. And the sender may have written replacement characters.
+    let is_as_read = match is_wrongly_ascii {
+        true => read.chars().count() == bytes.len(),
+        false => {
+            std::str::from_utf8(&bytes).is_err()
+                && String::from_utf8_lossy(&bytes).trim_end() == read.trim_end()
+        }
+    };
+    if !is_as_read {
         return None;
     }
     Some(match part.body {
@@ -111,6 +122,20 @@ mod tests {
         let mail = "From: a@b.example\nSubject: я\nContent-Type: text/plain; charset=koi8-r\n\nы\n";
         let bytes = KOI8_R.encode(mail).0.into_owned();
         assert_eq!((field(&bytes, "subject"), field(&bytes, "body")), ("я".to_string(), "ы".to_string()));
+    }
+
+    #[test]
+    fn wrong_name_of_ascii_is_ignored() {
+        let text = "Съешь же ещё этих мягких французских булок, да выпей чаю.";
+        let mail = format!(
+            "From: a@b.example\nX-Note: charset=koi8-u\nSubject: {text}\nContent-Type: text/plain; charset=us-ascii\n\n{text}\n"
+        );
+        for bytes in [KOI8_R.encode(&mail).0.into_owned(), mail.into_bytes()] {
+            assert_eq!(
+                (field(&bytes, "subject"), field(&bytes, "body")),
+                (text.to_string(), text.to_string())
+            );
+        }
     }
 
     #[test]

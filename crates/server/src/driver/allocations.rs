@@ -5,16 +5,18 @@
 //! one table.
 
 use super::profiles::Stack;
-use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of stacks that are counted one by one: about 1 MB. Later stacks are counted together, as one without
-/// addresses.
+/// Maximum number of stacks that are counted one by one: about 1 MB, and 4 MB if all stacks are as long as jemalloc records.
+/// Later stacks are counted together, as one without addresses.
 const STACKS_MAX: usize = 4096;
 
 /// For each stack, the number of sampled allocations and their bytes.
 type Counts = HashMap<Box<[usize]>, [u64; 2]>;
 
+/// A lock of the standard library, because its unlock takes no other lock. The unlock of `parking_lot` may, and this thread
+/// may hold that lock while it allocates.
 static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
 
 /// Begins to count. A second call has no effect.
@@ -24,7 +26,7 @@ static COUNTS: Mutex<Option<Counts>> = Mutex::new(None);
 pub(super) fn count() -> Result<(), tikv_jemalloc_ctl::Error> {
     strand_pages::on_sample(|stack, bytes| {
         // This thread may hold the lock, because `stacks` allocates. Then this sample is not counted.
-        if let Some(mut counts) = COUNTS.try_lock() {
+        if let Ok(mut counts) = COUNTS.try_lock() {
             note(counts.get_or_insert_default(), stack, bytes);
         }
     })
@@ -32,7 +34,7 @@ pub(super) fn count() -> Result<(), tikv_jemalloc_ctl::Error> {
 
 /// The stacks so far, each with the number of sampled allocations and their bytes.
 pub(super) fn stacks() -> Vec<Stack> {
-    let counts = COUNTS.lock();
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     counts.iter().flatten().map(|(stack, counts)| (stack.to_vec(), *counts)).collect()
 }
 

@@ -248,7 +248,8 @@ impl IdleWatch {
 
 /// Ends a connection whose client takes too long to authenticate or to send a head. The limit runs from the connect
 /// until a request has logged the session in, and from the first byte of a head until its request starts. A client
-/// that sends single bytes does not extend the limit.
+/// that sends single bytes does not extend the limit. What arrives while a response is under way does not count, so a part
+/// of a head from then is only limited by the idle timeout.
 struct ClientDeadline {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
