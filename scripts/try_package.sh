@@ -23,6 +23,8 @@ trap end EXIT
 say() { printf '== %s\n' "$*"; }
 # Runs a command until it succeeds, for 30 s.
 comes_true() { for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "never true: $*" >&2; return 1; }
+# `set -e` does not end the script after a line that begins with `!`.
+fails() { ! "$@"; }
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 say "base: debootstrap $suite"
@@ -67,7 +69,7 @@ test "$uid" != 0 && echo "it runs as user $uid"
 kill -TERM "$(server_pid)"
 wait "${running[-1]}"
 unset 'running[-1]'
-! healthy >/dev/null 2>&1
+fails healthy >/dev/null 2>&1
 # The data of the first run is there at the next start.
 serve --requirepass tried
 comes_true healthy
@@ -96,6 +98,8 @@ printf '[Service]\nWatchdogSec=3\n' >"$work/machine/etc/systemd/system/strand.se
 cat >"$work/machine/trial.sh" <<'TRIAL'
 set -eux
 comes_true() { for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; return 1; }
+# `set -e` does not end the script after a line that begins with `!`.
+fails() { ! "$@"; }
 # Installing the package makes the user, and starts and enables the service.
 dpkg --install /strand.deb
 systemctl is-active strand.service
@@ -130,13 +134,13 @@ test "$(pid)" != "$before"
 test "$(strand cli get kept)" = yes
 systemctl disable --now strand.service
 dpkg --install /strand.deb
-! systemctl is-active strand.service
-! systemctl is-enabled strand.service
+fails systemctl is-active strand.service
+fails systemctl is-enabled strand.service
 systemctl enable --now strand.service
 dpkg --install /strand.deb
 systemctl is-active strand.service
 dpkg --remove strand
-! systemctl is-active strand.service
+fails systemctl is-active strand.service
 test -d /var/lib/strand
 # A new installation after the removal starts the service again.
 dpkg --install /strand.deb
