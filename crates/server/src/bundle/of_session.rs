@@ -45,9 +45,7 @@ impl Packer for MakingBundle {
         let work = move || {
             // Use the lowest priority, so that the worker on this core runs first. Where the lowest priority starves,
             // the bundle would never be made.
-            if !priority::is_lowest_starved() {
-                priority::set_lowest();
-            }
+            let _priority = (!priority::is_lowest_starved()).then(priority::lowest_unless_starved);
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, to_reply)).collect();
             let bytes = assemble(replies, secrets, false).bytes();

@@ -419,6 +419,7 @@ impl HostFigures for ServerHost {
     }
     fn system_figures(&self) -> Vec<Figure> {
         self.profiles.tick();
+        super::priority::raise_starved();
         self.system.lock().figures()
     }
     fn system_report(&self) -> Vec<(String, String)> {

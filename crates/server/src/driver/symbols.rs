@@ -10,7 +10,8 @@
 //!
 //! A bundle looks names up four times, so the tables are kept for [`TABLES_KEPT`] after the last look-up.
 
-use super::{priority, profiler_memory};
+use super::priority::{self, Lowest};
+use super::profiler_memory;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -56,16 +57,17 @@ const TABLES_KEPT: Duration = Duration::from_secs(2);
 
 /// The thread of [`on_names_thread`] with the lowest priority. It starts with its first work. `None` when the system
 /// could not create it.
-static LOWEST: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names", priority::set_lowest));
+static LOWEST: LazyLock<Option<Sender<Work>>> =
+    LazyLock::new(|| spawn("names", || Some(priority::lowest_unless_starved())));
 /// The thread of [`on_names_thread`] for a machine on which the lowest priority starves.
-static USUAL: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names-usual", || ()));
+static USUAL: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names-usual", || None));
 
 type Work = Box<dyn FnOnce() + Send>;
 
-fn spawn(name: &str, begin: fn()) -> Option<Sender<Work>> {
+fn spawn(name: &str, begin: fn() -> Option<Lowest>) -> Option<Sender<Work>> {
     let (sender, works) = channel();
     let run = move || {
-        begin();
+        let _priority = begin();
         serve(&works);
     };
     thread::Builder::new().name(name.into()).spawn(run).ok().map(|_| sender)
