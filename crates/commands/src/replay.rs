@@ -154,18 +154,16 @@ impl Replay {
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
-        let error = match (run::handler(spec), message_of_echo(spec, args)) {
-            (Some(_), _) => self.with_keys(keyspace, spec, args, now_ms),
-            (None, None) => run_other(spec, args, self.db)?,
-            (None, Some(message)) => {
-                match (decode_fields_expired(message), system::decode_import_echo(message)) {
-                    (Some((until_ms, key)), _) => {
-                        self.expire_fields(keyspace, key, until_ms, now_ms);
-                        None
-                    }
-                    (None, Some(words)) => self.import(keyspace, &words, now_ms)?,
-                    (None, None) => run_other(spec, args, self.db)?,
+        let error = if run::handler(spec).is_some() {
+            self.with_keys(keyspace, spec, args, now_ms)
+        } else {
+            match Echo::decode(spec, args) {
+                Some(Echo::FieldsExpired { until_ms, key }) => {
+                    self.expire_fields(keyspace, key, until_ms, now_ms);
+                    None
                 }
+                Some(Echo::Import(words)) => self.import(keyspace, &words, now_ms)?,
+                None => run_other(spec, args, self.db)?,
             }
         };
         if let Some(text) = error {
@@ -181,6 +179,7 @@ impl Replay {
         txn.set_replaying();
         // The error is that the key is no hash. Then it has no fields.
         let _ = txn.db(self.db).change(&key, |hash: &mut HashValue| {
+            // The first call counts all fields, and each call frees some.
             let expired = hash.expire_fields(until_ms, None);
             while hash.hidden_fields() > 0 {
                 hash.expire_fields(until_ms, None);
@@ -248,9 +247,22 @@ impl Replay {
     }
 }
 
-/// The message of an ECHO. `None` for any other command.
-fn message_of_echo<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<&'a [u8]> {
-    if spec.name == "echo" { args.get(1) } else { None }
+/// An ECHO of a journal that stands for something else.
+enum Echo<'a> {
+    /// The fields of `key` expired whose expiry is `until_ms` or earlier.
+    FieldsExpired { until_ms: i64, key: &'a [u8] },
+    /// The words of a command about imported datasets.
+    Import(Vec<&'a [u8]>),
+}
+
+impl Echo<'_> {
+    /// `None` for any other command, also for any other ECHO.
+    fn decode<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Echo<'a>> {
+        let message = args.get(1).filter(|_| spec.name == "echo")?;
+        let expired =
+            decode_fields_expired(message).map(|(until_ms, key)| Echo::FieldsExpired { until_ms, key });
+        expired.or_else(|| system::decode_import_echo(message).map(Echo::Import))
+    }
 }
 
 /// Bytes as text for a message: escaped, and cut to [`SHOWN_BYTES_MAX`].

@@ -12,6 +12,7 @@ use crate::undo::Undo;
 use crate::{Changed, Keyspace};
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::ops::AddAssign;
 
 /// A class of events. Each class is one letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +133,13 @@ impl Undoable {
 pub(crate) struct ExpiredCounts {
     pub(crate) keys: usize,
     pub(crate) fields: usize,
+}
+
+impl AddAssign for ExpiredCounts {
+    fn add_assign(&mut self, other: ExpiredCounts) {
+        self.keys += other.keys;
+        self.fields += other.fields;
+    }
 }
 
 /// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].

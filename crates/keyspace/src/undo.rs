@@ -1,7 +1,7 @@
 //! Work that may be undone. [`Undo`]: the former records of the keys that the work has written. The events of the work, and
 //! the expiries of these keys, are kept until the work is done ([`Txn::keep_events`]).
 
-use crate::event::{ExpiredCounts, KeptEvent, KeptEvents, NO_CLIENT, Undoable};
+use crate::event::{KeptEvent, KeptEvents, NO_CLIENT, Undoable};
 use crate::shard::FieldsExpired;
 use crate::{Changed, Db, Key, Txn, Value, ValueRef};
 use std::collections::BTreeMap;
@@ -141,13 +141,9 @@ impl Txn<'_> {
                 }
             }
         }
-        let counts = ExpiredCounts { keys: usize::from(!expired.stays), fields: expired.expired };
         match &mut self.kept {
-            Some(kept) if is_kept => {
-                kept.expired.keys += counts.keys;
-                kept.expired.fields += counts.fields;
-            }
-            _ => keyspace.count_expired(counts),
+            Some(kept) if is_kept => kept.expired += expired.counts(),
+            _ => keyspace.count_expired(expired.counts()),
         }
     }
 }

@@ -28,6 +28,7 @@ impl Removal {
         match self {
             Removal::Key => out.command([Arg::Bytes(b"DEL"), Arg::Bytes(key)].into_iter()),
             Removal::Fields(fields) => {
+                debug_assert!(!fields.is_empty(), "the caller asked for no names of fields");
                 let mut args = Vec::with_capacity(2 + fields.len());
                 args.extend([Arg::Bytes(b"HDEL"), Arg::Bytes(key)]);
                 args.extend(fields.iter().map(|field| Arg::Bytes(field)));

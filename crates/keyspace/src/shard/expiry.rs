@@ -19,20 +19,24 @@ pub(crate) struct FieldsExpired {
     /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
     /// Number of fields that expired.
-    pub(crate) expired: usize,
+    expired: usize,
     /// True when the value still has the memory of expired fields.
     pub(crate) has_more: bool,
-    /// The expired fields, if the caller asked for them.
-    fields: Removal,
+    /// The expired fields. `None` when no field expired. Without names if the caller did not ask for names.
+    fields: Option<Removal>,
 }
 
 impl FieldsExpired {
+    /// The number of keys, 0 or 1, and of fields.
+    pub(crate) fn counts(&self) -> ExpiredCounts {
+        ExpiredCounts { keys: usize::from(!self.stays), fields: self.expired }
+    }
     /// The events of the key, each with the data that it removed, `None` for nothing. A hash that loses its last field to
     /// expiry has the event `del` instead of `expired`.
     pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&Removal>)> {
-        let fields =
-            (self.expired > 0).then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields)));
-        let key = if self.expired > 0 { KeyEvent::DEL } else { KeyEvent::EXPIRED };
+        let fields = self.fields.as_ref();
+        let key = if fields.is_some() { KeyEvent::DEL } else { KeyEvent::EXPIRED };
+        let fields = fields.map(|removal| (KeyEvent::FIELDS_EXPIRED, Some(removal).filter(|_| self.stays)));
         fields.into_iter().chain((!self.stays).then_some((key, Some(&Removal::Key))))
     }
 }
@@ -115,10 +119,9 @@ impl Shard {
                 next = Some(from);
             }
             if !fields.stays {
-                expired.keys += 1;
                 garbage.extend(self.remove(slot, fields.at, &key));
             }
-            expired.fields += fields.expired;
+            expired += fields.counts();
             fields.events().for_each(|(event, removal)| report(key.bytes, event, removal));
         }
         ExpireStep { expired, looked_at, next }
@@ -147,10 +150,13 @@ impl Shard {
             })
         });
         let Some((gone, is_empty, has_more)) = expired else {
-            return FieldsExpired { at, stays: false, expired: 0, has_more: false, fields: Removal::Key };
+            return FieldsExpired { at, stays: false, expired: 0, has_more: false, fields: None };
         };
-        let fields =
-            if gone > FIELDS_NAMED_MAX { Removal::FieldsUntil(now_ms) } else { Removal::Fields(fields) };
+        let fields = match gone {
+            0 => None,
+            1..=FIELDS_NAMED_MAX => Some(Removal::Fields(fields)),
+            _ => Some(Removal::FieldsUntil(now_ms)),
+        };
         if gone > 0 {
             // An expiry does not count as a change: see [`crate::Keyspace::changes`].
             self.note(slot, position_of(key.hash.0), key.bytes);

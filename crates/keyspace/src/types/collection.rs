@@ -37,7 +37,8 @@ impl From<bool> for Changed {
     }
 }
 
-/// Called with the name of each expired field, if few fields expired. `None`: the caller does not need the names.
+/// Called with the name of each expired field, if at most 1,024 fields expired together (`hash::FIELDS_NAMED_MAX`).
+/// `None`: the caller does not need the names.
 pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 /// Conversion between a collection and a [`Value`]. The list of types generates the implementations.

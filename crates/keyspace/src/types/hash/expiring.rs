@@ -65,6 +65,10 @@ impl ExpiringHash {
     pub(super) fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) {
         match expiry_ms {
             Some(at) => {
+                // The clock has gone back. The field would count as hidden, so the hidden fields go first.
+                while at <= self.hidden_ms {
+                    self.expire(self.hidden_ms, None);
+                }
                 self.expiries.set(field, at as f64, settings);
             }
             None => {

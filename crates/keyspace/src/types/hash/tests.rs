@@ -331,3 +331,19 @@ fn a_field_stays_expired_at_an_earlier_time() {
     assert_eq!((hash.expire_fields(99, None), hash.len()), (0, 2));
     assert_eq!((hash.expire_fields(101, None), hash.len()), (1, 1));
 }
+
+/// The clock may go back while hidden fields wait for their removal.
+#[test]
+fn a_field_may_expire_before_the_time_at_which_others_were_hidden() {
+    let settings = Settings::default();
+    let mut hash = HashValue::new();
+    for i in 0..1_000u32 {
+        hash.set(&i.to_le_bytes(), b"v", &settings);
+        hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(100_000), &settings);
+    }
+    assert_eq!(hash.expire_fields(100_000, None), 999);
+    assert!(hash.hidden_fields() > 0);
+    hash.set_expiry(&0u32.to_le_bytes(), Some(50_000), &settings);
+    assert_eq!((hash.len(), hash.field_expiry_ms()), (1, 50_000));
+    assert_eq!((hash.expire_fields(49_999, None), hash.expire_fields(50_000, None)), (0, 1));
+}
