@@ -5,10 +5,12 @@ use strand_wire::client::Value;
 /// What must be equal in the replies of two servers to one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Every byte of both replies must be equal.
+    /// Every byte of both replies must be equal, but the elements of sets and maps of RESP3 may be in any order.
     Exact,
-    /// The elements must be equal, but in any order and at every depth, because no server promises the order of a hash.
+    /// The elements must be equal, but in any order and at every depth, because no server promises the order of a set.
     AnyOrder,
+    /// The pairs of names and values must be equal, but in any order, because no server promises the order of a hash.
+    Pairs,
     /// The kind of reply and the number of elements must be equal.
     Shape,
     /// Only the kinds of the replies must be equal.
@@ -16,6 +18,8 @@ pub enum Policy {
     /// If both scans finish in one call, the elements must be equal in any order. Otherwise only the kinds must be
     /// equal, because each server has its own cursors.
     Scan,
+    /// Like [`Policy::Scan`], for elements that are pairs.
+    ScanPairs,
     /// The elements, and also the words within texts, must be equal in any order: redis-server keeps a user's
     /// commands in a hash table.
     Words,
@@ -35,14 +39,15 @@ impl Policy {
         let name = args.first().map(|n| n.to_ascii_uppercase()).unwrap_or_default();
         let sub = args.get(1).map(|n| n.to_ascii_uppercase()).unwrap_or_default();
         match (name.as_slice(), sub.as_slice()) {
-            (
-                b"HGETALL" | b"HKEYS" | b"HVALS" | b"KEYS" | b"SMEMBERS" | b"SINTER" | b"SUNION" | b"SDIFF",
-                _,
-            )
-            | (b"CONFIG", b"GET") => Policy::AnyOrder,
+            (b"HKEYS" | b"HVALS" | b"KEYS" | b"SMEMBERS" | b"SINTER" | b"SUNION" | b"SDIFF", _) => {
+                Policy::AnyOrder
+            }
+            (b"HGETALL", _) | (b"CONFIG", b"GET") => Policy::Pairs,
             // SSCAN returns a small set whole, even for a cursor that no server returned.
             (b"SSCAN", _) if args.get(2).is_some_and(|cursor| cursor != b"0") => Policy::Kind,
-            (b"HSCAN" | b"SCAN" | b"SSCAN" | b"ZSCAN", _) => Policy::Scan,
+            (b"HSCAN", _) if args.iter().any(|arg| arg.eq_ignore_ascii_case(b"NOVALUES")) => Policy::Scan,
+            (b"HSCAN" | b"ZSCAN", _) => Policy::ScanPairs,
+            (b"SCAN" | b"SSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
             // These replies are random, or differ between servers. OBJECT REFCOUNT differs because Redis does not
@@ -69,12 +74,14 @@ impl Policy {
         match self {
             Policy::Exact => is_equal(ours, theirs),
             Policy::AnyOrder => is_equal(&sorted(ours.clone()), &sorted(theirs.clone())),
+            Policy::Pairs => is_equal(&sorted(in_pairs(ours)), &sorted(in_pairs(theirs))),
             Policy::Shape => shape(ours) == shape(theirs),
             Policy::Kind => shape(ours).0 == shape(theirs).0,
-            Policy::Scan if is_end_of_scan(ours) && is_end_of_scan(theirs) => {
-                Policy::AnyOrder.accepts(ours, theirs)
-            }
-            Policy::Scan => Policy::Kind.accepts(ours, theirs),
+            Policy::Scan | Policy::ScanPairs => match (end_of_scan(ours), end_of_scan(theirs)) {
+                (Some(ours), Some(theirs)) if self == Policy::Scan => Policy::AnyOrder.accepts(ours, theirs),
+                (Some(ours), Some(theirs)) => Policy::Pairs.accepts(ours, theirs),
+                _ => Policy::Kind.accepts(ours, theirs),
+            },
             Policy::Words => Policy::AnyOrder.accepts(&split_words(ours), &split_words(theirs)),
             Policy::Length => match (ours, theirs) {
                 (Value::Bulk(a), Value::Bulk(b)) => a.len() == b.len(),
@@ -90,14 +97,44 @@ impl Policy {
     }
 }
 
-/// True for the last reply of a scan, and for a value that is not a reply of a scan.
-fn is_end_of_scan(value: &Value) -> bool {
-    !matches!(value, Value::Array(items) if items.first().is_some_and(|c| *c != Value::Bulk(b"0".to_vec())))
+/// The elements of the last reply of a scan. `None` for an earlier reply. A value that is no reply of a scan is returned.
+fn end_of_scan(value: &Value) -> Option<&Value> {
+    match value {
+        Value::Array(reply) => match &reply[..] {
+            [cursor, elements] => (*cursor == Value::Bulk(b"0".to_vec())).then_some(elements),
+            _ => Some(value),
+        },
+        _ => Some(value),
+    }
 }
 
-/// Compares two values, of which NaN equals NaN.
+/// Compares two values, of which NaN equals NaN, and 0 and -0 differ.
 fn is_equal(a: &Value, b: &Value) -> bool {
-    a == b || format!("{a:?}") == format!("{b:?}")
+    format!("{:?}", sets_sorted(a)) == format!("{:?}", sets_sorted(b))
+}
+
+/// The value with sorted sets and maps.
+fn sets_sorted(value: &Value) -> Value {
+    let all = |items: &[Value]| items.iter().map(sets_sorted).collect();
+    match value {
+        Value::Array(items) => Value::Array(all(items)),
+        Value::Push(items) => Value::Push(all(items)),
+        Value::Set(items) => sorted(Value::Set(all(items))),
+        Value::Map(pairs) => {
+            sorted(Value::Map(pairs.iter().map(|(k, v)| (sets_sorted(k), sets_sorted(v))).collect()))
+        }
+        other => other.clone(),
+    }
+}
+
+/// An array of names and values in turn as an array of pairs. Other values are left as they are.
+fn in_pairs(value: &Value) -> Value {
+    match value {
+        Value::Array(items) if items.len() % 2 == 0 => {
+            Value::Map(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 fn sorted(value: Value) -> Value {
@@ -226,6 +263,16 @@ mod tests {
         let scan = |cursor: &str, key: &str| Value::Array(vec![bulk(cursor), Value::Array(vec![bulk(key)])]);
         assert!(Policy::Scan.accepts(&scan("7", "a"), &scan("0", "b")));
         assert!(!Policy::Scan.accepts(&scan("0", "a"), &scan("0", "b")));
+        let hash = |words: [&str; 4]| Value::Array(words.map(bulk).into());
+        let last = |words| Value::Array(vec![bulk("0"), hash(words)]);
+        for (other, is_equal) in [(["c", "d", "a", "b"], true), (["a", "d", "c", "b"], false)] {
+            assert_eq!(Policy::Pairs.accepts(&hash(["a", "b", "c", "d"]), &hash(other)), is_equal);
+            assert_eq!(Policy::ScanPairs.accepts(&last(["a", "b", "c", "d"]), &last(other)), is_equal);
+            assert!(Policy::Scan.accepts(&last(["a", "b", "c", "d"]), &last(other)));
+        }
+        let set = |words: [&str; 2]| Value::Array(vec![Value::Set(words.map(bulk).into()), Value::Int(1)]);
+        assert!(Policy::Exact.accepts(&set(["a", "b"]), &set(["b", "a"])));
+        assert!(!Policy::Exact.accepts(&set(["a", "b"]), &set(["b", "b"])));
         assert!(!Policy::Near(2).accepts(&Value::Int(-1), &Value::Int(-2)), "codes below zero are exact");
     }
 }
