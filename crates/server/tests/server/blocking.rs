@@ -5,7 +5,7 @@ use crate::harness::{Server, comes_true, command};
 use rustix::process::Signal;
 use std::net::Shutdown;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strand_testkit::client::Client;
 use strand_testkit::process;
 use strand_wire::client::Value;
@@ -196,8 +196,10 @@ fn blocked_clients_get_redis_server_s_replies() {
 fn no_element_is_lost_or_taken_twice() {
     const ELEMENTS: usize = 3000;
     const TAKERS: usize = 6;
+    /// An element that is not taken until then is lost.
+    const TIME_MAX: Duration = Duration::from_secs(60);
     let server = Server::start(&["--workers", "4"]);
-    let taken = Mutex::new(Vec::new());
+    let (taken, began) = (Mutex::new(Vec::new()), Instant::now());
     let push = |client: &mut Client, i: usize, rng: &mut fastrand::Rng| {
         let key = ["a", "b", "c"][rng.usize(..3)];
         match rng.u8(..4) {
@@ -225,7 +227,9 @@ fn no_element_is_lost_or_taken_twice() {
                         1 => call(&mut client, "BLMPOP 1 3 b a c LEFT COUNT 2"),
                         // Move the element in two steps, through a list of this client's own.
                         2 => match call(&mut client, &format!("BLMOVE a own{id} LEFT LEFT 0.02")) {
-                            Value::Bulk(_) => call(&mut client, &format!("BLPOP own{id} 0")),
+                            Value::Bulk(_) => {
+                                call(&mut client, &format!("BLPOP own{id} {}", TIME_MAX.as_secs()))
+                            }
                             _ => continue,
                         },
                         3 => call(&mut client, "BLPOP a b 0.001"),
@@ -248,6 +252,7 @@ fn no_element_is_lost_or_taken_twice() {
                     if taken.len() >= ELEMENTS {
                         return;
                     }
+                    assert!(began.elapsed() < TIME_MAX, "only {} elements of {ELEMENTS} came", taken.len());
                 }
             });
         }

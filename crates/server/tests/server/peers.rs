@@ -200,7 +200,7 @@ fn a_client_above_maxclients_gets_an_error() {
 }
 
 #[test]
-fn requests_of_a_client_that_does_not_read_are_not_read() {
+fn replies_of_a_client_that_does_not_read_take_little_memory() {
     // The values are shorter than those that replies share, so every reply is a copy, and unbounded output would show
     // in memory.
     let server = Server::start(&["--workers", "1"]);
