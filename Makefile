@@ -107,7 +107,7 @@ fuzz: sequences simulation ## fuzz each decoder for SECONDS_EACH, after `make se
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} -timeout=10 -rss_limit_mb=1500 || exit 1; done
 
 sequences: binary ## send COMMANDS (1 M) random commands to Strand and redis-server, from SEED on; shorten a sequence whose replies differ
-	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
+	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$${STRAND_SEED:-$$(date +%s)}} \
 		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
 
 simulation: ## run SEEDS (10,000) seeds of simulated clients, clock and scheduling; print the command that repeats a seed that fails

@@ -35,7 +35,7 @@ pub enum ValueType {
     Percentiles,
     /// Three numbers from -2000 to 2000: oom-score-adj-values.
     OomScores,
-    /// The value of replicaof: `host port`, or `no one`.
+    /// The value of replicaof: `no one`.
     Primary,
     /// `part=level`, any number of times: log-levels.
     LogLevels,
@@ -131,7 +131,7 @@ impl OptionSpec {
             ValueType::KeyspaceEvents => "letters out of Ag$lshzxeKEtmdn, or \"\"".into(),
             ValueType::Percentiles => "numbers from 0 to 100".into(),
             ValueType::OomScores => "three whole numbers from -2000 to 2000".into(),
-            ValueType::Primary => "<host> <port>, or no one".into(),
+            ValueType::Primary => "\"no one\"".into(),
             ValueType::LogLevels => {
                 format!("<part>=<level>, several with commas; a level is {}", LOG_LEVELS.join(", "))
             }

@@ -353,7 +353,7 @@ options! {
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
         "As a replica without its primary, serve the data that it has", no effect: NO_REPLICAS;
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
-        "Primary to be a replica of", no effect: NO_REPLICAS;
+        "Primary to be a replica of; only `no one` is accepted", no effect: NO_REPLICAS;
     RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked completely", no effect: ALWAYS_CHECKED;
@@ -528,7 +528,7 @@ mod tests {
             KeyspaceEvents => "letters".into(),
             Percentiles => "numbers from 0 to 100".into(),
             OomScores => "three numbers from -2000 to 2000".into(),
-            Primary => "host and port, or `no one`".into(),
+            Primary => "`no one`".into(),
             LogLevels => "`part=level`, several with commas".into(),
             HttpAddress => "`http://HOST:PORT`, perhaps with a path".into(),
         }

@@ -96,6 +96,8 @@ fn a_bad_line_is_named_and_explained() {
     for (text, said) in cases {
         assert_eq!(load(text).expect_err(text).to_string(), said);
     }
+    let replica = load("port 1\nreplicaof 10.0.0.1 6379").expect_err("it would be a primary").to_string();
+    assert!(replica.contains("a.conf:2") && replica.contains("replication is not supported"), "{replica}");
     let renamed = load("rename-command CONFIG \"\"").expect_err("it would stay reachable").to_string();
     assert!(renamed.contains("-config"), "{renamed}");
     let long = load(&format!("{} 1", "x".repeat(1000))).expect_err("no option").to_string();
@@ -118,7 +120,7 @@ fn files_are_bounded_in_number_and_patterns_name_several() {
 fn options_without_effect_are_accepted_and_noted_once() {
     let config = load(
         "daemonize no\nio-threads 4\nsave 900 1\nsave 60 1000\nport 1\nalways-show-logo no\nloadmodule /x.so a\n\
-         lua-replicate-commands yes\nft.workers 3\nDaemonize yes\nslaveof 10.0.0.1 6379\n",
+         lua-replicate-commands yes\nft.workers 3\nDaemonize yes\nslaveof no one\n",
     )
     .unwrap();
     assert_eq!(config.text(table::find(b"save").unwrap()), b"900 1 60 1000");
@@ -145,7 +147,7 @@ fn options_without_effect_are_accepted_and_noted_once() {
             "a.conf:10: daemonize has no effect: the server stays in the foreground; let a service manager run it",
             false,
         ),
-        ("a.conf:11: replicaof has no effect: there are no replicas in this version", false),
+        ("a.conf:11: replicaof has no effect: there are no replicas in this version", true),
     ];
     // Skip options that have an effect in this version; all others must be noted.
     let acts = |text: &str| {

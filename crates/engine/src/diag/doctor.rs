@@ -233,7 +233,8 @@ impl Engine {
         self.examine_disk(&mut found);
         self.examine_machine(&mut found);
         self.examine_clients(&mut found);
-        self.examine_time(&mut found, now);
+        self.examine_time(&mut found);
+        self.examine_scripts(&mut found, now);
         for (rule, problem, advice) in self.host.start_checks() {
             found.push(Finding { rule, level: Level::Notice, problem, advice });
         }
@@ -419,7 +420,7 @@ impl Engine {
             });
         }
     }
-    fn examine_time(&self, found: &mut Vec<Finding>, _now: Now) {
+    fn examine_time(&self, found: &mut Vec<Finding>) {
         let jumps = self.diag.recorder.lock().clock_jumps();
         if jumps > 0 {
             found.push(Finding {
@@ -448,6 +449,27 @@ impl Engine {
                     advice: "LATENCY DOCTOR explains the events, DIAG SLOWLOG lists the commands".into(),
                 });
             }
+        }
+    }
+    fn examine_scripts(&self, found: &mut Vec<Finding>, now: Now) {
+        if self.long_locks.is_busy(None).is_none() {
+            return;
+        }
+        if let Some(script) = self.scripts.longest() {
+            let seconds = now.mono_us.saturating_sub(script.began_us) / 1_000_000;
+            let (kind, group) =
+                if script.is_function { ("function", "FUNCTION") } else { ("script", "SCRIPT") };
+            found.push(Finding {
+                rule: "busy-script",
+                level: Level::Alert,
+                problem: format!(
+                    "the {kind} {} has run for {seconds} s: commands that need its keys get BUSY",
+                    script.name
+                ),
+                advice: format!(
+                    "Send {group} KILL; if the reply is UNKILLABLE, the {kind} has written, and only SHUTDOWN NOSAVE ends it"
+                ),
+            });
         }
     }
     /// The findings and the actions as text.

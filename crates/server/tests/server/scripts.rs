@@ -84,6 +84,8 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
         other.line() == "+OK"
     });
     assert!(others.count() > 50, "those of other shards");
+    let doctor = other.bulk("DIAG DOCTOR");
+    assert!(doctor.contains("\"busy-script\"") && doctor.contains("Send SCRIPT KILL"), "{doctor}");
     assert!(other.bulk("INFO search").contains("search_keys_waiting:"), "INFO waits for no shard");
     other.call("FUNCTION KILL", &format!("{busy}\r\n"));
     other.call("SCRIPT KILL", "+OK\r\n");

@@ -7,13 +7,15 @@ use super::access::ServerArgs;
 use super::display::{print_bytes, print_line, safe};
 use super::error::CliError;
 use crate::bundle::archive::Bundle;
-use crate::bundle::contents::{QUERIES, assemble};
+use crate::bundle::contents::{BundleQuery, QUERIES, assemble};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use strand_cli::TlsOptions;
+use strand_import::ImportError;
+use strand_wire::client::Value as Reply;
 
 /// Options of `strand bundle`.
 #[derive(Debug, Args)]
@@ -76,7 +78,14 @@ pub fn run(args: BundleArgs) -> ExitCode {
 fn make(args: BundleArgs) -> Result<(), CliError> {
     let access = args.server.access(&args.tls)?;
     let mut connection = access.connect()?;
-    let replies: Result<Vec<_>, _> = QUERIES.iter().map(|asked| connection.call(asked.args)).collect();
+    // A bundle without one of its entries is better than none, for example while a script makes the server busy.
+    let reply = |asked: &BundleQuery| match connection.call(asked.args) {
+        Err(ImportError::Refused { text, .. }) if !text.starts_with("NOAUTH") => {
+            Ok(Reply::Error(text.into_bytes()))
+        }
+        other => other,
+    };
+    let replies: Result<Vec<_>, _> = QUERIES.iter().map(reply).collect();
     let secrets = access.password.map(String::into_bytes).into_iter().collect();
     let bundle = assemble(replies?, secrets, args.with_arguments);
     let written = bundle.write(&args.output);
