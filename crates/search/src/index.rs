@@ -97,6 +97,8 @@ pub(crate) struct TextIndex {
 pub(crate) struct Counts {
     /// Number of documents that could not be indexed.
     pub(crate) failures: AtomicU64,
+    /// The last of these documents.
+    pub(crate) last_failure: Mutex<Option<Failure>>,
     /// Number of uses of this index by FT.SEARCH and FT.INFO.
     pub(crate) uses: AtomicU64,
     /// Number of documents added since the index was created.
@@ -105,6 +107,23 @@ pub(crate) struct Counts {
     pub(crate) commits: AtomicU64,
     /// Time spent adding and committing, in microseconds.
     pub(crate) indexing_us: AtomicU64,
+}
+
+/// A document that could not be indexed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) why: Unindexable,
+    /// The document's key. `None` when the key is too long.
+    pub(crate) key: Option<Box<[u8]>>,
+}
+
+/// Why a document is not indexed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Unindexable {
+    #[error("the key has {0} bytes, and at most {INDEXED_KEY_BYTES_MAX} are possible")]
+    LongKey(usize),
+    #[error("the value of the field {0} is not a number")]
+    NotANumber(String),
 }
 
 /// The documents with a field that expires.
@@ -233,8 +252,11 @@ impl TextIndex {
         let mut document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
             Ok(None) => return self.delete(key),
-            Err(Unindexable) => {
+            Err(why) => {
+                let is_short = key.bytes.len() <= INDEXED_KEY_BYTES_MAX;
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                let failure = Failure { why, key: is_short.then(|| key.bytes.into()) };
+                *self.counts.last_failure.lock() = Some(failure);
                 return self.delete(key);
             }
         };
@@ -381,7 +403,7 @@ impl TextIndex {
             return Ok(None);
         }
         if key.len() > INDEXED_KEY_BYTES_MAX {
-            return Err(Unindexable);
+            return Err(Unindexable::LongKey(key.len()));
         }
         let mut document = TantivyDocument::new();
         document.add_bytes(self.fields.key, key);
@@ -391,7 +413,8 @@ impl TextIndex {
         for (i, spec) in self.schema.fields.iter().enumerate() {
             let Some(value) = &source.values[i] else { continue };
             if let FieldKind::Numeric = spec.kind {
-                let number = parse_number(value).ok_or(Unindexable)?;
+                let number = parse_number(value);
+                let number = number.ok_or_else(|| Unindexable::NotANumber(lossy(&spec.identifier)))?;
                 if let Some(field) = self.fields.numbers[i] {
                     document.add_f64(field, number + 0.0);
                 }
@@ -427,9 +450,6 @@ impl std::fmt::Debug for TextIndex {
         write!(f, "Index({}, {} documents)", lossy(&self.name), self.searcher().num_docs())
     }
 }
-
-/// The error for a value that does not fit its field. The document is then not indexed.
-struct Unindexable;
 
 /// The values of a tag field.
 fn tags(text: &str, separator: u8) -> impl Iterator<Item = &str> {

@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_wire::reply::Reply;
 
 const MEGABYTE: f64 = 1_048_576.0;
+/// The text of FT.INFO for an error or a key that there is not.
+const UNKNOWN: &str = "N/A";
 
 /// Writes the reply of FT.INFO.
 pub(crate) fn reply(search: &Search, entry: &TextIndexEntry, reply: &mut Reply<'_>) {
@@ -35,7 +37,7 @@ pub(crate) fn reply(search: &Search, entry: &TextIndexEntry, reply: &mut Reply<'
     };
     let stop_words = schema.own_stop_words.as_ref();
 
-    reply.map(20 + usize::from(stop_words.is_some()));
+    reply.map(21 + usize::from(stop_words.is_some()));
     text(reply, "index_name", &index.name);
     reply.simple("index_options");
     reply.array(0);
@@ -77,6 +79,13 @@ pub(crate) fn reply(search: &Search, entry: &TextIndexEntry, reply: &mut Reply<'
     reply.map(1);
     reply.simple("dialect_2");
     reply.int(i64::from(index.counts.uses.load(Relaxed) > 0));
+    let last = index.counts.last_failure.lock().clone();
+    let (why, key) = last.map_or((None, None), |failure| (Some(failure.why.to_string()), failure.key));
+    reply.simple("Index Errors");
+    reply.map(3);
+    number(reply, "indexing failures", index.counts.failures.load(Relaxed) as f64);
+    text(reply, "last indexing error", why.as_deref().unwrap_or(UNKNOWN).as_bytes());
+    text(reply, "last indexing error key", key.as_deref().unwrap_or(UNKNOWN.as_bytes()));
     if let Some(words) = stop_words {
         reply.simple("stopwords_list");
         reply.array(words.len());

@@ -124,6 +124,8 @@ export const search = {
       try {
         const facts = asMap(await command(["FT.INFO", index.value], { signal }));
         const rows = ["num_docs", "num_records", "indexing", "percent_indexed", "hash_indexing_failures"].filter((name) => facts[name] !== undefined).map((name) => [name.replaceAll("_", " "), String(facts[name])]);
+        const errors = asMap(facts["Index Errors"]);
+        if (+facts.hash_indexing_failures > 0) rows.push(["last indexing error", `${text(errors["last indexing error key"])}: ${text(errors["last indexing error"])}`]);
         for (const raw of facts.attributes ?? []) { const a = asMap(raw); rows.push([h("span", {}, "field ", h("code", {}, a.attribute ?? a.identifier ?? "?")), String(a.type ?? "")]); }
         put(info, table([{ name: "Fact", cell: ([n]) => n }, { name: "", class: "num", cell: ([, v]) => v }], rows, { caption: "Index" }));
       } catch (e) { failed(info, e); }

@@ -1,6 +1,7 @@
 //! The shape of replies in both protocols.
 
 use super::World;
+use crate::index::INDEXED_KEY_BYTES_MAX;
 use strand_wire::client::Value;
 use strand_wire::reply::Protocol;
 
@@ -58,4 +59,21 @@ fn resp3_is_a_map() {
     assert_eq!(w.line("FT._LIST"), Value::Set(vec![bulk("i")]));
     let Value::Map(info) = w.line("FT.INFO i") else { panic!() };
     assert!(info.contains(&(simple("num_docs"), Value::Double(1.0))), "{info:?}");
+    let errors = |failures, why: &str, key: &str| {
+        let pairs = vec![
+            (simple("indexing failures"), Value::Double(failures)),
+            (simple("last indexing error"), bulk(why)),
+            (simple("last indexing error key"), bulk(key)),
+        ];
+        (simple("Index Errors"), Value::Map(pairs))
+    };
+    assert!(info.contains(&errors(0.0, "N/A", "N/A")), "{info:?}");
+    w.hset("k:2", &[("n", "two")]);
+    let Value::Map(info) = w.line("FT.INFO i") else { panic!() };
+    assert!(info.contains(&errors(1.0, "the value of the field n is not a number", "k:2")), "{info:?}");
+    let long = format!("k:{}", "x".repeat(INDEXED_KEY_BYTES_MAX));
+    w.hset(&long, &[("n", "2")]);
+    let Value::Map(info) = w.line("FT.INFO i") else { panic!() };
+    let why = "the key has 61442 bytes, and at most 61440 are possible";
+    assert!(info.contains(&errors(2.0, why, "N/A")), "{info:?}");
 }
