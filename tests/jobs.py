@@ -4,6 +4,7 @@
 usage: jobs.py STRAND_BINARY [WORD ...]. JOBS sets how many jobs share one budget (default 40). Every server is on a free port of
 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
 """
+import base64
 import collections
 import contextlib
 import functools
@@ -216,6 +217,33 @@ def requests_of_runs_are_figures(world):
         service.kill()
         service.start()
         assert before and figures() == before, (before, figures())
+    finally:
+        web.shutdown()
+        web.server_close()
+
+
+@check
+def a_password_is_in_no_argument_of_a_run(world):
+    """The web server looks at the arguments of the run while the run waits for the answer."""
+    world.write("web/box.zip", sources.zipped(one_eml=mail("one")))
+    seen = []
+
+    class Web(sources.Plain):
+        def send_head(self):
+            arguments = [open(f"/proc/{pid}/cmdline").read() for pid in service.children("box")]
+            seen.append((self.headers["Authorization"], arguments))
+            return super().send_head()
+
+    web = sources.in_thread(functools.partial(Web, directory=f"{world.folder}/web"))
+    service = Service(world)
+    try:
+        add(service, "box", f"http://ada:s3cret@127.0.0.1:{web.server_port}/box.zip")
+        service("run", "box", "--wait")
+        login = "Basic " + base64.b64encode(b"ada:s3cret").decode()
+        assert seen and all(header == login for header, _ in seen), seen
+        assert all(len(arguments) == 1 for _, arguments in seen), seen
+        assert all("ada:***@" in text and "s3cret" not in text for _, (text,) in seen), seen
+        assert world.client.exists("box:box.zip/one.eml"), list(world.client.scan_iter("*"))
     finally:
         web.shutdown()
         web.server_close()

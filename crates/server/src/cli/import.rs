@@ -178,7 +178,7 @@ impl ImportArgs {
 }
 
 /// Runs the import. Returns the exit code of the process.
-pub fn run(args: ImportArgs) -> ExitCode {
+pub fn run(mut args: ImportArgs) -> ExitCode {
     let is_json = args.json || args.supervised;
     let refused = |why: &str| {
         say!("strand import: {why}");
@@ -187,6 +187,11 @@ pub fn run(args: ImportArgs) -> ExitCode {
         }
         ExitCode::from(2)
     };
+    if args.supervised
+        && let Err(why) = supervised::take_passwords(&mut args)
+    {
+        return refused(&why.to_string());
+    }
     let idle = args.server.given().or_else(|| args.tls.is_on().then_some("--tls"));
     if let (Some(option), Some(_)) = (idle, &args.to) {
         return refused(&format!("{option} has no effect with --to"));

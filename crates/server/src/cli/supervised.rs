@@ -1,19 +1,42 @@
 //! `strand import --supervised`, which `strand jobs serve` starts: reports progress as lines of JSON, and asks the
 //! service for memory before it allocates much.
 
+use super::import::ImportArgs;
 use super::json::{self, Line};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use std::env;
 use std::io::BufRead;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use strand_import::memory::{Lender, Memory};
-use strand_import::{Forecast, Outcome, Pace, Progress};
+use strand_import::{Destination, Forecast, Outcome, Pace, Progress};
 
 /// Minimum time between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The memory of containers is reported after it has changed by this many bytes.
 const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
+
+/// The environment variables with the source and the sink of a run, if these have a password. All users of a machine see
+/// the arguments of a process, and only its own user sees its environment.
+pub const SOURCE_VARIABLE: &str = "STRAND_JOB_SOURCE";
+/// See [`SOURCE_VARIABLE`].
+pub const TO_VARIABLE: &str = "STRAND_JOB_TO";
+
+/// Puts the source and the sink with their passwords in the place of those in the arguments.
+///
+/// # Errors
+/// The sink in the environment is none.
+pub fn take_passwords(args: &mut ImportArgs) -> Result<(), <Destination as FromStr>::Err> {
+    if let Some(source) = env::var_os(SOURCE_VARIABLE) {
+        args.source = source.into();
+    }
+    if let Ok(to) = env::var(TO_VARIABLE) {
+        args.to = Some(to.parse()?);
+    }
+    Ok(())
+}
 
 /// Starts the thread that reads the service's grants of memory from the standard input. The process exits when that
 /// input ends, which means that the service has ended.

@@ -1,6 +1,8 @@
 //! [`Process`]: the process of a job's run.
 
 use super::Service;
+use crate::cli::supervised::{SOURCE_VARIABLE, TO_VARIABLE};
+use crate::cli::without_password;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Map, Value};
@@ -29,7 +31,8 @@ impl Process {
         service: Arc<Service>,
     ) -> io::Result<Process> {
         let mut command = Command::new(binary);
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        add_arguments(&mut command, words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Use one arena of the allocator, so that all threads reuse the memory that any thread has freed.
         command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
         let mut child = command.spawn()?;
@@ -67,6 +70,23 @@ impl Process {
     fn signal(&self, signal: Signal) {
         // Ignore an error: the process is gone, and its end is reported separately.
         let _ = pidfd_send_signal(&self.handle, signal);
+    }
+}
+
+/// Adds the arguments. A password in the source, the last word, or in the sink goes into the environment.
+fn add_arguments(command: &mut Command, words: &[String]) {
+    for (at, word) in words.iter().enumerate() {
+        let variable = match at {
+            _ if at + 1 == words.len() => SOURCE_VARIABLE,
+            1.. if words[at - 1] == "--to" => TO_VARIABLE,
+            _ => "",
+        };
+        let shown = without_password(word);
+        if variable.is_empty() || !word.contains("://") || shown == *word {
+            command.arg(word);
+        } else {
+            command.arg(shown).env(variable, word);
+        }
     }
 }
 
@@ -131,6 +151,25 @@ fn report(mut line: Map<String, Value>) -> Option<RunReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_in_no_argument() {
+        let words = ["import", "--to", "solr+http://u:pw@host/solr/c", "--", "https://u:p:w@host/a.zip"];
+        let mut command = Command::new("strand");
+        add_arguments(&mut command, &words.map(String::from));
+        let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let shown = ["import", "--to", "solr+http://u:***@host/solr/c", "--", "https://u:***@host/a.zip"];
+        assert_eq!(arguments, shown);
+        let environment: Vec<_> = command.get_envs().map(|(name, value)| (name, value.unwrap())).collect();
+        assert_eq!(
+            environment,
+            [(SOURCE_VARIABLE, words[4]), (TO_VARIABLE, words[2])].map(|(a, b)| (a.as_ref(), b.as_ref()))
+        );
+        let mut plain = Command::new("strand");
+        add_arguments(&mut plain, &["import", "--into", "a:b@c", "--", "/a:b@c"].map(String::from));
+        assert_eq!(plain.get_args().last(), Some("/a:b@c".as_ref()));
+        assert_eq!(plain.get_envs().count(), 0);
+    }
 
     #[test]
     fn a_line_that_is_too_long_is_skipped_whole() {
