@@ -1,16 +1,19 @@
 //! [`TextFile`]: writes documents to a file or the standard output, as NDJSON or XML.
 //!
 //! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML
-//! has Solr's update messages in one element `update`. A file has a temporary name until all documents are on the disk.
+//! has Solr's update messages in one element `update`. A file has no name until all documents are on the disk, or, where the
+//! file system knows no files without a name, a temporary one.
 
 use super::outlet::{Feed, Receipt};
 use super::update::{self, ChangeKind, Envelope};
 use super::{Format, Rejected};
 use crate::fields::Fields;
 use crate::{ImportError, SinkError};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Map, Value};
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -33,8 +36,10 @@ enum Out {
     Stdout(std::io::Stdout),
     /// A pipe or a device. It is written without a temporary file.
     Direct(File),
+    /// A file without a name, and the path that the file gets at the end. A run that is killed leaves nothing.
+    Unnamed(File, PathBuf),
     /// A temporary file, and the path to which the file is renamed at the end.
-    File(NamedTempFile, PathBuf),
+    Temporary(NamedTempFile, PathBuf),
 }
 
 impl TextFile {
@@ -85,7 +90,7 @@ impl TextFile {
 impl Feed for TextFile {
     fn receipt(&self) -> Receipt {
         match self.out.as_ref().map(BufWriter::get_ref) {
-            None | Some(Out::File(..)) => Receipt::AtTheEnd,
+            None | Some(Out::Unnamed(..) | Out::Temporary(..)) => Receipt::AtTheEnd,
             Some(_) => Receipt::ByTheEnd,
         }
     }
@@ -146,10 +151,15 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let existing = std::fs::metadata(path).ok().map(|existing| existing.permissions());
     let folder = folder_of(path);
-    let mut builder = tempfile::Builder::new();
     // The process's umask removes some of the permissions of a new file.
     let permissions = existing.clone().unwrap_or_else(|| Permissions::from_mode(0o666));
-    let made = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder);
+    if let Some(file) = unnamed_file(folder, &permissions) {
+        if let Some(existing) = existing {
+            file.set_permissions(existing)?;
+        }
+        return Ok(Out::Unnamed(file, path.to_path_buf()));
+    }
+    let made = temporary_name().permissions(permissions).tempfile_in(folder);
     let file = made.map_err(|error| {
         // The library adds the path of the temporary file to the system's text. That path says nothing to the user.
         let text = error.to_string();
@@ -159,7 +169,28 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     if let Some(existing) = existing {
         file.as_file().set_permissions(existing)?;
     }
-    Ok(Out::File(file, path.to_path_buf()))
+    Ok(Out::Temporary(file, path.to_path_buf()))
+}
+
+/// A file in `folder` without a name. `None` where the file system knows no such files, as on NFS, or where the file
+/// could not get a name later.
+fn unnamed_file(folder: &Path, permissions: &Permissions) -> Option<File> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(permissions.mode() & 0o777);
+    let file: File = rustix::fs::open(folder, flags, mode).ok()?.into();
+    open_path(&file).exists().then_some(file)
+}
+
+/// The path of an open file in /proc.
+fn open_path(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// The builder of temporary files beside the sink's file.
+fn temporary_name() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".strand-");
+    builder
 }
 
 /// The folder of a file. `.` for a plain name.
@@ -167,16 +198,31 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Gives a temporary file its name.
+fn rename<F>(file: NamedTempFile<F>, path: &Path) -> std::io::Result<()> {
+    file.persist(path).map_err(|error| error.error)?;
+    // The records will say that the file has its name, so the name must survive a power failure, too.
+    File::open(folder_of(path))?.sync_all()
+}
+
 impl Out {
     fn publish(self) -> std::io::Result<()> {
         match self {
             Out::Stdout(mut out) => out.flush(),
             Out::Direct(_) => Ok(()),
-            Out::File(file, path) => {
+            Out::Unnamed(file, path) => {
+                file.sync_all()?;
+                let open_path = open_path(&file);
+                // A link replaces no file, so the file gets a temporary name first.
+                let link = |name: &Path| {
+                    let linked = rustix::fs::linkat(CWD, &open_path, CWD, name, AtFlags::SYMLINK_FOLLOW);
+                    linked.map_err(std::io::Error::from)
+                };
+                rename(temporary_name().make_in(folder_of(&path), link)?, &path)
+            }
+            Out::Temporary(file, path) => {
                 file.as_file().sync_all()?;
-                file.persist(&path).map_err(|error| error.error)?;
-                // The records will say that the file has its name, so the name must survive a power failure, too.
-                File::open(folder_of(&path))?.sync_all()
+                rename(file, &path)
             }
         }
     }
@@ -187,14 +233,16 @@ impl Write for Out {
         match self {
             Out::Stdout(out) => out.write(bytes),
             Out::Direct(out) => out.write(bytes),
-            Out::File(out, _) => out.write(bytes),
+            Out::Unnamed(out, _) => out.write(bytes),
+            Out::Temporary(out, _) => out.write(bytes),
         }
     }
     fn flush(&mut self) -> std::io::Result<()> {
         match self {
             Out::Stdout(out) => out.flush(),
             Out::Direct(out) => out.flush(),
-            Out::File(out, _) => out.flush(),
+            Out::Unnamed(out, _) => out.flush(),
+            Out::Temporary(out, _) => out.flush(),
         }
     }
 }
@@ -225,5 +273,31 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"after");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o622);
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_run_leaves_its_complete_file_or_nothing() {
+        let folder = TempDir::new("output");
+        let path = folder.path().join("out.ndjson");
+        let names = || {
+            let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.collect::<Vec<_>>()
+        };
+        let mut cut = open_file(&path).unwrap();
+        cut.write_all(b"half").unwrap();
+        // On NFS the file has a temporary name, and a killed run leaves that file.
+        if matches!(cut, Out::Unnamed(..)) {
+            std::mem::forget(cut);
+            assert_eq!(names().len(), 0);
+        }
+        let publish = |mut out: Out, text: &str| {
+            out.write_all(text.as_bytes()).unwrap();
+            out.publish().unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(names(), ["out.ndjson"]);
+        };
+        publish(open_file(&path).unwrap(), "first");
+        publish(open_file(&path).unwrap(), "second");
+        publish(Out::Temporary(temporary_name().tempfile_in(folder.path()).unwrap(), path.clone()), "third");
     }
 }
