@@ -320,7 +320,7 @@ def intervals_never_overlap_and_one_dataset_has_one_importer(world):
 def pause_resume_cancel_and_a_service_that_is_killed(world):
     docs = fill(world, "docs", 400, "long text\n" * 200)
     service = Service(world)
-    add(service, "slow", docs, "--rate", "400k")
+    add(service, "slow", docs, "--rate", "200k")
     service("run", "slow")
     until(lambda: world.client.dbsize() > 20, "documents")
     (pid,) = service.children("slow")

@@ -279,12 +279,19 @@ fn redis_args(options: &[&str]) -> Vec<String> {
     alone.iter().chain(options).map(|s| s.to_string()).collect()
 }
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// The ports of [`free_port`]: below those that Linux gives to clients, so that no connection takes the port meanwhile.
+const FREE_PORTS: std::ops::Range<u16> = 16_000..32_000;
+/// Number of ports that [`free_port`] tries.
+const FREE_PORT_TRIES: usize = 1_000;
+
+/// A random port of 127.0.0.1 that was free a moment ago.
 ///
 /// # Errors
-/// When there is none.
+/// When no free port was found.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(FREE_PORTS)).take(FREE_PORT_TRIES);
+    ports.find(is_free).ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 #[cfg(test)]

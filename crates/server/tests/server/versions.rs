@@ -66,11 +66,11 @@ fn an_import_whose_database_is_flushed_or_swapped_fails() {
     (0..100).for_each(|i| mail(&folder, &format!("{i:03}.eml"), "invoice", &"text ".repeat(400)));
     // In a transaction, no document is stored before the end.
     for (command, args, begun) in [
-        ("FLUSHALL", &["--rate", "100k"][..], "DBSIZE"),
-        ("SWAPDB 0 1", &["--rate", "100k", "--atomic"], "IMPORT.STATUS"),
+        ("FLUSHALL", &["--rate", "50k"][..], "DBSIZE"),
+        ("SWAPDB 0 1", &["--rate", "50k", "--atomic"], "IMPORT.STATUS"),
     ] {
         admin.call("FLUSHALL", "+OK\r\n");
-        // The import takes about two seconds.
+        // The import takes about four seconds.
         let slow = importer(&server, &folder, args).spawn().expect("the built binary runs");
         comes_true(|| ![":0", "*0"].contains(&server.connect().line_of(begun, 0).as_str()));
         admin.call(command, "+OK\r\n");
