@@ -5,6 +5,8 @@
 
 /// If an exponent is beyond this, the number is infinite or zero, whatever its mantissa is.
 const EXPONENT_MAX: i64 = 100_000;
+/// The exponent of the smallest double above 0.
+const EXPONENT_MIN: i64 = -1074;
 /// Number of bits of a hexadecimal mantissa that are kept. One more bit stands for all later bits.
 const MANTISSA_BITS: u32 = 63;
 
@@ -15,22 +17,32 @@ pub(crate) struct Number {
     pub(crate) value: f64,
     /// Number of bytes that were read, including blanks before the number. 0 when there is no number.
     pub(crate) used: usize,
-    /// True when the number is too large for a double, or so small that it became 0.
-    out_of_range: bool,
+    range: Range,
+}
+
+/// How a double holds the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    /// Rounded to the usual number of bits, or exactly.
+    Normal,
+    /// Rounded to fewer bits, because the number is close to 0. C's `strtod` reports such a number, too.
+    Subnormal,
+    /// Not at all: the number is too large, or so small that it became 0.
+    Outside,
 }
 
 /// Parses a whole argument as a number. Refuses blanks, NaN, and numbers outside the range of a double.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = !text.is_empty() && !is_space(text[0]) && number.used == text.len();
-    (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
+    (whole && number.range != Range::Outside && !number.value.is_nan()).then_some(number.value)
 }
 
-/// Like [`parse`], but allows blanks before the number.
-pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
+/// Parses a weight of SORT. Like [`parse`], but allows blanks before the number, and refuses subnormal numbers.
+pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = number.used > 0 && number.used == text.len();
-    (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
+    (whole && number.range == Range::Normal && !number.value.is_nan()).then_some(number.value)
 }
 
 impl Number {
@@ -43,13 +55,12 @@ impl Number {
             _ => (false, 0),
         };
         let body = &text[blanks + sign..];
-        let (value, used, out_of_range) =
-            word(body).or_else(|| hexadecimal(body)).unwrap_or_else(|| decimal(body));
+        let (value, used, range) = word(body).or_else(|| hexadecimal(body)).unwrap_or_else(|| decimal(body));
         if used == 0 {
-            return Number { value: 0.0, used: 0, out_of_range: false };
+            return Number { value: 0.0, used: 0, range: Range::Normal };
         }
         let value = if negative { -value } else { value };
-        Number { value, used: blanks + sign + used, out_of_range }
+        Number { value, used: blanks + sign + used, range }
     }
 }
 
@@ -58,37 +69,38 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// Reads `inf`, `infinity`, `nan` or `nan(...)`.
-fn word(text: &[u8]) -> Option<(f64, usize, bool)> {
+fn word(text: &[u8]) -> Option<(f64, usize, Range)> {
     let begins = |word: &[u8]| text.get(..word.len()).is_some_and(|front| front.eq_ignore_ascii_case(word));
     if begins(b"infinity") {
-        return Some((f64::INFINITY, 8, false));
+        return Some((f64::INFINITY, 8, Range::Normal));
     }
     if begins(b"inf") {
-        return Some((f64::INFINITY, 3, false));
+        return Some((f64::INFINITY, 3, Range::Normal));
     }
     if !begins(b"nan") {
         return None;
     }
     let inside = text[3..].iter().skip(1).take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
     let closed = text.get(3) == Some(&b'(') && text.get(4 + inside) == Some(&b')');
-    Some((f64::NAN, if closed { 5 + inside } else { 3 }, false))
+    Some((f64::NAN, if closed { 5 + inside } else { 3 }, Range::Normal))
 }
 
 /// Reads a decimal number: digits, a point, digits, an exponent.
-fn decimal(text: &[u8]) -> (f64, usize, bool) {
+fn decimal(text: &[u8]) -> (f64, usize, Range) {
     let (whole, fraction) = mantissa(text, u8::is_ascii_digit);
     if whole + fraction == 0 {
-        return (0.0, 0, false);
+        return (0.0, 0, Range::Normal);
     }
     let mut used = whole + if fraction > 0 || text.get(whole) == Some(&b'.') { 1 + fraction } else { 0 };
     let is_zero = !text[..used].iter().any(|b| matches!(b, b'1'..=b'9'));
     used += exponent(&text[used..], b'e').1;
     let value = std::str::from_utf8(&text[..used]).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
-    (value, used, value.is_infinite() || (value == 0.0 && !is_zero))
+    // A decimal number that a subnormal double holds exactly has hundreds of digits.
+    (value, used, range(value, is_zero, false))
 }
 
 /// Reads a hexadecimal number: `0x`, digits, a point, digits, an exponent of two.
-fn hexadecimal(text: &[u8]) -> Option<(f64, usize, bool)> {
+fn hexadecimal(text: &[u8]) -> Option<(f64, usize, Range)> {
     let [b'0', b'x' | b'X', body @ ..] = text else { return None };
     let (whole, fraction) = mantissa(body, u8::is_ascii_hexdigit);
     if whole + fraction == 0 {
@@ -106,7 +118,17 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize, bool)> {
         }
     }
     let value = scaled(bits, shift);
-    Some((value, 2 + end + exponent_bytes, value.is_infinite() || (value == 0.0 && bits != 0)))
+    let is_exact = shift + i64::from(bits.trailing_zeros()) >= EXPONENT_MIN;
+    Some((value, 2 + end + exponent_bytes, range(value, bits == 0, is_exact)))
+}
+
+/// The range of a number that became `value`. `is_zero`: the number is 0. `is_exact`: no bit of the number was lost.
+fn range(value: f64, is_zero: bool, is_exact: bool) -> Range {
+    match value {
+        _ if value.is_infinite() || (value == 0.0 && !is_zero) => Range::Outside,
+        _ if value.is_subnormal() && !is_exact => Range::Subnormal,
+        _ => Range::Normal,
+    }
 }
 
 /// Number of digits before the point, and number of digits after it.
@@ -219,6 +241,19 @@ mod tests {
         }
         assert_eq!(parse(b"-0").map(f64::to_bits), Some((-0.0f64).to_bits()));
         assert_eq!(parse(b"1\0"), None);
+    }
+
+    #[test]
+    fn numbers_close_to_zero_are_no_weights() {
+        for text in
+            ["4.9e-324", "1e-310", "-1e-310", "2.2250738585072011e-308", "0x1.8p-1074", "0x1p-1080", "1e400"]
+        {
+            assert_eq!(parse_weight(text.as_bytes()), None, "{text}");
+        }
+        for text in ["2.2250738585072014e-308", "0x1p-1074", "0x1.8p-1073", "0e-999", "0x0p-2000", " -1e-300"]
+        {
+            assert!(parse_weight(text.as_bytes()).is_some(), "{text}");
+        }
     }
 
     #[test]

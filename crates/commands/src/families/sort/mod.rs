@@ -340,7 +340,7 @@ fn weigh<'v>(
 
 /// Parses a weight: `strtod` must read the whole text, which may begin with blanks. An empty text is 0.
 fn number(text: &[u8]) -> Option<f64> {
-    if text.is_empty() { Some(0.0) } else { strtod::parse_with_blanks(text) }
+    if text.is_empty() { Some(0.0) } else { strtod::parse_weight(text) }
 }
 
 fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
