@@ -250,6 +250,24 @@ def a_password_is_in_no_argument_of_a_run(world):
 
 
 @check
+def a_change_that_cannot_be_saved_is_told(world):
+    docs = fill(world, "docs", 3)
+    service = Service(world)
+    add(service, "docs", docs)
+    # The new state is written under this name. A folder in its place is an error as a full disk is, also for root.
+    in_the_way = f"{world.folder}/state/jobs.json.new"
+    os.mkdir(in_the_way)
+    status, told = service.http("POST", "/v1/jobs/docs/pause")
+    assert status == 507 and "cannot write" in str(told), (status, told)
+    os.rmdir(in_the_way)
+    assert service.http("POST", "/v1/jobs/docs/resume")[0] == 200
+    assert service.http("POST", "/v1/jobs/docs/pause")[0] == 200
+    service.kill()
+    service.start()
+    assert service.job("docs")["state"] == "paused"
+
+
+@check
 def a_folder_that_changes_is_imported(world):
     docs = fill(world, "docs", 3)
     service = Service(world)

@@ -256,7 +256,7 @@ enum Echo<'a> {
 }
 
 impl Echo<'_> {
-    /// `None` for any other command, also for any other ECHO.
+    /// `None` for another command or another ECHO.
     fn decode<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<Echo<'a>> {
         let message = args.get(1).filter(|_| spec.name == "echo")?;
         let expired =

@@ -226,20 +226,21 @@ impl LongLocks {
         state.holders.get(&state.waiting.get(&client)?.lock_id).cloned()
     }
     /// Marks the long lock on exactly these shards (`None`: on all) as that of a long-running script. Clients that
-    /// wait for it get BUSY from now on.
-    pub(crate) fn mark_busy(&self, shards: Option<&[usize]>, is_function: bool) {
+    /// wait for it get BUSY from now on. False if there is no such lock.
+    pub(crate) fn mark_busy(&self, shards: Option<&[usize]>, is_function: bool) -> bool {
         let mut state = self.state.lock();
         let is_this_lock = |held: &&u64| match (&state.announced[*held].0, shards) {
             (Some(held), Some(shards)) => held == shards,
             // A long lock on all shards is the only long lock.
             _ => true,
         };
-        let Some(id) = state.announced.keys().find(is_this_lock).copied() else { return };
+        let Some(id) = state.announced.keys().find(is_this_lock).copied() else { return false };
         state.busy.insert(id, is_function);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         wake_together(waiting.values().map(|waiting| &waiting.wake));
         self.changed.notify();
+        true
     }
     /// For a job: waits for the end of the long locks that are now on one of `shards` (`None`: on any). Returns early for
     /// a long-running script, and tells whether that script is a function. Calls `may_wait` at intervals.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_wire::reply::Reply;
 
 const MEGABYTE: f64 = 1_048_576.0;
-/// The text of FT.INFO for an error or a key that there is not.
+/// Stands for a missing error or key.
 const UNKNOWN: &str = "N/A";
 
 /// Writes the reply of FT.INFO.

@@ -452,10 +452,7 @@ impl Engine {
         }
     }
     fn examine_scripts(&self, found: &mut Vec<Finding>, now: Now) {
-        if self.long_locks.is_busy(None).is_none() {
-            return;
-        }
-        if let Some(script) = self.scripts.longest() {
+        for script in self.scripts.busy() {
             let seconds = now.mono_us.saturating_sub(script.began_us) / 1_000_000;
             let (kind, group) =
                 if script.is_function { ("function", "FUNCTION") } else { ("script", "SCRIPT") };

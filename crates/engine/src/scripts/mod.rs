@@ -104,6 +104,8 @@ pub(crate) struct Running {
     pub(crate) began_us: u64,
     /// Whether the run has written, or must end.
     pub(crate) fate: Fate,
+    /// Clients that need the run's keys get BUSY.
+    pub(crate) is_busy: AtomicBool,
 }
 
 /// Whether a run has written or was killed. A run is never both: a killed run must not begin to write, and a run that has
@@ -299,6 +301,10 @@ impl Scripts {
     pub(crate) fn is_any_running(&self) -> bool {
         !self.running.lock().is_empty()
     }
+    /// The runs whose keys other clients wait for in vain: they get BUSY.
+    pub(crate) fn busy(&self) -> Vec<Arc<Running>> {
+        self.running.lock().iter().filter(|run| run.is_busy.load(Relaxed)).cloned().collect()
+    }
     /// The run that has lasted longest so far.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
@@ -379,6 +385,7 @@ mod tests {
             is_function: false,
             began_us: 1,
             fate: Fate::default(),
+            is_busy: AtomicBool::new(false),
         });
         assert!(run.fate.begin_write());
         assert!(text(scripts.kill(false)).starts_with("UNKILLABLE"));

@@ -523,7 +523,8 @@ impl ScriptRun<'_, '_> {
                     HeldShards::Some(shards) => Some(shards),
                     HeldShards::All => None,
                 };
-                self.engine.long_locks.mark_busy(shards, lane.running.is_function);
+                let is_busy = self.engine.long_locks.mark_busy(shards, lane.running.is_function);
+                lane.running.is_busy.store(is_busy, Relaxed);
             }
         }
         true

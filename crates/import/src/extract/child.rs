@@ -10,6 +10,7 @@
 //!
 //! The process runs [`serve`].
 
+use super::patience::Patience;
 use super::pdf::PROCESS_BYTES as PDF_PROCESS_BYTES;
 use super::{Content, DOCUMENT_BYTES_MAX, ExtractError, TIME_MAX};
 use crate::fields::Fields;
@@ -22,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pages, JSON values and tables up to this number of bytes are extracted in the run's own process.
 pub const IN_PLACE_BYTES_MAX: usize = 64 << 10;
@@ -33,7 +34,7 @@ pub const CHILD_MEMORY_BYTES_MAX: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of the process's answer to one document.
 const ANSWER_BYTES_MAX: u64 = 2 * DOCUMENT_BYTES_MAX;
-/// Maximum number of bytes of one read or write on the socket. The run checks the deadline between two calls.
+/// Maximum number of bytes of one read or write on the socket. The run checks its patience between two calls.
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes before a document: its kind (two bytes) and its length.
 const REQUEST_HEAD_BYTES: usize = 10;
@@ -81,7 +82,7 @@ pub struct Extractor {
 /// The reason why a process gave no valid answer.
 #[derive(Debug)]
 enum NoAnswer {
-    /// The deadline passed.
+    /// There was no answer in time.
     Timeout,
     /// The socket closed or failed.
     Disconnected(io::Error),
@@ -131,7 +132,7 @@ impl Extractor {
                 Some(child) => child,
                 None => self.start(&program, path)?,
             };
-            match child.ask(content, bytes, Instant::now() + program.time) {
+            match child.ask(content, bytes, Patience::new(program.time)) {
                 Ok((answer, failure)) => {
                     self.child = Some(child);
                     fields.add(answer);
@@ -205,9 +206,9 @@ impl Running {
         &mut self,
         content: Content,
         bytes: &[u8],
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<(Fields, Option<String>), NoAnswer> {
-        converse(&self.socket, content, bytes, deadline)
+        converse(&self.socket, content, bytes, patience)
     }
 
     /// Ends a process whose socket is closed. Returns how the process ended, in words.
@@ -235,19 +236,17 @@ fn converse(
     mut socket: &UnixStream,
     content: Content,
     bytes: &[u8],
-    deadline: Instant,
+    mut patience: Patience,
 ) -> Result<(Fields, Option<String>), NoAnswer> {
-    let time_left = || match deadline.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
-        left => Ok(Some(left)),
-    };
     let mut head = content.code().to_vec();
     head.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     for piece in std::iter::once(&head[..]).chain(bytes.chunks(PIECE_BYTES)) {
         let mut rest = piece;
         while !rest.is_empty() {
-            socket.set_write_timeout(time_left()?)?;
-            let written = uninterrupted(|| socket.write(rest))?;
+            let written = within(&mut patience, |slice| {
+                socket.set_write_timeout(Some(slice))?;
+                socket.write(rest)
+            })?;
             rest = &rest[written..];
         }
     }
@@ -256,8 +255,10 @@ fn converse(
         while answer.len() < len {
             let at = answer.len();
             answer.resize(len.min(at + PIECE_BYTES), 0);
-            socket.set_read_timeout(time_left()?)?;
-            let got = uninterrupted(|| socket.read(&mut answer[at..]))?;
+            let got = within(&mut patience, |slice| {
+                socket.set_read_timeout(Some(slice))?;
+                socket.read(&mut answer[at..])
+            })?;
             answer.truncate(at + got);
             if got == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
@@ -288,14 +289,14 @@ fn converse(
     Ok((Fields::decode(rest).ok_or_else(problem)?, reason))
 }
 
-/// Makes a system call, again if a signal interrupted it.
-fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
+/// Makes a system call until it succeeds or fails, or no patience is left. `call` gets the time that one call may wait.
+fn within(patience: &mut Patience, mut call: impl FnMut(Duration) -> io::Result<usize>) -> io::Result<usize> {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    let done = patience.wait(|slice| match call(slice) {
+        Err(error) if matches!(error.kind(), Interrupted | TimedOut | WouldBlock) => None,
+        done => Some(done),
+    });
+    done.unwrap_or_else(|| Err(TimedOut.into()))
 }
 
 /// Runs in the child process: extracts the documents that the socket brings until the run closes the socket. The kernel
@@ -350,8 +351,8 @@ mod tests {
         ExtractorProgram::new("/bin/sh", ["-c", script].map(OsString::from))
     }
 
-    fn far() -> Instant {
-        Instant::now() + Duration::from_secs(600)
+    fn far() -> Patience {
+        Patience::new(Duration::from_secs(600))
     }
 
     #[test]

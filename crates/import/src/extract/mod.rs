@@ -12,19 +12,21 @@ pub mod child;
 mod error;
 mod html;
 mod office;
+mod patience;
 mod pdf;
 mod tables;
 
 use crate::fields::Fields;
 pub(crate) use error::ExtractError;
 pub(crate) use office::push_characters;
-use std::time::{Duration, Instant};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// Maximum number of bytes of a document whose content is read.
 pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of bytes of text that are kept of a document. Text beyond it is dropped.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
-/// Maximum time for the extraction of one document.
+/// Maximum processor time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
 /// Number of bytes at the beginning that decide whether a document is text.
 const SNIFF_BYTES: usize = 4096;
@@ -181,12 +183,13 @@ pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Re
 struct Text {
     text: String,
     is_full: bool,
-    started: Instant,
+    /// The processor time of this thread when the extraction began. A stop of the process does not count.
+    started: Duration,
 }
 
 impl Text {
     fn new() -> Text {
-        Text { text: String::new(), is_full: false, started: Instant::now() }
+        Text { text: String::new(), is_full: false, started: processor_time() }
     }
     /// Appends `addition`, or the beginning of `addition` that fits.
     fn push(&mut self, addition: &str) {
@@ -210,7 +213,7 @@ impl Text {
     }
     /// Fails when the extraction has taken more than [`TIME_MAX`].
     fn check_time(&self) -> Result<(), ExtractError> {
-        match self.started.elapsed() > TIME_MAX {
+        match processor_time().saturating_sub(self.started) > TIME_MAX {
             true => Err(ExtractError::Timeout(TIME_MAX)),
             false => Ok(()),
         }
@@ -218,6 +221,12 @@ impl Text {
     fn finish(&self) -> &str {
         self.text.trim()
     }
+}
+
+/// The processor time that the calling thread has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
 #[cfg(test)]

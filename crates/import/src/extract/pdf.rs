@@ -5,13 +5,13 @@
 //! [`super::TEXT_BYTES_MAX`] bytes of its output are kept. If `pdftotext` is not installed, the document's failure says
 //! so.
 
+use super::patience::Patience;
 use super::{ExtractError, TEXT_BYTES_MAX, TIME_MAX, Text};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 /// The name of the program, if [`VARIABLE`] is not set.
 const PROGRAM: &str = "pdftotext";
@@ -72,6 +72,15 @@ fn kill(child: &mut Child) {
     let _ = child.kill();
 }
 
+/// What the channel brings in time.
+fn received<T>(channel: &mpsc::Receiver<T>, patience: &mut Patience) -> Result<T, RecvTimeoutError> {
+    let received = patience.wait(|slice| match channel.recv_timeout(slice) {
+        Err(RecvTimeoutError::Timeout) => None,
+        received => Some(received),
+    });
+    received.unwrap_or(Err(RecvTimeoutError::Timeout))
+}
+
 /// Sends the document and receives the child's output and error output. Waits at most [`TIME_MAX`].
 fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String> {
     // The limits are set before the child gets a document that could make it grow.
@@ -106,11 +115,11 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             // Ignore errors: a child that needs only a part of the document closes its end of the pipe early.
             let _ = stdin.write_all(bytes);
         });
-        let began = Instant::now();
-        let answer = answer.recv_timeout(TIME_MAX);
+        let mut patience = Patience::new(TIME_MAX);
+        let answer = received(&answer, &mut patience);
         let is_whole = answer.as_ref().is_ok_and(|text| text.len() <= TEXT_BYTES_MAX);
         let complaint = match is_whole {
-            true => complaint.recv_timeout(TIME_MAX.saturating_sub(began.elapsed())),
+            true => received(&complaint, &mut patience),
             false => Ok(String::new()),
         };
         if !is_whole || complaint.is_err() {

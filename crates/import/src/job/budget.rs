@@ -247,12 +247,12 @@ impl Job<'_> {
         }
     }
 
-    /// Number of documents that the run has removed. Waits until the removals are at the server, because an error says the
-    /// number.
+    /// Number of documents that the run has removed: none in a dry run, and none in an atomic run, which is undone. Waits
+    /// until the removals are at the server, because an error says the number.
     fn gone(&mut self) -> Result<u64, ImportError> {
         self.sink.drain()?;
         let removed_now = self.planned.map_or(0, |plan| plan.removed_now);
-        Ok(if self.options.dry_run { 0 } else { removed_now })
+        Ok(if self.options.dry_run || self.options.atomic { 0 } else { removed_now })
     }
 
     /// Adds the documents of the archive `path` to the plan, all of which the run is about to remove. `note`: the archive's

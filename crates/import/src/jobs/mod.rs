@@ -10,7 +10,7 @@ mod error;
 pub mod ledger;
 pub mod schedule;
 
-pub use board::{Action, Board, RunReport, Work};
+pub use board::{Action, Board, RunReport, Work, without_password};
 pub use definition::{Definition, is_name};
 pub use error::{DefinitionError, JobError};
 pub use ledger::Ledger;

@@ -1,8 +1,8 @@
 //! [`TextFile`]: writes documents to a file or the standard output, as NDJSON or XML.
 //!
 //! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML
-//! has Solr's update messages in one element `update`. A file has no name until all documents are on the disk, or, where the
-//! file system knows no files without a name, a temporary one.
+//! has Solr's update messages in one element `update`. A file has no name until all documents are on the disk. Some
+//! file systems know no files without a name. There the file has a temporary name until then.
 
 use super::outlet::{Feed, Receipt};
 use super::update::{self, ChangeKind, Envelope};
@@ -36,7 +36,8 @@ enum Out {
     Stdout(std::io::Stdout),
     /// A pipe or a device. It is written without a temporary file.
     Direct(File),
-    /// A file without a name, and the path that the file gets at the end. A run that is killed leaves nothing.
+    /// A file without a name, and the path that the file gets at the end. A run that is killed leaves nothing, unless
+    /// the kill comes between the two last steps of [`Out::publish`].
     Unnamed(File, PathBuf),
     /// A temporary file, and the path to which the file is renamed at the end.
     Temporary(NamedTempFile, PathBuf),

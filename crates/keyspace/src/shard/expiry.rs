@@ -22,7 +22,7 @@ pub(crate) struct FieldsExpired {
     expired: usize,
     /// True when the value still has the memory of expired fields.
     pub(crate) has_more: bool,
-    /// The expired fields. `None` when no field expired. Without names if the caller did not ask for names.
+    /// The expired fields, with names only if the caller asked for names. `None` when no field expired.
     fields: Option<Removal>,
 }
 

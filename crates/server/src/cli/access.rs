@@ -7,6 +7,9 @@ use strand_dial::{Tls, TlsError};
 use strand_import::ImportError;
 use strand_import::connection::{Connection, Target};
 
+/// The environment variable with the password of the server.
+pub const PASSWORD_VARIABLE: &str = "STRAND_PASSWORD";
+
 /// The server that is asked when no option names one.
 const SERVER_DEFAULT: &str = "127.0.0.1:6379";
 
@@ -67,7 +70,7 @@ impl ServerArgs {
     /// # Errors
     /// [`AccessError`]: an option that has no effect, or does not work.
     pub fn access(self, tls: &TlsOptions) -> Result<Access, AccessError> {
-        let password = match (self.password, std::env::var("STRAND_PASSWORD")) {
+        let password = match (self.password, std::env::var(PASSWORD_VARIABLE)) {
             (Some(password), _) => Some(password),
             (None, Ok(password)) => Some(password),
             (None, Err(VarError::NotPresent)) => None,

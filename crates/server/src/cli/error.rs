@@ -41,6 +41,9 @@ pub enum CliError {
         /// The digest of the bundle.
         digest: String,
     },
+    /// The server refused every command of a bundle.
+    #[error("there is nothing to bundle: the user may call none of the commands")]
+    NothingToBundle,
     /// The bundle has no entry of this name.
     #[error("the bundle has no entry {0:?}: run without --entry to list all entries")]
     NoEntry(String),

@@ -39,8 +39,8 @@ Filters choose among the files of the source. They do not look into archives. If
 now leave out, it is removed.
 
 Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) \
-documents differ or failed; 4 stopped by --max-delete: if SOURCE lost the documents after the plan, as many are \
-removed as --max-delete allows, and else none; 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
+documents differ or failed; 4 stopped by --max-delete (the message says how many \
+documents the run has removed); 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
 
 /// The exit code with `--strict` when documents failed.
 const DOCUMENTS_FAILED: u8 = 3;

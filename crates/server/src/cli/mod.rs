@@ -4,7 +4,7 @@
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine, so
 //! clap passes them through unread. Each subcommand has a module.
 
-mod access;
+pub mod access;
 pub mod bundle;
 pub mod check;
 mod check_aof;
@@ -98,7 +98,7 @@ fn masked(mut error: clap::Error) -> clap::Error {
 
 /// The text with `***` in the place of everything between the colon after a user's name and the last `@`. The text is not
 /// a valid URL, so a password in it may have any characters.
-pub(crate) fn without_password(text: &str) -> String {
+fn without_password(text: &str) -> String {
     let user_at = text.find("://").map_or(0, |at| at + 3);
     let (before, rest) = text.split_at(user_at);
     let Some((user, after)) = rest.rsplit_once('@') else { return text.to_owned() };

@@ -27,7 +27,7 @@ pub const TO_VARIABLE: &str = "STRAND_JOB_TO";
 /// Puts the source and the sink with their passwords in the place of those in the arguments.
 ///
 /// # Errors
-/// The sink in the environment is none.
+/// The sink in the environment is not valid.
 pub fn take_passwords(args: &mut ImportArgs) -> Result<(), <Destination as FromStr>::Err> {
     if let Some(source) = env::var_os(SOURCE_VARIABLE) {
         args.source = source.into();

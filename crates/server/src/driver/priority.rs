@@ -7,8 +7,8 @@
 //! priority. The workers there share their cores with other programs anyway.
 //!
 //! A machine may become busy after the work has begun. `DIAG PROFILE HEAP` took 13 to 19 s (quick build) when the six
-//! programs began 30 ms after it. So each second [`raise_starved`] gives the usual priority to the threads that only
-//! waited for a processor in this second; since then such a profile takes 2 to 4 s. The kernel allows this only to
+//! programs began 30 ms after it. So [`raise_starved`] looks each second for threads that have work and hardly run, and
+//! gives them their usual priority until their work ends; since then such a profile takes 1.9 to 2.2 s. The kernel allows this only to
 //! a process with CAP_SYS_NICE or `LimitNICE=+0` (as in the package's service). Elsewhere the work remains slow.
 //!
 //! A thread gets the lowest priority only when there is work for it, because a killed process ends only after each
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 
 /// The nice value of threads that a worker never waits for.
 const LOWEST_NICE: i32 = 19;
-/// The usual nice value: the workers' own.
-const USUAL_NICE: i32 = 0;
 /// The nice value of the allocator's threads. A worker on the same core goes first. The threads still get some percent
 /// of a core beside programs that never sleep: they hold locks that readers of the allocator's figures need. (At the
 /// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
@@ -36,8 +34,8 @@ pub const PURGE_NICE: i32 = 10;
 const TRIAL: Duration = Duration::from_millis(8);
 /// A trial that takes longer than this got less than 4 % of a core.
 const TRIAL_MAX: Duration = Duration::from_millis(200);
-/// A thread that waited for a processor for this share of the time gets less than 4 % of a core.
-const STARVED_SHARE: f64 = 0.96;
+/// A thread that has work and gets less than this share of a core is starved.
+const STARVED_SHARE: f64 = 0.04;
 /// The result of a trial is valid for this time.
 const RESULT_VALID: Duration = Duration::from_secs(2);
 
@@ -59,10 +57,10 @@ pub fn set_lowest() {
 /// Gives the calling thread the lowest priority, for work that somebody waits for. While the returned value exists,
 /// [`raise_starved`] watches the thread. The thread drops the value when it ends.
 pub fn lowest_unless_starved() -> Lowest {
-    set_lowest();
     let tid = rustix::thread::gettid();
-    let last = waited_for_processor(tid).map(|waited| (Instant::now(), waited));
-    WATCHED.lock().push(Watched { tid, last, is_raised: false });
+    let usual_nice = rustix::process::getpriority_process(None).unwrap_or(LOWEST_NICE);
+    set_lowest();
+    WATCHED.lock().push(Watched { tid, usual_nice, last: None, is_raised: false });
     Lowest(tid)
 }
 
@@ -82,43 +80,64 @@ static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 /// A thread of [`WATCHED`].
 struct Watched {
     tid: Pid,
-    /// The time of the last look, and how long the thread had waited for a processor until then.
-    last: Option<(Instant, Duration)>,
-    /// The thread has the usual priority for now.
+    /// The nice value that the thread had before.
+    usual_nice: i32,
+    /// The time of the last look, and what was seen.
+    last: Option<(Instant, Seen)>,
+    /// The thread has its usual priority for now.
     is_raised: bool,
 }
 
-/// Gives the usual priority to the watched threads that got less than 4 % of a core since the last call, and the lowest
-/// priority to the others. Call this about once per second.
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The thread runs, or waits for a processor. It does not sleep.
+    is_ready: bool,
+    /// The processor time that the thread has used.
+    ran: Duration,
+}
+
+/// Gives their usual priority to the watched threads that have work and got less than 4 % of a core since the last call,
+/// until their work ends. Call this about once per second.
 pub fn raise_starved() {
     let now = Instant::now();
     for watched in &mut *WATCHED.lock() {
-        // A kernel without these figures, and one that refuses, leave the thread as it is.
-        let Some(waited) = waited_for_processor(watched.tid) else { continue };
-        let is_starved = watched.is_starved(now, waited);
-        if is_starved != watched.is_raised {
-            let nice = if is_starved { USUAL_NICE } else { LOWEST_NICE };
-            // On Linux the number of a thread means this thread alone.
+        let Some(seen) = Seen::of_thread(watched.tid) else { continue };
+        let is_raised = watched.is_to_be_raised(now, seen);
+        if is_raised != watched.is_raised {
+            let nice = if is_raised { watched.usual_nice } else { LOWEST_NICE };
+            // On Linux the number of a thread means this thread alone. A kernel that refuses leaves the thread as it is.
             let set = rustix::process::setpriority_process(Some(watched.tid), nice);
-            watched.is_raised = is_starved && set.is_ok();
+            watched.is_raised = is_raised && set.is_ok();
         }
     }
 }
 
 impl Watched {
-    /// True when the thread waited for a processor nearly all the time since the last look. `waited`: how long it has
-    /// waited since it exists.
-    fn is_starved(&mut self, now: Instant, waited: Duration) -> bool {
-        let Some((before, waited_before)) = self.last.replace((now, waited)) else { return false };
-        waited.saturating_sub(waited_before) >= now.duration_since(before).mul_f64(STARVED_SHARE)
+    /// `seen`: what is seen `now`. The thread must be ready at two looks, because a thread that has just begun has not run
+    /// either.
+    fn is_to_be_raised(&mut self, now: Instant, seen: Seen) -> bool {
+        let Some((before, last)) = self.last.replace((now, seen)) else { return false };
+        let ran = seen.ran.saturating_sub(last.ran);
+        let is_starved = ran < now.duration_since(before).mul_f64(STARVED_SHARE);
+        seen.is_ready && last.is_ready && (self.is_raised || is_starved)
     }
 }
 
-/// How long the thread was ready to run and had no processor: the second number, in nanoseconds. `None` when the
-/// kernel does not count this.
-fn waited_for_processor(tid: Pid) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
-    text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
+impl Seen {
+    /// Reads `/proc/self/task/TID/stat`. The kernel's figures about waits (`schedstat`) say nothing of a wait before it
+    /// ends.
+    fn of_thread(tid: Pid) -> Option<Seen> {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+        // The name of the thread stands before these fields and may have blanks and parentheses.
+        let mut fields = text.rsplit_once(") ")?.1.split(' ');
+        let is_ready = fields.next()? == "R";
+        // After ten other fields come the ticks in the program and in the kernel.
+        let mut ticks = fields.skip(10).map(|ticks| ticks.parse::<u64>().ok());
+        let ticks = ticks.next()?? + ticks.next()??;
+        let ran = Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+        Some(Seen { is_ready, ran })
+    }
 }
 
 /// True when a thread of the lowest priority gets less than 4 % of a core now. Blocks the caller for 8 to 200 ms,
@@ -157,31 +176,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_waits_for_a_processor_is_starved_and_one_that_sleeps_or_runs_is_not() {
+    fn a_thread_with_work_and_no_processor_is_raised_until_its_work_ends() {
         let tid = rustix::thread::gettid();
-        let mut watched = Watched { tid, last: None, is_raised: false };
+        let mut watched = Watched { tid, usual_nice: 0, last: None, is_raised: false };
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let looks = [0, 970, 1_000, 1_500, 2_460, 2_460];
-        let starved: Vec<bool> = (0..)
+        // Has just begun; starved twice; runs; sleeps; begins again; runs.
+        let looks = [(true, 0), (true, 39), (true, 40), (true, 500), (false, 510), (true, 520), (true, 570)];
+        let raised: Vec<bool> = (0..)
             .zip(looks)
-            .map(|(at, ms)| watched.is_starved(start + second * at, Duration::from_millis(ms)))
+            .map(|(at, (is_ready, ms))| {
+                let seen = Seen { is_ready, ran: Duration::from_millis(ms) };
+                watched.is_raised = watched.is_to_be_raised(start + second * at, seen);
+                watched.is_raised
+            })
             .collect();
-        assert_eq!(starved, [false, true, false, false, true, false]);
+        assert_eq!(raised, [false, true, true, true, false, false, false]);
     }
 
     #[test]
-    fn the_wait_of_a_thread_is_read_and_a_thread_is_watched_until_it_ends() {
-        let tid = thread::spawn(|| {
+    fn a_thread_is_seen_and_watched_until_it_ends() {
+        let thread = thread::Builder::new().name("a) R 1 2".into()).spawn(|| {
             let lowest = lowest_unless_starved();
-            let is_watched = |tid| WATCHED.lock().iter().any(|watched| watched.tid == tid);
-            assert!(is_watched(lowest.0));
-            assert!(waited_for_processor(lowest.0).is_some());
             let tid = lowest.0;
+            let is_watched = || WATCHED.lock().iter().any(|watched| watched.tid == tid);
+            assert!(is_watched());
+            while processor_time() < Duration::from_millis(50) {}
+            let seen = Seen::of_thread(tid).expect("the thread is there");
+            assert!(seen.is_ready && seen.ran >= Duration::from_millis(30), "{seen:?}");
             drop(lowest);
-            assert!(!is_watched(tid));
+            assert!(!is_watched());
             tid
         });
-        let tid = tid.join().expect("the thread ends");
-        assert_eq!(waited_for_processor(tid), None);
+        let tid = thread.expect("it starts").join().expect("the thread ends");
+        assert!(Seen::of_thread(tid).is_none());
     }
 }

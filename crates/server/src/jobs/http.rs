@@ -198,11 +198,18 @@ impl Service {
                 self.watch(&mut state);
                 // Save the state, because an accepted change must survive the end of the service.
                 state.is_dirty = true;
-                self.save(&mut state);
+                let saved = self.save(&mut state);
                 let shown = state.board.show(name).unwrap_or(Value::Null);
                 drop(state);
                 self.changed.notify_all();
-                (StatusCode::OK, shown)
+                match saved {
+                    Ok(()) => (StatusCode::OK, shown),
+                    Err(why) => {
+                        let text =
+                            format!("the change is made, but the end of the service would undo it: {why}");
+                        (StatusCode::INSUFFICIENT_STORAGE, problem(&text))
+                    }
+                }
             }
         }
     }

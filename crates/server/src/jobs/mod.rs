@@ -21,6 +21,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::TryLockError;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,6 +31,8 @@ use strand_import::jobs::{Action, Board, RunReport};
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Name of the file in the state folder that has the jobs' state.
 const STATE_FILE: &str = "jobs.json";
+/// The name of the state until all of it is on the disk.
+const STATE_FILE_NEW: &str = "jobs.json.new";
 
 /// The service behind `strand jobs serve`.
 pub struct Service {
@@ -48,6 +51,8 @@ struct State {
     /// The watched jobs: name and source of each job.
     watched: BTreeSet<(String, String)>,
     is_dirty: bool,
+    /// Why the state could not be saved last time.
+    save_error: Option<String>,
 }
 
 /// Runs the service until the process is ended.
@@ -100,7 +105,14 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
         Err(error) => return Err(failed(&state_file)(error)),
     }
     let binary = std::env::current_exe().map_err(ServiceError::Program)?;
-    let state = State { board, processes: BTreeMap::new(), fixed, watched: BTreeSet::new(), is_dirty: true };
+    let state = State {
+        board,
+        processes: BTreeMap::new(),
+        fixed,
+        watched: BTreeSet::new(),
+        is_dirty: true,
+        save_error: None,
+    };
     let service = Arc::new(Service {
         state: Mutex::new(state),
         changed: Condvar::new(),
@@ -137,7 +149,8 @@ impl Service {
                 self.apply(&mut state, actions);
                 continue;
             }
-            self.save(&mut state);
+            // The next turn tries again.
+            let _ = self.save(&mut state);
             let wakes = state.board.next_wake_ms().filter(|at| *at > now);
             let sleep = wakes.map_or(SLEEP_MAX, |at| Duration::from_millis(at - now).min(SLEEP_MAX));
             state = self.changed.wait_timeout(state, sleep).expect("nothing panics that holds it").0;
@@ -182,28 +195,36 @@ impl Service {
         self.changed.notify_all();
     }
 
-    /// Writes the persistent state, if anything changed. After a failure, prints the error and keeps the state marked
-    /// as changed, so the next call tries again.
-    fn save(&self, state: &mut State) {
+    /// Writes the persistent state, if anything changed. After a failure, prints the error, if it is another than the
+    /// last one, and keeps the state marked as changed, so the next call tries again.
+    ///
+    /// # Errors
+    /// The state is not saved. The text says why.
+    fn save(&self, state: &mut State) -> Result<(), String> {
         if !std::mem::take(&mut state.is_dirty) {
-            return;
+            return Ok(());
         }
         let mut saved = state.board.save();
         saved["fixed"] = state.fixed.iter().cloned().collect();
+        // A fixed name, so that a service that is killed leaves at most one such file. The state may have passwords.
+        let (new, path) = (self.folder.join(STATE_FILE_NEW), self.folder.join(STATE_FILE));
         let written = || -> std::io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            let mut options = std::fs::File::options();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(saved.to_string().as_bytes())?;
-            file.as_file().sync_data()?;
-            file.persist(self.folder.join(STATE_FILE)).map_err(|error| error.error)?;
-            Ok(())
+            file.sync_data()?;
+            std::fs::rename(&new, &path)
         };
-        if let Err(error) = written() {
-            say!(
-                "strand jobs: cannot write {}, trying again: {error}",
-                self.folder.join(STATE_FILE).display()
-            );
-            state.is_dirty = true;
+        let result =
+            written().map_err(|error| format!("cannot write {}, trying again: {error}", path.display()));
+        state.is_dirty = result.is_err();
+        if let Err(why) = &result
+            && state.save_error.as_ref() != Some(why)
+        {
+            say!("strand jobs: {why}");
         }
+        state.save_error = result.clone().err();
+        result
     }
 }
 

@@ -1,8 +1,8 @@
 //! [`Process`]: the process of a job's run.
 
 use super::Service;
+use crate::cli::access::PASSWORD_VARIABLE;
 use crate::cli::supervised::{SOURCE_VARIABLE, TO_VARIABLE};
-use crate::cli::without_password;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use strand_import::jobs::RunReport;
+use strand_import::jobs::{RunReport, without_password};
 
 /// Maximum length of a line of a run's output, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -73,21 +73,38 @@ impl Process {
     }
 }
 
-/// Adds the arguments. A password in the source, the last word, or in the sink goes into the environment.
+/// Adds the arguments. Passwords go into the environment: of the source, the last word, of the sink, and of `--password`.
 fn add_arguments(command: &mut Command, words: &[String]) {
-    for (at, word) in words.iter().enumerate() {
-        let variable = match at {
-            _ if at + 1 == words.len() => SOURCE_VARIABLE,
-            1.. if words[at - 1] == "--to" => TO_VARIABLE,
-            _ => "",
-        };
-        let shown = without_password(word);
-        if variable.is_empty() || !word.contains("://") || shown == *word {
+    // A variable of the service must not choose the source of all its jobs.
+    command.env_remove(SOURCE_VARIABLE).env_remove(TO_VARIABLE);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "--password"
+            && let Some(password) = words.next()
+        {
+            command.env(PASSWORD_VARIABLE, password);
+        } else if let Some(password) = word.strip_prefix("--password=") {
+            command.env(PASSWORD_VARIABLE, password);
+        } else if word == "--to"
+            && let Some(to) = words.next()
+        {
             command.arg(word);
+            add_url(command, TO_VARIABLE, to);
+        } else if words.as_slice().is_empty() {
+            add_url(command, SOURCE_VARIABLE, word);
         } else {
-            command.arg(shown).env(variable, word);
+            command.arg(word);
         }
     }
+}
+
+/// Adds an argument that may be a URL. If it has a password, the variable gets the whole URL.
+fn add_url(command: &mut Command, variable: &str, url: &str) {
+    let shown = without_password(url);
+    if shown != url {
+        command.env(variable, url);
+    }
+    command.arg(shown);
 }
 
 /// Reads the reports of the run until the run ends, and returns the exit code of the run's process.
@@ -152,23 +169,30 @@ fn report(mut line: Map<String, Value>) -> Option<RunReport> {
 mod tests {
     use super::*;
 
+    /// The arguments, and the variables with their values (`None`: removed) of a command with these words.
+    fn added(words: &[&str]) -> (Vec<String>, Vec<(String, Option<String>)>) {
+        let mut command = Command::new("strand");
+        add_arguments(&mut command, &words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
+        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        let variables = command.get_envs().map(|(name, value)| (text(name), value.map(text)));
+        (command.get_args().map(text).collect(), variables.collect())
+    }
+
     #[test]
     fn passwords_are_in_no_argument() {
-        let words = ["import", "--to", "solr+http://u:pw@host/solr/c", "--", "https://u:p:w@host/a.zip"];
-        let mut command = Command::new("strand");
-        add_arguments(&mut command, &words.map(String::from));
-        let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        let shown = ["import", "--to", "solr+http://u:***@host/solr/c", "--", "https://u:***@host/a.zip"];
+        let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
+        let (to, source) = ("solr+http://u:pw@host,b@c:1/solr/c", "https://u:p:w@host/a.zip?x=y@z");
+        let (arguments, variables) = added(&["import", "--to", to, "--password", "pw", "--", source]);
+        let shown =
+            ["import", "--to", "solr+http://u:***@c:1/solr/c", "--", "https://u:***@host/a.zip?x=y@z"];
         assert_eq!(arguments, shown);
-        let environment: Vec<_> = command.get_envs().map(|(name, value)| (name, value.unwrap())).collect();
-        assert_eq!(
-            environment,
-            [(SOURCE_VARIABLE, words[4]), (TO_VARIABLE, words[2])].map(|(a, b)| (a.as_ref(), b.as_ref()))
-        );
-        let mut plain = Command::new("strand");
-        add_arguments(&mut plain, &["import", "--into", "a:b@c", "--", "/a:b@c"].map(String::from));
-        assert_eq!(plain.get_args().last(), Some("/a:b@c".as_ref()));
-        assert_eq!(plain.get_envs().count(), 0);
+        let expected = [(SOURCE_VARIABLE, source), (TO_VARIABLE, to), (PASSWORD_VARIABLE, "pw")];
+        assert_eq!(variables, expected.map(|(name, value)| variable(name, value)));
+        let (arguments, variables) = added(&["import", "--password=pw", "--into", "a:b@c", "--", "/a:b@c"]);
+        assert_eq!(arguments, ["import", "--into", "a:b@c", "--", "/a:b@c"]);
+        let removed = |name: &str| (name.to_owned(), None);
+        let expected = [removed(SOURCE_VARIABLE), removed(TO_VARIABLE), variable(PASSWORD_VARIABLE, "pw")];
+        assert_eq!(variables, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{Service, State, now_ms};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -106,6 +106,9 @@ struct Folders {
     root: PathBuf,
     root_number: i32,
     paths: HashMap<i32, PathBuf>,
+    /// Folders below the root that this process may not read. The import reports them as failed. They are watched once
+    /// their rights, or those of a folder above them, change.
+    denied: HashSet<PathBuf>,
 }
 
 impl Folders {
@@ -113,13 +116,19 @@ impl Folders {
     fn watch(root: &Path) -> Result<Folders, WatchError> {
         let failed = |error: Errno| WatchError::System { path: root.to_owned(), error: error.into() };
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
-        let mut folders = Folders { queue, root: root.to_path_buf(), root_number: -1, paths: HashMap::new() };
+        let mut folders = Folders {
+            queue,
+            root: root.to_path_buf(),
+            root_number: -1,
+            paths: HashMap::new(),
+            denied: HashSet::new(),
+        };
         folders.root_number = folders.add(root)?.ok_or_else(|| failed(Errno::NOENT))?;
         folders.add_below(root)?;
         Ok(folders)
     }
 
-    /// Watches one folder. Returns the watch's number, or `None` when the folder is gone.
+    /// Watches one folder. Returns the watch's number, or `None` when the folder is gone or may not be read.
     fn add(&mut self, path: &Path) -> Result<Option<i32>, WatchError> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -135,12 +144,17 @@ impl Folders {
         match inotify::add_watch(&self.queue, path, wanted | follow) {
             Ok(number) => {
                 self.paths.insert(number, path.to_path_buf());
-                if self.paths.len() > FOLDERS_MAX {
+                self.denied.remove(path);
+                if self.paths.len() + self.denied.len() > FOLDERS_MAX {
                     return Err(WatchError::TooMany { root: self.root.clone() });
                 }
                 Ok(Some(number))
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(Errno::ACCESS) if path != self.root => {
+                self.denied.insert(path.to_path_buf());
+                Ok(None)
+            }
             Err(Errno::NOSPC) => Err(WatchError::Kernel { root: self.root.clone() }),
             Err(error) => Err(WatchError::System { path: path.to_owned(), error: error.into() }),
         }
@@ -153,6 +167,10 @@ impl Folders {
             let entries = match std::fs::read_dir(&path) {
                 Ok(entries) => entries,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && path != self.root => {
+                    self.denied.insert(path);
                     continue;
                 }
                 Err(error) => return Err(WatchError::System { path, error }),
@@ -218,11 +236,16 @@ impl Folders {
             if has_moved || !self.paths.contains_key(&self.root_number) {
                 return Err(WatchError::Gone { root: self.root.clone() });
             }
+            let Some(path) = self.paths.get(&number).filter(|_| what.contains(ReadFlags::ISDIR)) else {
+                continue;
+            };
+            // An event of the root has no name.
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            let path = name.map_or_else(|| path.clone(), |name| path.join(name));
             let is_new = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-            if let (true, Some(name), Some(path)) =
-                (is_new && what.contains(ReadFlags::ISDIR), event.file_name(), self.paths.get(&number))
-            {
-                added.push(path.join(OsStr::from_bytes(name.to_bytes())));
+            let has_new_rights = what.contains(ReadFlags::ATTRIB);
+            if is_new || has_new_rights && self.denied.iter().any(|denied| denied.starts_with(&path)) {
+                added.push(path);
             }
         }
     }

@@ -347,6 +347,7 @@ fn running(script_call: &ScriptCall, args: Args<'_>, began_us: u64) -> Running {
         is_function: script_call.is_function(),
         began_us,
         fate: Fate::default(),
+        is_busy: AtomicBool::new(false),
     }
 }
 

@@ -17,7 +17,7 @@ use super::ledger::{JOB_BYTES, Ledger};
 use super::schedule::{self, Trigger};
 use requests::RequestTotals;
 use serde_json::{Map, Value, json};
-pub use state::NoJobs;
+pub use state::{NoJobs, without_password};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -159,8 +159,8 @@ impl Job {
 #[error("expected a list \"jobs\"")]
 pub struct NoJobs;
 
-/// A source as it is shown: the password of a URL is `***`.
-fn without_password(source: &str) -> String {
+/// A source or a sink as it is shown: the password of a valid URL is `***`.
+pub fn without_password(source: &str) -> String {
     let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
     let authority = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
     let Some((user, _)) = authority.rsplit_once('@') else { return source.to_owned() };

@@ -7,7 +7,7 @@ use super::access::ServerArgs;
 use super::display::{print_bytes, print_line, safe};
 use super::error::CliError;
 use crate::bundle::archive::Bundle;
-use crate::bundle::contents::{BundleQuery, QUERIES, assemble};
+use crate::bundle::contents::{QUERIES, assemble};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -78,21 +78,36 @@ pub fn run(args: BundleArgs) -> ExitCode {
 fn make(args: BundleArgs) -> Result<(), CliError> {
     let access = args.server.access(&args.tls)?;
     let mut connection = access.connect()?;
-    // A bundle without one of its entries is better than none, for example while a script makes the server busy.
-    let reply = |asked: &BundleQuery| match connection.call(asked.args) {
-        Err(ImportError::Refused { text, .. }) if !text.starts_with("NOAUTH") => {
-            Ok(Reply::Error(text.into_bytes()))
+    let (mut replies, mut refusals) = (Vec::new(), Vec::new());
+    for asked in QUERIES {
+        replies.push(match connection.call(asked.args) {
+            // A bundle without some of its entries is better than none, for example while a script makes the server busy.
+            Err(ImportError::Refused { text, .. }) if !is_about_server(&text) => {
+                refusals.push(text.clone());
+                Reply::Error(text.into_bytes())
+            }
+            reply => reply?,
+        });
+    }
+    if let Some(text) = refusals.first() {
+        let all = QUERIES.len();
+        say!("strand bundle: {} of {all} commands were refused, the first: {}", refusals.len(), safe(text));
+        if refusals.len() == all {
+            return Err(CliError::NothingToBundle);
         }
-        other => other,
-    };
-    let replies: Result<Vec<_>, _> = QUERIES.iter().map(reply).collect();
+    }
     let secrets = access.password.map(String::into_bytes).into_iter().collect();
-    let bundle = assemble(replies?, secrets, args.with_arguments);
+    let bundle = assemble(replies, secrets, args.with_arguments);
     let written = bundle.write(&args.output);
     let bytes = written.map_err(|error| CliError::Write { path: args.output.clone(), error })?;
     print_line(&format!("{}: {} entries, {bytes} bytes", args.output.display(), bundle.entries.len()));
     print_line(&format!("digest {}", bundle.digest()));
     Ok(())
+}
+
+/// True for an error that every command of a bundle would get: the client has not logged in, or the server is not Strand.
+fn is_about_server(error: &str) -> bool {
+    error.starts_with("NOAUTH") || error.starts_with("ERR unknown command")
 }
 
 fn show(
