@@ -242,10 +242,12 @@ impl Folders {
             // An event of the root has no name.
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             let path = name.map_or_else(|| path.clone(), |name| path.join(name));
-            let is_new = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-            let has_new_rights = what.contains(ReadFlags::ATTRIB);
-            if is_new || has_new_rights && self.denied.iter().any(|denied| denied.starts_with(&path)) {
+            if what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
                 added.push(path);
+            } else if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                self.denied.retain(|denied| !denied.starts_with(&path));
+            } else if what.contains(ReadFlags::ATTRIB) {
+                added.extend(self.denied.iter().filter(|denied| denied.starts_with(&path)).cloned());
             }
         }
     }

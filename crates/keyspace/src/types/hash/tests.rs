@@ -310,15 +310,20 @@ fn many_fields_may_expire_together() {
     assert_eq!(snapshot.len(), 10_000);
 }
 
+/// A hash with 1,000 fields, of which all but field 0 expire at `at_ms`.
+fn expiring_hash(at_ms: i64) -> HashValue {
+    let (mut hash, settings) = (HashValue::new(), Settings::default());
+    for i in 0..1_000u32 {
+        hash.set(&i.to_le_bytes(), b"v", &settings);
+        hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(at_ms), &settings);
+    }
+    hash
+}
+
 /// Workers and helper threads read the clock at different moments, so a hash may meet an earlier time after a later one.
 #[test]
 fn a_field_stays_expired_at_an_earlier_time() {
-    let settings = Settings::default();
-    let mut hash = HashValue::new();
-    for i in 0..1_000u32 {
-        hash.set(&i.to_le_bytes(), b"v", &settings);
-        hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(100), &settings);
-    }
+    let (mut hash, settings) = (expiring_hash(100), Settings::default());
     assert_eq!((hash.expire_fields(105, None), hash.len()), (999, 1));
     assert_eq!((hash.expire_fields(99, None), hash.len()), (0, 1));
     for _ in 0..8 {
@@ -335,12 +340,7 @@ fn a_field_stays_expired_at_an_earlier_time() {
 /// The clock may go back while hidden fields wait for their removal.
 #[test]
 fn a_field_may_expire_before_the_time_at_which_others_were_hidden() {
-    let settings = Settings::default();
-    let mut hash = HashValue::new();
-    for i in 0..1_000u32 {
-        hash.set(&i.to_le_bytes(), b"v", &settings);
-        hash.set_expiry(&i.to_le_bytes(), (i > 0).then_some(100_000), &settings);
-    }
+    let (mut hash, settings) = (expiring_hash(100_000), Settings::default());
     assert_eq!(hash.expire_fields(100_000, None), 999);
     assert!(hash.hidden_fields() > 0);
     hash.set_expiry(&0u32.to_le_bytes(), Some(50_000), &settings);
