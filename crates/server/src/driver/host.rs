@@ -33,7 +33,7 @@ use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Number of clock ticks per second in `/proc/self/stat`. Linux's user interface fixes this number.
-const TICKS_PER_S: u64 = 100;
+pub(super) const TICKS_PER_S: u64 = 100;
 
 /// A request for at most this number of random bytes gets all of them, and no signal interrupts the call.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
@@ -440,7 +440,7 @@ impl HostFigures for ServerHost {
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
-        let (user, system) = ticks().unwrap_or_default();
+        let Stat { user, system, .. } = Stat::read("/proc/self/stat").unwrap_or_default();
         // The total is exact, but user time and system time are known only in clock ticks.
         let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
         let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
@@ -487,13 +487,28 @@ fn kilobytes(path: &str, name: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
-/// User and system time of this process in clock ticks.
-fn ticks() -> Option<(u64, u64)> {
-    let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses and may contain anything. The times are fields 14 and
-    // 15.
-    let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+/// What the kernel says of a process or a thread.
+#[derive(Debug, Default)]
+pub(super) struct Stat {
+    /// It runs, or waits for a processor. It does not sleep.
+    pub(super) is_ready: bool,
+    /// User time, in clock ticks ([`TICKS_PER_S`]).
+    pub(super) user: u64,
+    /// System time, in clock ticks.
+    pub(super) system: u64,
+}
+
+impl Stat {
+    /// Reads a file `stat` of `/proc`.
+    pub(super) fn read(path: &str) -> Option<Stat> {
+        let text = fs::read_to_string(path).ok()?;
+        // The second field is the program's name in parentheses and may contain anything. The state is field 3, and the
+        // times are fields 14 and 15.
+        let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let is_ready = fields.next()? == "R";
+        let mut times = fields.skip(10).map_while(|ticks| ticks.parse().ok());
+        Some(Stat { is_ready, user: times.next()?, system: times.next()? })
+    }
 }
 
 #[cfg(test)]

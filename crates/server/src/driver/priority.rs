@@ -8,14 +8,16 @@
 //!
 //! A machine may become busy after the work has begun. `DIAG PROFILE HEAP` took 13 to 19 s (quick build) when the six
 //! programs began 30 ms after it. So [`raise_starved`] looks each second for threads that have work and hardly run, and
-//! gives them their usual priority until their work ends; since then such a profile takes 1.9 to 2.2 s. The kernel allows this only to
-//! a process with CAP_SYS_NICE or `LimitNICE=+0` (as in the package's service). Elsewhere the work remains slow.
+//! gives them their usual priority until their work ends; since then such a profile takes 1.9 to 2.2 s. The kernel
+//! allows this only to a process with CAP_SYS_NICE or `LimitNICE=+0` (as in the package's service). Elsewhere the work
+//! remains slow.
 //!
 //! A thread gets the lowest priority only when there is work for it, because a killed process ends only after each
 //! of its threads got the processor once more. With three programs that never sleep on two cores, the end of a killed
 //! server took 175 ms while three of its threads waited at nice 19, 37 ms without them, and 12 ms with no thread above
 //! nice 0 (`kill -9` and `wait` of 60 servers, debug build).
 
+use super::host::{Stat, TICKS_PER_S};
 use parking_lot::Mutex;
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
@@ -125,18 +127,11 @@ impl Watched {
 }
 
 impl Seen {
-    /// Reads `/proc/self/task/TID/stat`. The kernel's figures about waits (`schedstat`) say nothing of a wait before it
-    /// ends.
+    /// Looks at a thread. The kernel's figures about waits (`schedstat`) say nothing of a wait before it ends.
     fn of_thread(tid: Pid) -> Option<Seen> {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-        // The name of the thread stands before these fields and may have blanks and parentheses.
-        let mut fields = text.rsplit_once(") ")?.1.split(' ');
-        let is_ready = fields.next()? == "R";
-        // After ten other fields come the ticks in the program and in the kernel.
-        let mut ticks = fields.skip(10).map(|ticks| ticks.parse::<u64>().ok());
-        let ticks = ticks.next()?? + ticks.next()??;
-        let ran = Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
-        Some(Seen { is_ready, ran })
+        let stat = Stat::read(&format!("/proc/self/task/{tid}/stat"))?;
+        let ran = Duration::from_millis((stat.user + stat.system) * 1000 / TICKS_PER_S);
+        Some(Seen { is_ready: stat.is_ready, ran })
     }
 }
 
@@ -167,8 +162,7 @@ fn run_trial() -> bool {
 
 /// The processor time that the calling thread has used.
 fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]

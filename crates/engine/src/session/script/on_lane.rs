@@ -48,6 +48,8 @@ pub(in crate::session) fn run_on_lane(
         !job.client.tracked.keeps_copies(job.caching) && !script_call.routes().starts_with_shards();
     let mut mode = if may_view { ScriptAccess::View } else { ScriptAccess::Lane };
     loop {
+        // The locks of the run before this one are gone.
+        running.is_busy.store(false, Relaxed);
         let needs_all = script_call.routes().needs_all_shards();
         if mode == ScriptAccess::Lane && needs_all {
             mode = ScriptAccess::Final;
