@@ -5,7 +5,7 @@
 use crate::connection::{CONTAINER_REPLY_BYTES_MAX, Connection, Target};
 use crate::container::Container;
 use crate::job::{ERROR_NOTE, join};
-use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
+use crate::versions::{self, COMMAND, recorded, recorded_name, unexpected};
 use crate::{ImportError, OptionError};
 use strand_wire::client::Value;
 
@@ -86,7 +86,7 @@ fn read_dataset(
         dataset.containers += 1;
         let container = Container::parse(&blob).expect("checked when it was read");
         for entry in container.iter() {
-            dataset.documents += u64::from(entry.get(DIGEST_NOTE).is_some());
+            dataset.documents += u64::from(versions::is_present(&entry));
             // Also a folder that could not be listed.
             if let Some(reason) = entry.get(ERROR_NOTE) {
                 dataset.failed += 1;

@@ -38,10 +38,17 @@ pub const MAYBE_NOTE: &[u8] = b"~maybe";
 pub(crate) const UNKNOWN: &[u8] = b"1";
 /// The value of [`MAYBE_NOTE`] when the server has the document's key. The document may be of any version.
 const PRESENT: &[u8] = b"2";
+/// The value of [`MAYBE_NOTE`] when the sink cannot tell which documents it has.
+const UNTOLD: &[u8] = b"3";
 
-/// True when the server has the key of the document.
+/// True when the server has the key of the document. A run that sends the document updates it.
 pub(crate) fn is_present(entry: &Entry<'_>) -> bool {
     entry.get(DIGEST_NOTE).is_some() || entry.get(MAYBE_NOTE) == Some(PRESENT)
+}
+
+/// True when the removal of the document counts as a loss: the sink has the document, or cannot tell.
+pub(crate) fn may_be_lost(entry: &Entry<'_>) -> bool {
+    is_present(entry) || entry.get(MAYBE_NOTE) == Some(UNTOLD)
 }
 
 /// This bit of a record's producer says that the run imported attachments.
@@ -283,7 +290,8 @@ fn push_doubtful(
 }
 
 /// Asks the server which documents of the container exist. Returns the container with [`MAYBE_NOTE`] on the missing
-/// documents, and with [`PRESENT`] on the doubtful documents that exist. `None` when no entry changes.
+/// documents, with [`PRESENT`] on the doubtful documents that exist, and with [`UNKNOWN`] on those that do not. `None` when
+/// no entry changes.
 fn with_presence(
     records: &mut dyn Sink,
     dataset: &str,
@@ -292,17 +300,19 @@ fn with_presence(
 ) -> Result<Option<Vec<u8>>, ImportError> {
     let container = Container::parse(blob).map_err(|error| damaged(dataset, path, error))?;
     let is_held = |entry: &Entry<'_>| entry.get(DIGEST_NOTE).is_some();
-    let is_doubtful =
-        |entry: &Entry<'_>| entry.kind == EntryKind::Document && entry.get(MAYBE_NOTE).is_some();
+    let is_doubtful = |entry: &Entry<'_>| entry.get(MAYBE_NOTE).is_some();
     let asked: Vec<Entry<'_>> = container.iter().filter(|e| is_held(e) || is_doubtful(e)).collect();
     let names: Vec<&[u8]> = asked.iter().map(|entry| entry.name).collect();
     let missing = records.missing(path, &names)?;
+    let found = if missing.is_some() { PRESENT } else { UNTOLD };
+    let missing = missing.unwrap_or_default();
     if missing.is_empty() && !asked.iter().any(is_doubtful) {
         return Ok(None);
     }
     let push = |builder: &mut ContainerBuilder, entry: Entry<'_>| match missing.contains(entry.name) {
-        true if is_held(&entry) => push_doubtful(builder, &entry, None),
-        false if is_doubtful(&entry) => push_with(builder, &entry, MAYBE_NOTE, PRESENT),
+        true if entry.kind == EntryKind::Container => push_with(builder, &entry, MAYBE_NOTE, UNKNOWN),
+        true => push_doubtful(builder, &entry, None),
+        false if is_doubtful(&entry) => push_with(builder, &entry, MAYBE_NOTE, found),
         _ => push_unchanged(builder, &entry),
     };
     let mut builder = ContainerBuilder::new(container.producer());

@@ -523,7 +523,9 @@ impl ScriptRun<'_, '_> {
                     HeldShards::Some(shards) => Some(shards),
                     HeldShards::All => None,
                 };
-                let is_busy = self.engine.long_locks.mark_busy(shards, lane.running.is_function);
+                // A run on a view holds no long lock. Another run's lock may be on exactly these shards.
+                let is_busy = self.view_reader.is_none()
+                    && self.engine.long_locks.mark_busy(shards, lane.running.is_function);
                 lane.running.is_busy.store(is_busy, Relaxed);
             }
         }

@@ -91,3 +91,20 @@ pub(crate) enum ExtractError {
     #[error("{0}")]
     Reported(String),
 }
+
+impl ExtractError {
+    /// True when the cause may be the machine or its programs: the same bytes may be extracted at another time.
+    pub(crate) fn may_pass(&self) -> bool {
+        use ExtractError::{Died, InvalidAnswer, NoPdfReader, Pdf, PdfStart, Start, Timeout};
+        matches!(
+            self,
+            Timeout(_)
+                | NoPdfReader { .. }
+                | PdfStart { .. }
+                | Pdf { .. }
+                | Start(_)
+                | Died { .. }
+                | InvalidAnswer { .. }
+        )
+    }
+}

@@ -204,7 +204,7 @@ impl Job<'_> {
         }
         // Two lost messages with equal bytes need two new names.
         let is_renamed = |change: &Change<'_>| match change {
-            Change::Removed(entry) if versions::is_present(entry) => match added.get_mut(entry.token) {
+            Change::Removed(entry) if versions::may_be_lost(entry) => match added.get_mut(entry.token) {
                 Some(left) if *left > 0 => {
                     *left -= 1;
                     true
@@ -293,7 +293,7 @@ impl Job<'_> {
             return Ok(false);
         };
         let record = view(&known);
-        if record.iter().any(|entry| entry.kind == EntryKind::Document && versions::is_present(&entry)) {
+        if record.iter().any(|entry| entry.kind == EntryKind::Document && versions::may_be_lost(&entry)) {
             return Ok(true);
         }
         for folder in record.iter().filter(|entry| entry.kind == EntryKind::Container) {
@@ -383,7 +383,7 @@ impl Job<'_> {
                 let inner = note.filter(|_| !walks).map_or(0, |(documents, _)| documents);
                 // The server may have a doubtful document, too. What a run that was cut short left was looked up already.
                 let is_doubtful = removed && !below.interrupted && recorded.get(MAYBE_NOTE).is_some();
-                let is_held = versions::is_present(&recorded) || is_doubtful;
+                let is_held = versions::may_be_lost(&recorded) || is_doubtful;
                 let held = inner + u64::from(is_held);
                 plan.held += if below.is_held_known { 0 } else { held };
                 plan.removed += if removed { held } else { 0 };

@@ -18,6 +18,7 @@ use crate::source::{self, FLAGS_KEY, LOCATION_NOTE, Tokens};
 use crate::summary::short_reason;
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
+use std::collections::HashMap;
 
 /// The note of a document whose hash has fields outside of the list of fields. The hash is replaced as a whole.
 pub(super) const EXTRA_FIELDS_NOTE: &[u8] = b"~more";
@@ -28,8 +29,8 @@ struct Record<'a> {
     size: u64,
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
-    /// True when it is unknown whether the server has the document.
-    is_doubtful: bool,
+    /// The value of [`MAYBE_NOTE`], when it is not certain that the server has the document.
+    maybe: Option<&'a [u8]>,
     /// The value of [`INNER_NOTE`], if the document is an archive.
     inner: Option<&'a [u8]>,
     /// True when the document's hash has fields that are not in the list of fields.
@@ -46,12 +47,18 @@ struct DocumentPlace<'a> {
     nested: Option<&'a nested::Opened>,
     /// A document that was removed or replaced at another place, and that may have moved here.
     moved: Option<&'a Departure>,
+    /// True when the server had the key of the document before the run.
+    was_present: bool,
 }
 
 impl DocumentPlace<'_> {
     /// True when the server certainly holds the document.
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
+    }
+    /// How a document counts that was sent or copied.
+    fn outcome(&self) -> Outcome<'static> {
+        if self.was_present { Outcome::Updated } else { Outcome::Added }
     }
     /// The value of [`INNER_NOTE`] for the new record. `None` when the document is not an archive.
     fn inner(&self) -> Option<&[u8]> {
@@ -115,9 +122,11 @@ impl Job<'_> {
             if matches!(change, Change::Removed(_)) {
                 continue;
             }
+            let was_present = was_present(old, entry.name);
             let (old, nested) = (change.recorded(), nested.get(entry.name));
             let moved = moved.get(entry.name).filter(|moved| nested::matches_move(nested, moved));
-            let place = DocumentPlace { container: path, path: &child, old, new: entry, nested, moved };
+            let place =
+                DocumentPlace { container: path, path: &child, old, new: entry, nested, moved, was_present };
             match change {
                 Change::Added(_) | Change::Updated { .. }
                     if let Some(moved) = moved.filter(|moved| moved.has_same_bytes_as(&entry)) =>
@@ -151,7 +160,7 @@ impl Job<'_> {
         if rejected.is_empty() {
             return Ok(blob);
         }
-        self.reject(path, view(&blob), &rejected).map_err(record_error(path))
+        self.reject(path, old, view(&blob), &rejected).map_err(record_error(path))
     }
 
     /// Lets the source fetch a document that will be read soon, unless the cache has the document's text.
@@ -181,7 +190,7 @@ impl Job<'_> {
             size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: error.as_deref(),
-            is_doubtful: false,
+            maybe: None,
             inner: place.inner(),
             has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
         };
@@ -203,7 +212,7 @@ impl Job<'_> {
             size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: None,
-            is_doubtful: false,
+            maybe: None,
             inner: place.inner(),
             has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
         };
@@ -225,13 +234,13 @@ impl Job<'_> {
         self.sink.copy(&moved.place, place.path, &fields, place.is_held(), builder.len())?;
         self.note_copied(&place.new);
         self.summary.moved += 1;
-        self.count(place.path, if place.is_held() { Outcome::Updated } else { Outcome::Added });
+        self.count(place.path, place.outcome());
         let record = Record {
             token,
             size: moved.size,
             digest: Some(&moved.digest),
             error: None,
-            is_doubtful: false,
+            maybe: None,
             inner: place.inner(),
             has_extra_fields: moved.has_extra_fields,
         };
@@ -366,6 +375,10 @@ impl Job<'_> {
                 None => extract(&facts, reading, &mut self.extractor),
             };
             match extracted {
+                // The server's document was made of the same bytes, and may have their text.
+                Ok((_, Some(failure))) if held && failure.may_pass() => {
+                    return self.record_failure(place, token, &failure.to_string(), true, builder);
+                }
                 Ok((extracted, failure)) => {
                     if let (Some(version), Some(cache), None) = (version, self.source.cache(), &failure) {
                         let bytes = Text::encode(facts.size, &digest, &extracted);
@@ -391,7 +404,7 @@ impl Job<'_> {
             size: facts.size,
             digest: Some(&digest),
             error,
-            is_doubtful: false,
+            maybe: None,
             inner: place.inner(),
             has_extra_fields: names_fields || is_kept && named_fields,
         };
@@ -412,8 +425,7 @@ impl Job<'_> {
             return push(builder, place, &record);
         }
         self.sink.replace(place.path, &fields, place.is_held(), named_fields, builder.len())?;
-        let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
-        self.count(place.path, error.map_or(outcome, Outcome::Failed));
+        self.count(place.path, error.map_or(place.outcome(), Outcome::Failed));
         push(builder, place, &record)
     }
 
@@ -428,8 +440,8 @@ impl Job<'_> {
         builder: &mut ContainerBuilder,
     ) -> Result<(), ImportError> {
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE));
-        let maybe = place.old.is_some_and(|old| old.get(MAYBE_NOTE).is_some());
-        if !keep && (held.is_some() || maybe) {
+        let maybe = place.old.and_then(|old| old.get(MAYBE_NOTE));
+        if !keep && (held.is_some() || maybe.is_some()) {
             self.sink.remove(place.path)?;
         }
         self.fail(place.path, reason);
@@ -442,7 +454,7 @@ impl Job<'_> {
                 size: place.new.size,
                 digest,
                 error: Some(reason),
-                is_doubtful: keep && maybe,
+                maybe: maybe.filter(|_| keep),
                 inner: place.inner(),
                 has_extra_fields: place.old.is_some_and(|old| old.get(EXTRA_FIELDS_NOTE).is_some()),
             },
@@ -459,7 +471,11 @@ impl Job<'_> {
         let is_doubtful = |e: &Entry<'_>| e.kind == EntryKind::Container && e.get(MAYBE_NOTE).is_some();
         for folder in old.iter().filter(is_doubtful) {
             if new.find(folder.name).is_none_or(|now| now.kind == EntryKind::Container) {
-                self.sink.remove(&join(path, folder.name))?;
+                let document = join(path, folder.name);
+                self.sink.remove(&document)?;
+                if versions::is_present(&folder) && self.options.mode != ImportMode::Verify {
+                    self.count(&document, Outcome::Removed);
+                }
             }
         }
         Ok(())
@@ -472,7 +488,7 @@ impl Job<'_> {
         path: &[u8],
         old: Entry<'_>,
     ) -> Result<(), ImportError> {
-        let held = versions::is_present(&old);
+        let held = versions::may_be_lost(&old);
         if held {
             self.check_document()?;
         }
@@ -490,25 +506,27 @@ impl Job<'_> {
     }
 
     /// Builds the container again. Documents that the server refused become failed documents. The next run sends them
-    /// again.
+    /// again. `old`: what was known before the run.
     fn reject(
         &mut self,
         path: &[u8],
+        old: Container<'_>,
         built: Container<'_>,
         rejected: &[Rejected],
     ) -> Result<Vec<u8>, ContainerError> {
         let mut builder =
             ContainerBuilder::with_capacity(built.producer(), built.len(), built.blob().len() * 2);
+        let rejected: HashMap<usize, &Rejected> = rejected.iter().map(|r| (r.index, r)).collect();
         for (i, entry) in built.iter().enumerate() {
-            let Some(refusal) = rejected.iter().find(|r| r.index == i) else {
+            let Some(refusal) = rejected.get(&i) else {
                 builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
                 continue;
             };
             // A document whose content could not be extracted is counted as failed already.
             if entry.get(ERROR_NOTE).is_none() {
-                match refusal.was_added {
-                    true => self.summary.added -= 1,
-                    false => self.summary.updated -= 1,
+                match was_present(old, entry.name) {
+                    true => self.summary.updated -= 1,
+                    false => self.summary.added -= 1,
                 }
                 self.fail(&join(path, entry.name), &refusal.reason);
             }
@@ -524,6 +542,12 @@ impl Job<'_> {
     }
 }
 
+/// True when the server had the key of the document `name` before the run. `old`: what was known of the container. It may
+/// have a folder of this name, and a document of a run that was cut short in its place.
+fn was_present(old: Container<'_>, name: &[u8]) -> bool {
+    old.find(name).is_some_and(|old| versions::is_present(&old))
+}
+
 /// Adds the document's entry, with its notes, to the new container.
 fn push(
     builder: &mut ContainerBuilder,
@@ -535,7 +559,7 @@ fn push(
         (LOCATION_NOTE, place.new.get(LOCATION_NOTE)),
         (DIGEST_NOTE, record.digest),
         (ERROR_NOTE, record.error.map(|reason| short_reason(reason).as_bytes())),
-        (MAYBE_NOTE, record.is_doubtful.then_some(versions::UNKNOWN)),
+        (MAYBE_NOTE, record.maybe),
         (INNER_NOTE, record.inner),
         (EXTRA_FIELDS_NOTE, record.has_extra_fields.then_some(&b"1"[..])),
     ];

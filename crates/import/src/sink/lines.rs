@@ -96,7 +96,7 @@ impl Feed for TextFile {
         }
     }
 
-    fn put(&mut self, path: &[u8], fields: &Fields, _held: bool, _index: usize) -> Result<(), ImportError> {
+    fn put(&mut self, path: &[u8], fields: &Fields, _index: usize) -> Result<(), ImportError> {
         let id = update::id(&self.dataset, path);
         match self.format {
             Format::Ndjson => {

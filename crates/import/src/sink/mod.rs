@@ -35,8 +35,6 @@ pub(crate) struct Rejected {
     pub(crate) index: usize,
     /// The reason: the sink's error text, or ours.
     pub(crate) reason: String,
-    /// True when the document was counted as added, false when as updated.
-    pub(crate) was_added: bool,
     /// True when the sink may have a document at this place: the old one, which the refused document should replace, or
     /// the refused document itself.
     pub(crate) document_may_remain: bool,
@@ -44,9 +42,9 @@ pub(crate) struct Rejected {
 
 impl Rejected {
     /// The rejection of a document whose key exists and is not a hash: another client uses the key.
-    fn not_a_hash(index: usize, was_added: bool) -> Rejected {
+    fn not_a_hash(index: usize) -> Rejected {
         let reason = "a key of this name exists and is not a hash".to_owned();
-        Rejected { index, reason, was_added, document_may_remain: false }
+        Rejected { index, reason, document_may_remain: false }
     }
 }
 
@@ -66,8 +64,12 @@ pub(crate) trait Records {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError>;
 
     /// Returns which of the documents `names` of the container `path` are missing in the sink, although they are
-    /// recorded. Call this only when no command waits for a reply.
-    fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError>;
+    /// recorded. `None`: the sink cannot tell. Call this only when no command waits for a reply.
+    fn missing<'a>(
+        &mut self,
+        path: &[u8],
+        names: &[&'a [u8]],
+    ) -> Result<Option<HashSet<&'a [u8]>>, ImportError>;
 
     /// Stores a container.
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError>;

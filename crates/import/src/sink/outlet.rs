@@ -11,8 +11,8 @@ use std::collections::HashSet;
 pub(super) trait Feed {
     /// When the receiver has the documents.
     fn receipt(&self) -> Receipt;
-    /// Puts the document `path`. `held`: the receiver has an older version, which is replaced.
-    fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError>;
+    /// Puts the document `path`, or replaces it.
+    fn put(&mut self, path: &[u8], fields: &Fields, index: usize) -> Result<(), ImportError>;
     /// Deletes the document `path`, if it exists.
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError>;
     /// Waits until every put and delete is accepted or refused. Returns the refused documents.
@@ -61,9 +61,13 @@ impl Records for Outlet {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
         names.iter().map(|name| self.records.get(name)).collect()
     }
-    /// Always empty: the importer does not ask the sink which documents exist.
-    fn missing<'a>(&mut self, _path: &[u8], _names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
-        Ok(HashSet::new())
+    /// Always `None`: the importer does not ask the receiver which documents exist.
+    fn missing<'a>(
+        &mut self,
+        _path: &[u8],
+        _names: &[&'a [u8]],
+    ) -> Result<Option<HashSet<&'a [u8]>>, ImportError> {
+        Ok(None)
     }
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
         let is_intent = name.ends_with(b"/");
@@ -94,7 +98,7 @@ impl Sink for Outlet {
         &mut self,
         path: &[u8],
         fields: &Fields,
-        held: bool,
+        _held: bool,
         _may_have_extra_fields: bool,
         index: usize,
     ) -> Result<(), ImportError> {
@@ -102,7 +106,7 @@ impl Sink for Outlet {
             return Ok(());
         }
         self.before_sending()?;
-        self.feed.put(path, fields, held, index)
+        self.feed.put(path, fields, index)
     }
     fn set_field(&mut self, _: &[u8], _: &str, _: &[u8], _: usize) -> Result<(), ImportError> {
         unreachable!("the job asks can_set_fields() first")
@@ -146,7 +150,7 @@ mod tests {
         fn receipt(&self) -> Receipt {
             self.0
         }
-        fn put(&mut self, _: &[u8], _: &Fields, _: bool, _: usize) -> Result<(), ImportError> {
+        fn put(&mut self, _: &[u8], _: &Fields, _: usize) -> Result<(), ImportError> {
             Ok(())
         }
         fn delete(&mut self, _: &[u8]) -> Result<(), ImportError> {

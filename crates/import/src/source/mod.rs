@@ -230,6 +230,12 @@ pub(crate) fn check_options(names: &[&Path], options: &remote::RemoteOptions) ->
     if options.region.is_some() && !is_s3 {
         return wrong("--region", "only a bucket (s3://) has a region");
     }
+    if options.profile.is_some() && !is_s3 {
+        return wrong("--profile", "only a bucket (s3://) has credentials in a profile");
+    }
+    if options.anonymous && !is_s3 {
+        return wrong("--anonymous", "only a bucket (s3://) is read with credentials");
+    }
     if options.as_of.is_some() && !is_s3 {
         return wrong("--as-of", "only a bucket (s3://) has states of other times");
     }

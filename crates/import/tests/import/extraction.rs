@@ -4,7 +4,9 @@ use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
 use crate::nested::{deflated, zip};
 use std::collections::BTreeMap;
-use strand_import::{ImportOptions, Silent};
+use strand_import::container::{Container, ContainerBuilder};
+use strand_import::extract::child::ExtractorProgram;
+use strand_import::{ImportMode, ImportOptions, Silent};
 
 #[test]
 fn text_pages_and_tables_are_read() {
@@ -160,4 +162,56 @@ fn an_attachment_is_a_document_of_its_own_with_its_text() {
     assert_eq!(fake.ids(), ["m.eml", "m.eml/t.csv", "n.eml"]);
     assert_eq!(fake.field("m.eml/t.csv", "parent").as_deref(), Some("m.eml"));
     assert_eq!(fake.field("m.eml/t.csv", "columns").as_deref(), Some("name\nage"));
+}
+
+/// A newer version of strand extracts every document again. One that this machine cannot extract keeps its text.
+#[test]
+fn a_document_that_this_machine_cannot_extract_keeps_the_text_of_equal_bytes() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let open = |text: &str| {
+        let content = format!(
+            "<office:document-content xmlns:office='o' xmlns:text='t'><text:p>{text}</text:p></office:document-content>"
+        );
+        zip(&[deflated("content.xml", content.as_bytes())])
+    };
+    tree.write("a.odt", open("the text"));
+    fake.import(tree.path());
+    let good = fake.field("a.odt", "body");
+    assert_eq!(good.as_deref(), Some("the text"));
+    fake.state()
+        .versions
+        .get_mut(&b"d"[..])
+        .unwrap()
+        .values_mut()
+        .for_each(|blob| *blob = of_version_0(blob));
+
+    let dies = ExtractorProgram::new("/bin/false", []);
+    let without = ImportOptions { extractor: Some(dies), ..fake.options(tree.path()) };
+    let run = |options: &ImportOptions| strand_import::run(options, &mut Silent).expect("nothing goes wrong");
+    let summary = run(&without);
+    assert_eq!(counts(&summary).0, [0, 0, 0, 0, 1]);
+    assert!(summary.failed_documents[0].reason.contains("crashed twice"), "{:?}", summary.failed_documents);
+    assert_eq!(fake.field("a.odt", "body"), good);
+    // Neither does a retry that fails, too, remove the text.
+    let retry = ImportMode::RetryFailed;
+    assert_eq!(counts(&run(&ImportOptions { mode: retry, ..without.clone() })).0, [0, 0, 0, 0, 1]);
+    assert_eq!(fake.field("a.odt", "body"), good);
+    let healed = run(&ImportOptions { mode: retry, ..fake.options(tree.path()) });
+    assert_eq!((counts(&healed).0, fake.field("a.odt", "body")), ([0, 1, 0, 0, 0], good));
+    // The old text is not that of other bytes.
+    tree.write("a.odt", open("another text"));
+    assert_eq!(counts(&run(&without)).0, [0, 0, 0, 0, 1]);
+    assert_eq!(fake.field("a.odt", "body"), None);
+}
+
+/// The record as if an extractor of version 0 had made its documents.
+fn of_version_0(blob: &[u8]) -> Vec<u8> {
+    let container = Container::parse(blob).expect("recorded by the run");
+    let mut builder = ContainerBuilder::new(0);
+    for entry in container.iter() {
+        builder
+            .push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
+            .expect("it was a container");
+    }
+    builder.finish().expect("it was a container")
 }

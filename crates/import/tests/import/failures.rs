@@ -186,6 +186,8 @@ fn an_option_for_another_source_and_an_unknown_type_are_errors() {
             ["--password-file", "only a restic source"],
         ),
         (RemoteOptions { region: Some("r".into()), ..Default::default() }, ["--region", "only a bucket"]),
+        (RemoteOptions { profile: Some("p".into()), ..Default::default() }, ["--profile", "only a bucket"]),
+        (RemoteOptions { anonymous: true, ..Default::default() }, ["--anonymous", "only a bucket"]),
     ];
     for (remote, words) in of_others {
         let options = ImportOptions { remote, ..fake.options(tree.path()) };

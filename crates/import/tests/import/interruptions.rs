@@ -1,9 +1,10 @@
 //! Runs that are interrupted at every command: the next run must end as if there had been no interruption.
 
-use crate::fake::{Fake, State, counts, interrupted};
+use crate::fake::{Fake, State, Stored, counts, interrupted};
 use crate::files::{Tree, mail};
 use crate::nested::{stored, zip};
-use strand_import::{ImportError, ImportOptions, MaxDelete, Silent};
+use std::collections::BTreeMap;
+use strand_import::{ImportError, ImportOptions, MaxDelete, Silent, Summary};
 
 /// Three trees: before the interrupted run, during it, and during the next run. The third tree lacks documents and a
 /// folder that only the interrupted run had seen.
@@ -26,6 +27,15 @@ fn trees() -> [Tree; 3] {
         files.iter().for_each(|(name, text)| tree.write(name, mail("s", text)));
         tree
     })
+}
+
+/// Asserts that the run counted as added and as removed what really came and went: it found the keys of `before`, and
+/// left the keys `after`.
+fn assert_counts(summary: &Summary, before: &State, after: &BTreeMap<Vec<u8>, Stored>, case: &str) {
+    let came = after.keys().filter(|key| !before.keys.contains_key(*key)).count();
+    let went = before.keys.keys().filter(|key| !after.contains_key(*key)).count();
+    let counted = (summary.added, summary.removed);
+    assert_eq!(counted, (came as u64, went as u64), "{case}: {summary:?}");
 }
 
 #[test]
@@ -68,8 +78,9 @@ fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
             let trees = [(&first, &before.keys), (&second, &expected_second), (&third, &expected_third)];
             for (tree, expected) in trees {
                 let fake = Fake::with(cut_short.clone());
-                fake.import(tree.path());
+                let summary = fake.import(tree.path());
                 assert_eq!(&fake.state().keys, expected, "cut at {cut}, executed: {after_executing}");
+                assert_counts(&summary, &cut_short, expected, &format!("cut at {cut}"));
                 let names: Vec<_> = fake.state().versions[&b"d"[..]].keys().cloned().collect();
                 assert!(names.iter().all(|n| !n.ends_with(b"/")), "no intent is left: {names:?}");
                 fake.writes();
@@ -110,9 +121,10 @@ fn two_interrupted_runs_in_a_row_lose_and_leave_nothing() {
         for twice in (0..).step_by(2) {
             let Some(state) = cut_import(&state, twice, &third) else { break };
             cuts += 1;
-            let fake = Fake::with(state);
-            fake.import(first.path());
+            let fake = Fake::with(state.clone());
+            let summary = fake.import(first.path());
             assert_eq!(fake.state().keys, before.keys, "cut at {once}, then at {twice}");
+            assert_counts(&summary, &state, &before.keys, &format!("cut at {once}, then at {twice}"));
         }
     }
     assert!(cuts > 100, "only {cuts} pairs of cuts");
@@ -146,8 +158,9 @@ fn interrupt_between(first: &Tree, second: &Tree, next: &[&Tree]) {
         fresh.import(tree.path());
         for (cut, state) in states.iter().enumerate() {
             let fake = Fake::with(state.clone());
-            fake.import(tree.path());
+            let summary = fake.import(tree.path());
             assert_eq!(fake.state().keys, fresh.state().keys, "cut at {cut}");
+            assert_counts(&summary, state, &fresh.state().keys, &format!("cut at {cut}"));
             assert_eq!(counts(&fake.import(tree.path())).1, 0, "cut at {cut}: nothing is left to do");
         }
     }

@@ -69,7 +69,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "FOLDER", requires = "to")]
     pub state: Option<PathBuf>,
     /// The database to import into; other than 0 only with --no-index
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "to")]
     pub db: u32,
     /// Print what would change, and change nothing
     #[arg(long)]
@@ -98,10 +98,10 @@ pub struct ImportArgs {
     pub verify: bool,
     /// Ask the server for every document, also in folders of git and restic that have not changed, and store what the
     /// server has lost
-    #[arg(long, conflicts_with_all = ["verify", "retry_failed"])]
+    #[arg(long, conflicts_with_all = ["to", "verify", "retry_failed"])]
     pub recheck: bool,
     /// Do not create the text index
-    #[arg(long = "no-index", action = ArgAction::SetFalse)]
+    #[arg(long = "no-index", action = ArgAction::SetFalse, conflicts_with = "to")]
     pub index: bool,
     /// Import the attachments of mails as documents too
     #[arg(long)]

@@ -96,14 +96,15 @@ fn masked(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The text with `***` in the place of everything between the colon after a user's name and the last `@`. The text is not
-/// a valid URL, so a password in it may have any characters.
+/// The text with `***` in the place of everything between the colon after a user's name and the last `@`, or of the user
+/// without a password. The text is not a valid URL, so a password in it may have any characters.
 fn without_password(text: &str) -> String {
     let user_at = text.find("://").map_or(0, |at| at + 3);
     let (before, rest) = text.split_at(user_at);
     let Some((user, after)) = rest.rsplit_once('@') else { return text.to_owned() };
     match user.split_once(':') {
         Some((name, _)) => format!("{before}{name}:***@{after}"),
+        None if user_at > 0 => format!("{before}***@{after}"),
         None => text.to_owned(),
     }
 }

@@ -159,7 +159,8 @@ impl Job {
 #[error("expected a list \"jobs\"")]
 pub struct NoJobs;
 
-/// A source or a sink as it is shown: the password of a valid URL is `***`.
+/// A source or a sink as it is shown: the password of a valid URL is `***`. So is the user of `http` and `https` that has
+/// no password: such a user is a token.
 pub fn without_password(source: &str) -> String {
     let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
     let authority = rest.find(['/', '?', '#']).map_or(rest, |end| &rest[..end]);
@@ -167,6 +168,7 @@ pub fn without_password(source: &str) -> String {
     let after = &rest[user.len()..];
     match user.split_once(':') {
         Some((name, _)) => format!("{scheme}://{name}:***{after}"),
+        None if scheme.ends_with("http") || scheme.ends_with("https") => format!("{scheme}://***{after}"),
         None => source.to_owned(),
     }
 }
@@ -175,7 +177,9 @@ pub fn without_password(source: &str) -> String {
 fn a_password_in_a_source_is_not_shown() {
     for (source, shown) in [
         ("http://user:a:b@c@host:80/x.zip?u=a@b", "http://user:***@host:80/x.zip?u=a@b"),
-        ("https://user@host/x", "https://user@host/x"),
+        ("https://token@host/x", "https://***@host/x"),
+        ("solr+http://token@host/solr/c", "solr+http://***@host/solr/c"),
+        ("git+ssh://user@host/x", "git+ssh://user@host/x"),
         ("https://host/a:b@c", "https://host/a:b@c"),
         ("s3://bucket/prefix", "s3://bucket/prefix"),
         ("/a:b@c", "/a:b@c"),

@@ -54,13 +54,13 @@ impl Solr {
                 parts.extend([middle..part.end, part.start..middle]);
                 continue;
             }
-            let Some((index, was_added)) = batch.steps[part.start].put else {
+            let Some(index) = batch.steps[part.start].put else {
                 let id = &batch.steps[part.start].id;
                 return Err(self.refused(format!("the delete of {id:?} was refused: {reason}")));
             };
             // When the collection refuses an update, it keeps the old document. A new document may be there, too: the
             // server may fail after it stored the document, or an earlier run that was killed may have sent it.
-            self.rejected.push(Rejected { index, reason, was_added, document_may_remain: true });
+            self.rejected.push(Rejected { index, reason, document_may_remain: true });
         }
         Ok(())
     }

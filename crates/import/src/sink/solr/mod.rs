@@ -33,8 +33,8 @@ const CHUNK_BYTES: usize = 16 << 10;
 struct Step {
     kind: ChangeKind,
     bytes: Range<usize>,
-    /// For a put: the document's position in the container, and whether the document is new. `None` for a delete.
-    put: Option<(usize, bool)>,
+    /// For a put: the document's position in the container. `None` for a delete.
+    put: Option<usize>,
     id: String,
 }
 
@@ -105,7 +105,7 @@ impl Solr {
         &mut self,
         kind: ChangeKind,
         id: String,
-        put: Option<(usize, bool)>,
+        put: Option<usize>,
         write: impl FnOnce(&mut Vec<u8>, &str),
     ) -> Result<(), ImportError> {
         if self.ids.contains(&id) {
@@ -197,14 +197,12 @@ impl Feed for Solr {
         Receipt::WhenSettled
     }
 
-    fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError> {
+    fn put(&mut self, path: &[u8], fields: &Fields, index: usize) -> Result<(), ImportError> {
         let id = update::id(&self.dataset, path);
         let named: Vec<_> =
             fields.present().filter_map(|(name, value)| Some((self.name(name)?, value))).collect();
         let named: Vec<_> = named.into_iter().map(|(name, value)| (name.into_owned(), value)).collect();
-        self.step(ChangeKind::Put, id, Some((index, !held)), |out, id| {
-            update::put(out, id, named.into_iter())
-        })
+        self.step(ChangeKind::Put, id, Some(index), |out, id| update::put(out, id, named.into_iter()))
     }
 
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError> {

@@ -33,7 +33,7 @@ impl Strand {
     /// `Sink::copy` in a transaction. The replies arrive only at EXEC, so the key's type is checked before.
     pub(super) fn copy_in_transaction(&mut self, from: &[u8], copy: Copying) -> Result<(), ImportError> {
         if !self.is_free_or_hash(&copy.key)? {
-            self.rejected.push(Rejected::not_a_hash(copy.index, !copy.held));
+            self.rejected.push(Rejected::not_a_hash(copy.index));
             return Ok(());
         }
         if let Some(transaction) = &mut self.transaction {
@@ -56,21 +56,16 @@ impl Strand {
             // The copy failed, so the next run reads the document.
             let reason =
                 "its copy at the server failed: a key of this name exists, or the document was deleted there";
-            self.rejected.push(Rejected {
-                index,
-                reason: reason.to_owned(),
-                was_added: !held,
-                document_may_remain: held,
-            });
+            self.rejected.push(Rejected { index, reason: reason.to_owned(), document_may_remain: held });
             return Ok(());
         }
-        self.send(&copy.set_fields(), Awaited::Changed { index, held })?;
+        self.send(&copy.set_fields(), Awaited::Changed { index })?;
         let mut args: Vec<&[u8]> = vec![b"HDEL", &copy.key];
         args.extend(copy.pairs.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| &name[..]));
         if args.len() == 2 {
             return Ok(());
         }
-        self.send(&args, Awaited::Changed { index, held })
+        self.send(&args, Awaited::Changed { index })
     }
 
     pub(super) fn place_key(&self, place: &Place) -> Vec<u8> {

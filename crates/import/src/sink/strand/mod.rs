@@ -40,7 +40,7 @@ enum Awaited {
     /// COPY to the stash. A reply of 0 is ignored: [`Sink::holds`] asks later whether the stash has the document.
     Stashed,
     /// A change of one field, or the removal of the fields that a document lacks.
-    Changed { index: usize, held: bool },
+    Changed { index: usize },
     /// UNLINK.
     Removed,
     /// IMPORT.VERSION REPORT.
@@ -82,8 +82,12 @@ impl Records for Strand {
         Ok(found)
     }
 
-    fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
-        versions::missing(&mut self.connection, &self.into, path, names)
+    fn missing<'a>(
+        &mut self,
+        path: &[u8],
+        names: &[&'a [u8]],
+    ) -> Result<Option<HashSet<&'a [u8]>>, ImportError> {
+        versions::missing(&mut self.connection, &self.into, path, names).map(Some)
     }
 
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
@@ -149,7 +153,7 @@ impl Sink for Strand {
             present |= 1 << field_index(name);
         }
         self.send(&args, Awaited::Replaced { index, held, present, key: key.clone() })?;
-        if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
+        if held { self.delete_absent(&key, present, index) } else { Ok(()) }
     }
 
     fn can_copy(&self) -> bool {
@@ -229,7 +233,7 @@ impl Sink for Strand {
 
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError> {
         let key = self.key(path);
-        let awaited = Awaited::Changed { index, held: true };
+        let awaited = Awaited::Changed { index };
         match value.is_empty() {
             true => self.send(&[&b"HDEL"[..], &key, field.as_bytes()], awaited),
             false => self.send(&[&b"HSET"[..], &key, field.as_bytes(), value], awaited),
@@ -376,7 +380,7 @@ impl Strand {
         let pairs: Vec<Vec<u8>> =
             fields.present().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.to_vec()]).collect();
         let awaited = match held {
-            true => Awaited::Changed { index, held },
+            true => Awaited::Changed { index },
             false => Awaited::Placed { index, pairs: pairs.clone(), key: key.clone() },
         };
         let mut args: Vec<&[u8]> = vec![b"HREPLACE", &key];
@@ -395,12 +399,12 @@ impl Strand {
         index: usize,
     ) -> Result<(), ImportError> {
         if !held && !self.is_free_or_hash(key)? {
-            self.rejected.push(Rejected::not_a_hash(index, true));
+            self.rejected.push(Rejected::not_a_hash(index));
             return Ok(());
         }
         let mut args: Vec<&[u8]> = vec![b"HREPLACE", key, b"FIELDS"];
         args.extend(fields.present().flat_map(|(name, value)| [name.as_bytes(), value]));
-        self.send(&args, Awaited::Changed { index, held })
+        self.send(&args, Awaited::Changed { index })
     }
 
     /// Takes a new hold. Returns true when the number differs from that of the former hold.
@@ -456,24 +460,23 @@ impl Strand {
         let (bytes, awaited) = self.awaited.pop_front().expect("only called with replies to come");
         self.bytes_under_way -= bytes;
         match (awaited, reply) {
-            (
-                Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held },
-                Value::Error(text),
-            ) if text.starts_with(b"WRONGTYPE") => {
+            (Awaited::Replaced { index, .. } | Awaited::Changed { index }, Value::Error(text))
+                if text.starts_with(b"WRONGTYPE") =>
+            {
                 // The server refuses both HSET and HDEL of a document, but the document counts once.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
-                    self.rejected.push(Rejected::not_a_hash(index, !held));
+                    self.rejected.push(Rejected::not_a_hash(index));
                 }
                 Ok(())
             }
             (Awaited::TypeChecked { index, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
-                self.rejected.push(Rejected::not_a_hash(index, true));
+                self.rejected.push(Rejected::not_a_hash(index));
                 Ok(())
             }
             (Awaited::TypeCheckedForCopy { copy, .. }, Value::Error(text))
                 if text.starts_with(b"WRONGTYPE") =>
             {
-                self.rejected.push(Rejected::not_a_hash(copy.index, false));
+                self.rejected.push(Rejected::not_a_hash(copy.index));
                 Ok(())
             }
             (Awaited::TypeCheckedForCopy { copy, from }, Value::Int(_)) => self.send_copy(&from, copy),
@@ -489,13 +492,13 @@ impl Strand {
             (Awaited::TypeChecked { index, pairs, key }, Value::Int(_)) => {
                 let mut args: Vec<&[u8]> = vec![b"HREPLACE", &key, b"FIELDS"];
                 args.extend(pairs.iter().map(Vec::as_slice));
-                self.send(&args, Awaited::Changed { index, held: false })
+                self.send(&args, Awaited::Changed { index })
             }
             (Awaited::Replaced { index, held: false, present, key }, Value::Int(fresh))
                 if fresh < i64::from(present.count_ones()) =>
             {
                 // The key existed, perhaps with fields that this document lacks.
-                self.delete_absent(&key, present, index, false)
+                self.delete_absent(&key, present, index)
             }
             (Awaited::Version("SET"), Value::Simple(_)) => Ok(()),
             (Awaited::Version("SET"), other) => Err(unexpected(&other)),
@@ -504,19 +507,13 @@ impl Strand {
         }
     }
 
-    fn delete_absent(
-        &mut self,
-        key: &[u8],
-        present: u32,
-        index: usize,
-        held: bool,
-    ) -> Result<(), ImportError> {
+    fn delete_absent(&mut self, key: &[u8], present: u32, index: usize) -> Result<(), ImportError> {
         let mut args: Vec<&[u8]> = vec![b"HDEL", key];
         args.extend(FIELDS.iter().filter(|f| present & (1 << field_index(f)) == 0).map(|f| f.as_bytes()));
         if args.len() == 2 {
             return Ok(());
         }
-        self.send(&args, Awaited::Changed { index, held })
+        self.send(&args, Awaited::Changed { index })
     }
 }
 
