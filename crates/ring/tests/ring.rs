@@ -428,3 +428,59 @@ fn a_ring_can_end_with_requests_in_progress() {
     let _ = peer.read_to_end(&mut rest);
     assert!(rest.len() < 64 << 20);
 }
+
+/// While a crowd of peers ends, a turn wakes few of their tasks, and every task of a port with bytes.
+#[test]
+fn a_crowd_that_ends_does_not_delay_the_others() {
+    const CROWD: usize = 200;
+    let Some(f) = fixture() else { return };
+    let watch = |port: &mut RingSocket| {
+        let flag = Arc::new(Flag::default());
+        let waker = Waker::from(flag.clone());
+        assert!(!port.poll(&mut Context::from_waker(&waker), true, false).read);
+        flag
+    };
+    let (mut ports, peers): (Vec<_>, Vec<_>) = (0..CROWD).map(|_| f.pair()).unzip();
+    let ended: Vec<_> = ports.iter_mut().map(watch).collect();
+    let (mut port, mut peer) = f.pair();
+    let arrived = watch(&mut port);
+    // The kernel takes all receives, and completes those of the crowd in one turn.
+    while f.ring.turn().expect("the ring works") {}
+    drop(peers);
+    peer.write_all(b"urgent").expect("taken");
+    let woken = || ended.iter().filter(|flag| flag.0.load(Ordering::Relaxed)).count();
+    let (mut before, mut turns, mut woken_at_arrival) = (0, 0, None);
+    f.until(|| {
+        let now = woken();
+        // A loopback peer's end arrives at once, so all ends are known after the first turn.
+        assert!(now - before <= 16, "{} tasks in one turn", now - before);
+        turns += usize::from(now > before);
+        before = now;
+        if woken_at_arrival.is_none() && arrived.0.load(Ordering::Relaxed) {
+            woken_at_arrival = Some(now);
+        }
+        (now == CROWD).then_some(())
+    });
+    assert!(turns >= CROWD / 16, "{turns}");
+    assert!(woken_at_arrival.is_some_and(|ends| ends <= 32), "{woken_at_arrival:?}");
+    assert!(ports.iter_mut().all(|port| read(port, &mut [0; 10]) == Some(None)));
+}
+
+/// Each new port lets the task of one more ended port be woken, so that ports do not come faster than they go.
+#[test]
+fn new_ports_wake_the_tasks_of_ended_ones() {
+    let Some(f) = fixture() else { return };
+    let (mut ports, peers): (Vec<_>, Vec<_>) = (0..40).map(|_| f.pair()).unzip();
+    let flags: Vec<Arc<Flag>> = ports.iter().map(|_| Arc::default()).collect();
+    for (port, flag) in ports.iter_mut().zip(&flags) {
+        let waker = Waker::from(flag.clone());
+        assert!(!port.poll(&mut Context::from_waker(&waker), true, false).read);
+    }
+    while f.ring.turn().expect("the ring works") {}
+    drop(peers);
+    let woken = || flags.iter().filter(|flag| flag.0.load(Ordering::Relaxed)).count();
+    f.until(|| (woken() > 0).then_some(()));
+    let before = woken();
+    let _new: Vec<_> = (0..5).map(|_| f.pair()).collect();
+    assert_eq!(woken(), before + 5);
+}

@@ -22,6 +22,13 @@ const ENTRIES: u32 = 1024;
 /// Size of the completion queue. It exceeds the number of requests that are likely to complete in one turn. The
 /// kernel keeps further completions.
 const COMPLETIONS: u32 = 8192;
+/// Maximum number of tasks that a turn wakes because their peers have ended. So the other tasks need not wait for
+/// thousands of connections that end in one moment. Each new port lets one more task be woken.
+const ENDS_PER_TURN_MAX: usize = 16;
+/// Maximum number of times that a turn enters the kernel again while more tasks wait to be woken than
+/// [`ENDS_PER_TURN_MAX`]. The kernel gives about 20 completions at a time, in the order of arrival, so the requests of the
+/// other ports are behind the ends of the crowd.
+const ENTERS_PER_TURN_MAX: usize = 64;
 /// `IORING_ENTER_GETEVENTS`: run pending completions.
 const ENTER_GETEVENTS: u32 = 1;
 /// `MSG_NOSIGNAL`: a closed peer is an error, not a signal.
@@ -74,6 +81,8 @@ pub(crate) struct Inner {
     queue: VecDeque<squeue::Entry>,
     /// Ports that found no free buffer.
     starved: Vec<usize>,
+    /// The tasks whose peers have ended, and that were not woken for this yet.
+    ended: VecDeque<Waker>,
     /// The task that calls `turn`. It is woken when there is work.
     driver: Option<Waker>,
     completions: Vec<(u64, i32, u32)>,
@@ -131,6 +140,7 @@ impl Ring {
             free: Vec::new(),
             queue: VecDeque::new(),
             starved: Vec::new(),
+            ended: VecDeque::new(),
             driver: None,
             completions: Vec::new(),
             limits: true,
@@ -177,6 +187,8 @@ impl Ring {
         if index == inner.slots.len() {
             inner.slots.push(None);
         }
+        // Ports end at least as fast as new ones come.
+        inner.ended.pop_front().into_iter().for_each(Waker::wake);
         let error = inner.failed;
         inner.slots[index] = Some(SocketState::new(socket.clone(), error));
         drop(inner);
@@ -203,7 +215,11 @@ impl Ring {
     /// makes the descriptor readable.
     pub fn poll_work(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.inner.borrow_mut();
-        if !inner.queue.is_empty() || !inner.starved.is_empty() || inner.completes_soon() {
+        if !inner.queue.is_empty()
+            || !inner.starved.is_empty()
+            || !inner.ended.is_empty()
+            || inner.completes_soon()
+        {
             return Poll::Ready(());
         }
         inner.driver = Some(cx.waker().clone());
@@ -227,6 +243,23 @@ impl Inner {
                 slot.no_longer_starved();
             }
         }
+        let mut completed = self.enter_and_complete()?;
+        for _ in 0..ENTERS_PER_TURN_MAX {
+            if self.ended.len() <= ENDS_PER_TURN_MAX || !self.kernel_has_more() {
+                break;
+            }
+            completed |= self.enter_and_complete()?;
+        }
+        let ends = self.ended.len().min(ENDS_PER_TURN_MAX);
+        self.ended.drain(..ends).for_each(Waker::wake);
+        Ok(completed
+            || ends > 0
+            || !self.queue.is_empty()
+            || !self.ring.submission().is_empty()
+            || self.kernel_has_more())
+    }
+    /// Enters the kernel, and handles the completions. True when there were completions.
+    fn enter_and_complete(&mut self) -> io::Result<bool> {
         self.enter()?;
         let mut completions = std::mem::take(&mut self.completions);
         completions.extend(self.ring.completion().map(|c| (c.user_data(), c.result(), c.flags())));
@@ -236,10 +269,7 @@ impl Inner {
             self.complete(index, kind, result, flags);
         }
         self.completions = completions;
-        Ok(completed
-            || !self.queue.is_empty()
-            || !self.ring.submission().is_empty()
-            || self.kernel_has_more())
+        Ok(completed)
     }
     /// Lets the kernel signal the descriptor from now on. True when a completion came before that.
     fn completes_soon(&mut self) -> bool {
@@ -286,12 +316,15 @@ impl Inner {
         }
     }
     fn complete(&mut self, index: usize, kind: RequestKind, result: i32, flags: u32) {
-        let Inner { slots, buffers, starved, limits, .. } = self;
+        let Inner { slots, buffers, starved, limits, ended, .. } = self;
         let slot = slots[index].as_mut().expect("a slot with requests exists");
         let more = cqueue::more(flags);
         match kind {
             RequestKind::Receive => {
                 *limits &= !slot.is_limit_refused(result);
+                if result == 0 {
+                    ended.extend(slot.waker.take());
+                }
                 let buffer =
                     cqueue::buffer_select(flags).map(|id| buffers.filled(id, result.max(0) as usize));
                 if slot.received(buffer, result, more, buffers) {
@@ -395,6 +428,7 @@ impl Inner {
     fn fail(&mut self, error: i32) {
         self.failed = Some(error);
         self.queue.clear();
+        self.ended.drain(..).for_each(Waker::wake);
         for slot in self.slots.iter_mut().flatten() {
             // Requests in the kernel keep the connection, but not the descriptor. Requests that were not submitted
             // are dropped. Shutting down may fail when the peer is gone, which is fine.

@@ -82,7 +82,7 @@ pub async fn drive(
     stream.measure(session.unread_meter());
     let stranger = session.must_log_in();
     stream.set_receive_limit(stranger);
-    let connection = Connection {
+    let mut connection = Connection {
         stream,
         session,
         wake,
@@ -100,7 +100,28 @@ pub async fn drive(
         turns: 0,
         moved_bytes: 0,
     };
-    connection.run().await
+    loop {
+        let end = match connection.run().await {
+            Ok(Left::ForRing(ring)) => {
+                connection = connection.join_ring(ring)?;
+                continue;
+            }
+            Ok(Left::Finished(why)) => (Ok(why), true),
+            Ok(Left::Ended(why)) => (Ok(why), false),
+            Err(error) => (Err(error), false),
+        };
+        return connection.close(end).await;
+    }
+}
+
+/// Why [`Connection::run`] returns.
+enum Left<'c> {
+    /// The connection moves to this ring and goes on.
+    ForRing(&'c Ring),
+    /// The connection closes, and the peer may still read.
+    Finished(&'static str),
+    /// The connection closes.
+    Ended(&'static str),
 }
 
 /// What the connection does after the session's last turn.
@@ -165,8 +186,9 @@ enum Event {
     Time,
 }
 
-impl Connection<'_> {
-    async fn run(mut self) -> ConnectionEnd {
+impl<'c> Connection<'c> {
+    /// Serves the session until the connection ends or moves to a ring.
+    async fn run(&mut self) -> io::Result<Left<'c>> {
         loop {
             self.flush()?;
             // A connection that closes its socket waits until all output is sent.
@@ -176,18 +198,20 @@ impl Connection<'_> {
             match self.state {
                 State::HasInput | State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
-                State::Closing(_) if drained => return self.finish("closed"),
-                State::Aborted(why) => return Ok(why),
+                State::Closing(_) if drained => return Ok(Left::Finished("closed")),
+                State::Aborted(why) => return Ok(Left::Ended(why)),
                 // As in redis-server, a client that hangs up stops waiting.
                 State::Reading | State::Blocked(_) if self.has_peer_closed && drained => {
-                    return self.finish("peer closed");
+                    return Ok(Left::Finished("peer closed"));
                 }
-                State::Reading | State::Blocked(_) if drained && stops => return self.finish("stopped"),
+                State::Reading | State::Blocked(_) if drained && stops => {
+                    return Ok(Left::Finished("stopped"));
+                }
                 // The command has not begun. As in redis-server, a paused command of a client that hangs up never begins.
                 State::Sleeping(_)
                     if drained && (stops || self.has_peer_closed) && self.session.waits_for_pause() =>
                 {
-                    return self.finish(if stops { "stopped" } else { "peer closed" });
+                    return Ok(Left::Finished(if stops { "stopped" } else { "peer closed" }));
                 }
                 _ if self.may_read && self.wants_read() => {
                     self.fill()?;
@@ -207,8 +231,7 @@ impl Connection<'_> {
                     if self.stream.is_polled()
                         && let Some(ring) = self.context.ring_in_use()
                     {
-                        self = self.join_ring(ring)?;
-                        continue;
+                        return Ok(Left::ForRing(ring));
                     }
                     (self.turns, self.moved_bytes) = (0, 0);
                     match self.wait(drained).await {
@@ -216,7 +239,7 @@ impl Connection<'_> {
                             self.may_read |= read;
                             self.may_write |= write;
                         }
-                        Waited::Gone => return Ok("peer gone"),
+                        Waited::Gone => return Ok(Left::Ended("peer gone")),
                         Waited::Other(Event::Woken) => self.handle_wake(),
                         Waited::Other(Event::Time) => self.handle_deadline(),
                     }
@@ -465,9 +488,17 @@ impl Connection<'_> {
         self.abandon_job_at_us
     }
 
-    fn finish(&mut self, why: &'static str) -> ConnectionEnd {
-        self.stream.hang_up();
-        Ok(why)
+    /// Closes the connection when its turn comes. `end`: why it ends, and whether the peer may still read.
+    async fn close(mut self, (end, hangs_up): (ConnectionEnd, bool)) -> ConnectionEnd {
+        // A blocked command ends at once: until then it could take an element from a list.
+        let is_blocked = matches!(self.state, State::Blocked(_));
+        if !is_blocked && !self.stream.is_pipe() && !self.context.stopping() {
+            self.context.departures.turn().await;
+        }
+        if hangs_up {
+            self.stream.hang_up();
+        }
+        end
     }
 }
 

@@ -10,6 +10,7 @@ mod allocations;
 mod checks;
 mod clock;
 mod connection;
+mod departures;
 mod disk;
 mod door;
 mod error;

@@ -4,6 +4,7 @@
 
 use super::clock::Clock;
 use super::connection;
+use super::departures::Departures;
 use super::door::{Arrival, Protocol};
 use super::host::IoDriverCounts;
 use super::http;
@@ -105,6 +106,7 @@ impl Worker {
                 wakes: RefCell::default(),
                 wake_queue: Arc::default(),
                 next_id: Cell::new(0),
+                departures: Departures::default(),
                 rng: RefCell::new(fastrand::Rng::new()),
                 warnings: Cell::new(None),
             });
@@ -158,6 +160,7 @@ pub struct Context {
     /// The tasks that other threads woke.
     wake_queue: Arc<WakeQueue>,
     next_id: Cell<u64>,
+    pub(super) departures: Departures,
     rng: RefCell<fastrand::Rng>,
     /// Start of the current interval, and the number of warnings in the interval.
     warnings: Cell<Option<(Instant, u32)>>,
@@ -235,11 +238,14 @@ async fn run_worker(index: usize, mut inbox: UnboundedReceiver<Message>, context
         });
     }
     tokio::task::spawn_local(async move { wake_queue.serve().await });
+    let of_departures = context.clone();
+    tokio::task::spawn_local(async move { of_departures.departures.serve().await });
     tokio::task::spawn_local(deliver_messages(index, context.clone()));
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Serve(arrival) => {
+                context.departures.arrived();
                 let guard = Guard::new(&context);
                 tokio::task::spawn_local(serve_connection(arrival, guard));
                 arrivals += 1;
