@@ -81,12 +81,22 @@ impl Watchers {
     /// Raises the flags that watch a changed key, and signals the clients that wait for the key.
     #[cold]
     pub(crate) fn raise(&mut self, slot: usize, key: &[u8]) {
-        if let Some(flags) = self.flags.get(&SlotKeyRef(slot, key)) {
-            flags.iter().for_each(|flag| flag.store(true, Relaxed));
-        }
+        self.raise_if(slot, key, || true);
         if !self.waiters.is_empty() {
             self.waiters.signal(slot, key);
         }
+    }
+    /// Raises the flags that watch the key, if `has_changed` returns true. Calls it only for a watched key.
+    pub(crate) fn raise_if(&self, slot: usize, key: &[u8], has_changed: impl FnOnce() -> bool) {
+        if let Some(flags) = self.flags.get(&SlotKeyRef(slot, key))
+            && has_changed()
+        {
+            flags.iter().for_each(|flag| flag.store(true, Relaxed));
+        }
+    }
+    /// Number of watched keys.
+    pub(crate) fn watched(&self) -> usize {
+        self.flags.len()
     }
     /// Raises the flags of every watched key (slot and key) for which `is_there` returns true.
     pub(crate) fn raise_where(&self, mut is_there: impl FnMut(usize, &[u8]) -> bool) {

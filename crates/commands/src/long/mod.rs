@@ -352,7 +352,7 @@ fn run_on_copies(
 /// The text of the error reply `-text\r\n` in `out`. `out` must have nothing else.
 pub(crate) fn error_text(out: &Chain) -> Vec<u8> {
     let line: Vec<u8> = out.slices().flatten().copied().collect();
-    line[1..].trim_ascii_end().to_vec()
+    line[1..].strip_suffix(b"\r\n").unwrap_or(&line[1..]).to_vec()
 }
 
 #[cfg(test)]

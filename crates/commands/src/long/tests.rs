@@ -210,7 +210,7 @@ fn long_runs_reply_like_the_handlers() {
         // first. DUMP shows the estimate that PFCOUNT stores in the value, which happens only on the worker.
         let draws = ["hrandfield", "srandmember", "zrandmember", "randomkey", "dump"].contains(&row.name);
         let (want, got) = (here.run_args(&args), lane.run_args(&args));
-        assert!(draws || want == got, "seed {seed}, round {round}: {args:?}");
+        assert!(draws || want == got, "seed {seed}, round {round}: {args:?}: {want:?}, {got:?}");
         if draws {
             assert_eq!(want.first(), got.first(), "seed {seed}, round {round}: {args:?}");
         }

@@ -188,17 +188,32 @@ impl Txn<'_> {
             let shard = &mut held.lock;
             // Raise the flags of WATCH now. A transaction that watches one of these keys may touch only other keys,
             // so its look-ups would not carry out the promise.
-            shard.watchers.raise_where(|of, key| {
-                let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
-                let changes = |promise: &Promise| match &promise.change {
-                    PromisedChange::Deleted => is_there(),
-                    PromisedChange::Set(..) => true,
-                    PromisedChange::Drafted(made) => made.outdates_watches(),
-                };
-                of == slot && keys.get(key).is_some_and(changes)
-            });
-            let waited_for = shard.watchers.waiters.keys_of(slot);
-            awaited.extend(waited_for.filter_map(|key| Some((keys.get(key)?.order, Box::<[u8]>::from(key)))));
+            let watchers = &shard.watchers;
+            let changes = |key: &[u8], promise: &Promise| match &promise.change {
+                PromisedChange::Deleted => shard.has(slot, position_of(keyspace.key(key).hash.0), key),
+                PromisedChange::Set(..) => true,
+                PromisedChange::Drafted(made) => made.outdates_watches(),
+            };
+            // Walk the smaller set: one client may watch a million keys, or wait for them.
+            match keys.len() < watchers.watched() {
+                true => keys
+                    .iter()
+                    .for_each(|(key, promise)| watchers.raise_if(slot, key, || changes(key, promise))),
+                false => watchers.raise_where(|of, key| {
+                    of == slot && keys.get(key).is_some_and(|promise| changes(key, promise))
+                }),
+            }
+            let waiters = &watchers.waiters;
+            match keys.len() < waiters.len() {
+                true => {
+                    let waited_for = keys.iter().filter(|(key, _)| waiters.has(slot, key));
+                    awaited.extend(waited_for.map(|(key, promise)| (promise.order, key.clone())));
+                }
+                false => {
+                    let promised = |key: &[u8]| Some((keys.get(key)?.order, Box::<[u8]>::from(key)));
+                    awaited.extend(waiters.keys_of(slot).filter_map(promised));
+                }
+            }
             let removed = removed.clone();
             shard.pending_promises.push(PendingPromises {
                 slot,

@@ -149,6 +149,14 @@ impl Waiters {
     pub(crate) fn keys_of(&self, slot: usize) -> impl Iterator<Item = &[u8]> {
         self.keys.keys().filter(move |(of, _)| *of == slot).map(|(_, key)| &**key)
     }
+    /// True when somebody waits for the key.
+    pub(crate) fn has(&self, slot: usize, key: &[u8]) -> bool {
+        self.keys.contains_key(&SlotKeyRef(slot, key))
+    }
+    /// Number of keys for which somebody waits.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
     /// Signals every key of these slots for which somebody waits.
     pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
         for ((slot, key), waiting) in &mut self.keys {

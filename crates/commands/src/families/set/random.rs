@@ -8,7 +8,7 @@ use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use std::collections::HashSet;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::{Collection, Db, Key, Member, SetValue};
+use strand_keyspace::{Changed, Collection, Db, Key, Member, SetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -108,8 +108,7 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) {
     match count_of_spop(call.args) {
         Ok(None) => pop_one(call),
         Ok(Some(count)) => {
-            let mut popping = PopWrite { key: &call.keys[0], count, rng: call.rng };
-            let popped = optimistic::apply_at_once(&mut call.txn.db(call.db), &mut popping);
+            let popped = pop_many(call, count);
             answer(call.reply, popped);
         }
         Err(text) => call.reply.error(&text),
@@ -163,6 +162,42 @@ fn pop_one(call: &mut Call<'_, '_>) {
         }
         Ok(_) => call.reply.null(),
         Err(other) => call.reply.error(wrong_type(other)),
+    }
+}
+
+/// SPOP with a count, on the worker. It draws and removes the members in place: on a copy, each removal would copy a segment
+/// (of a set of a million members, SPOP of one took 61 us in place of 6).
+fn pop_many(call: &mut Call<'_, '_>, count: usize) -> Result<PopOutcome, Text> {
+    let (key, rng) = (&call.keys[0], &mut *call.rng);
+    let mut db = call.txn.db(call.db);
+    let popped = db.change(key, |set: &mut SetValue| {
+        if count >= set.len() {
+            return (None, Changed::No);
+        }
+        let mut members = Vec::new();
+        distinct(set, count, rng, &mut |member| {
+            members.push(member.to_vec());
+            true
+        });
+        members.iter().for_each(|member| _ = set.remove(member));
+        let any = !members.is_empty();
+        (Some(members), any.into())
+    });
+    match popped.map_err(wrong_type)? {
+        // The whole set, or no set.
+        None | Some(None) => optimistic::apply_at_once(&mut db, &mut PopWrite { key, count, rng }),
+        Some(Some(members)) => {
+            record_pop(&mut db, key, &members);
+            Ok(PopOutcome { members, all: None, left: SetValue::new() })
+        }
+    }
+}
+
+/// Records the effect of a pop of these members.
+fn record_pop(db: &mut Db<'_, '_>, key: &Key<'_>, members: &[Vec<u8>]) {
+    if db.is_recorded() && !members.is_empty() {
+        let members: Vec<Arg<'_>> = members.iter().map(|member| Arg::Bytes(member)).collect();
+        db.effect(&[&[b"SREM".into(), key.bytes.into()], &members[..]].concat());
     }
 }
 
@@ -225,13 +260,12 @@ impl OptimisticWrite for PopWrite<'_> {
         } else if !popped.members.is_empty() {
             let left = popped.left.clone();
             // The key had a set a moment ago, and its shard is still locked.
-            let _ = db.change(self.key, |set: &mut SetValue| (*set = left, strand_keyspace::Changed::Yes));
+            let _ = db.change(self.key, |set: &mut SetValue| (*set = left, Changed::Yes));
         }
         if db.is_recorded() && popped.all.is_some() {
             db.effect(&[b"DEL".into(), self.key.bytes.into()]);
-        } else if db.is_recorded() && !popped.members.is_empty() {
-            let members: Vec<Arg<'_>> = popped.members.iter().map(|member| Arg::Bytes(member)).collect();
-            db.effect(&[&[b"SREM".into(), self.key.bytes.into()], &members[..]].concat());
+        } else {
+            record_pop(db, self.key, &popped.members);
         }
     }
 }

@@ -87,7 +87,7 @@ fn value(
     drop(locked);
     let text = format!("a {kind}, {encoding}: {elements} elements, {bytes} bytes of heap");
     let (wanted, done): (&[&str], _) = if args.is(1, "LISTPACK") {
-        (&["listpack"], "Listpack structure printed on stdout")
+        (&["listpack", "listpackex"], "Listpack structure printed on stdout")
     } else if args.is(1, "QUICKLIST") {
         (&["quicklist"], "Quicklist structure printed on stdout")
     } else {
@@ -95,7 +95,7 @@ fn value(
     };
     if !wanted.contains(&encoding) {
         return Err(match wanted {
-            ["listpack"] => "ERR Not a listpack encoded object.",
+            ["listpack", _] => "ERR Not a listpack encoded object.",
             ["quicklist"] => "ERR Not a quicklist encoded object.",
             _ => "ERR The value stored at the specified key is not represented using an hash table",
         }

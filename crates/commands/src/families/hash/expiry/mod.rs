@@ -27,7 +27,12 @@ const NO_FIELDS: &str = "ERR Mandatory argument FIELDS is missing or not at the 
 const OTHER_NUMBER: &str = "ERR The `numfields` parameter must match the number of arguments";
 const NOT_A_NUMBER: &str = "ERR Number of fields must be a positive integer";
 const NOT_A_NUMBER_TO_EXPIRE: &str = "ERR Parameter `numFields` should be greater than 0";
+const NOT_A_NUMBER_TO_SET: &str = "ERR invalid number of fields";
 const NEGATIVE: &str = "ERR invalid expire time, must be >= 0";
+const ONE_CONDITION: &str = "ERR Only one of FXX or FNX arguments can be specified";
+const ONE_EXPIRY: &str = "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified";
+const WRONG_ARITY_TO_GET: &str = "ERR wrong number of arguments for 'hgetex' command";
+const WRONG_ARITY_TO_SET: &str = "ERR wrong number of arguments for 'hsetex' command";
 
 /// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`. Reply for each field: -2 when it is
 /// missing, 0 when the condition does not hold, 1 when the expiry was set, 2 when the expiry lies in the past and the
@@ -297,9 +302,12 @@ fn send_and_change<'a>(
 fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let (args, now_ms) = (call.args, call.now_ms);
     check_type(call)?;
-    let options = Options::read(args, 2, false)?;
+    let options = Options::of_get(args, now_ms)?;
+    if options.end + 1 >= args.len() {
+        return Err(WRONG_ARITY_TO_GET.into());
+    }
     let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
-    let at_ms = options.expiry_ms(args, now_ms, "hgetex")?;
+    let at_ms = options.at_ms;
     let is_past = at_ms.is_some_and(|at_ms| call.txn.is_past(at_ms));
     if at_ms.is_none() && !options.persist {
         read(call, |hash: Option<&HashValue>, reply| {
@@ -332,10 +340,14 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
 
 fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     let (args, now_ms) = (call.args, call.now_ms);
+    let options = Options::of_set(args, now_ms)?;
+    if options.end + 3 >= args.len() {
+        return Err(WRONG_ARITY_TO_SET.into());
+    }
+    let pairs = fields_from(args, options.end, 2, NOT_A_NUMBER_TO_SET)
+        .map_err(|text| if text == OTHER_NUMBER { WRONG_ARITY_TO_SET.into() } else { text })?;
     check_type(call)?;
-    let options = Options::read(args, 2, true)?;
-    let pairs = fields_from(args, options.end, 2, NOT_A_NUMBER)?;
-    let at_ms = options.expiry_ms(args, now_ms, "hsetex")?;
+    let at_ms = options.at_ms;
     let first = args.len() - pairs.len();
     let is_there = call.txn.db(call.db).peek(&call.keys[0]).is_some();
     if (options.nx && is_there) || (options.xx && !is_there) {
@@ -394,52 +406,66 @@ struct Options {
     fxx: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The unit of the expiry, and the position of its number among the arguments.
-    expiry: Option<(ExpiryUnit, usize)>,
+    /// The new expiry in Unix milliseconds.
+    at_ms: Option<i64>,
     /// The position at which the word FIELDS must be.
     end: usize,
 }
 
 impl Options {
-    fn read(args: Args<'_>, from: usize, of_set: bool) -> Result<Options, Text> {
-        let mut o = Options { end: from, ..Options::default() };
+    /// HGETEX has at most one option. Any other word is no option, so FIELDS is not at its position.
+    fn of_get(args: Args<'_>, now_ms: i64) -> Result<Options, Text> {
+        let mut o = Options { end: 2, ..Options::default() };
+        if args.is(o.end, "PERSIST") {
+            o.persist = true;
+            o.end += 1;
+        } else if let Some(unit) = ExpiryUnit::from_option(args.at(o.end)) {
+            o.at_ms = Some(new_expiry(args, o.end + 1, unit, now_ms, "hgetex")?);
+            o.end += 2;
+        }
+        Ok(o)
+    }
+    fn of_set(args: Args<'_>, now_ms: i64) -> Result<Options, Text> {
+        let mut o = Options { end: 2, ..Options::default() };
         while o.end < args.len() && !args.is(o.end, "FIELDS") {
-            let no_expiry = o.expiry.is_none() && !o.keep_ttl && !o.persist;
             let is = |word: &str| args.is(o.end, word);
-            let (no_key, no_field) = (of_set && !o.nx && !o.xx, of_set && !o.fnx && !o.fxx);
-            if is("NX") && no_key {
+            let unit = ExpiryUnit::from_option(args.at(o.end));
+            if (is("NX") || is("XX")) && (o.nx || o.xx) {
+                return Err(errors::SYNTAX.into());
+            } else if (is("FNX") || is("FXX")) && (o.fnx || o.fxx) {
+                return Err(ONE_CONDITION.into());
+            } else if (is("KEEPTTL") || unit.is_some()) && (o.keep_ttl || o.at_ms.is_some()) {
+                return Err(ONE_EXPIRY.into());
+            } else if is("NX") {
                 o.nx = true;
-            } else if is("XX") && no_key {
+            } else if is("XX") {
                 o.xx = true;
-            } else if is("FNX") && no_field {
+            } else if is("FNX") {
                 o.fnx = true;
-            } else if is("FXX") && no_field {
+            } else if is("FXX") {
                 o.fxx = true;
-            } else if is("KEEPTTL") && of_set && no_expiry {
+            } else if is("KEEPTTL") {
                 o.keep_ttl = true;
-            } else if is("PERSIST") && !of_set && no_expiry {
-                o.persist = true;
+            } else if let Some(unit) = unit {
+                o.end += 1;
+                o.at_ms = Some(new_expiry(args, o.end, unit, now_ms, "hsetex")?);
             } else {
-                match ExpiryUnit::from_option(args.at(o.end)) {
-                    Some(unit) if no_expiry && o.end + 1 < args.len() => {
-                        o.expiry = Some((unit, o.end + 1));
-                        o.end += 1;
-                    }
-                    _ => return Err(errors::SYNTAX.into()),
-                }
+                let word = String::from_utf8_lossy(args.at(o.end));
+                return Err(format!("ERR unknown argument: {word}").into());
             }
             o.end += 1;
         }
         Ok(o)
     }
-    fn expiry_ms(&self, args: Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, Text> {
-        let Some((unit, at)) = self.expiry else { return Ok(None) };
-        let given = parse::integer(args.at(at))?;
-        if given < 0 {
-            return Err(errors::invalid_expire_time(command).into());
-        }
-        expiry_at(given, unit, now_ms, command).map(Some)
+}
+
+/// The expiry of argument `at`, in Unix milliseconds.
+fn new_expiry(args: Args<'_>, at: usize, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
+    let given = parse::integer(args.get(at).ok_or(errors::SYNTAX)?)?;
+    if given < 0 {
+        return Err(NEGATIVE.into());
     }
+    expiry_at(given, unit, now_ms, command)
 }
 
 /// Converts `given`, which must not be negative, to an expiry in Unix milliseconds.

@@ -228,12 +228,58 @@ fn fields_are_read_and_written_with_their_expiry() {
         ("HSETEX h PXAT 1 FIELDS 1 a 1", ":1|"),
         ("EXISTS h", ":0|"),
         ("HGETDEL h FIELDS 1 a", "*1|$-1|"),
-        ("HGETEX h EX 1 PX 1 FIELDS 1 a", "-ERR syntax error|"),
-        ("HGETEX h EX -1 FIELDS 1 a", "-ERR invalid expire time in 'hgetex' command|"),
-        ("HSETEX h FNX FXX FIELDS 1 a 1", "-ERR syntax error|"),
-        ("HSETEX h FIELDS 2 a 1 b", "-ERR The `numfields` parameter must match the number of arguments|"),
         ("SET s v", "+OK|"),
         ("HGETDEL s FIELDS 1 a", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+    ]);
+}
+
+/// The texts of Redis 8.0.
+#[test]
+fn the_arguments_of_hgetex_and_hsetex_are_checked_as_redis_checks_them() {
+    let mut f = Fixture::new();
+    let wrong_arity = |command| format!("-ERR wrong number of arguments for '{command}' command|");
+    let [get_arity, set_arity] = ["hgetex", "hsetex"].map(wrong_arity);
+    let no_fields = "-ERR Mandatory argument FIELDS is missing or not at the right position|";
+    let (negative, too_late) =
+        ("-ERR invalid expire time, must be >= 0|", "-ERR invalid expire time in 'hgetex' command|");
+    let one_condition = "-ERR Only one of FXX or FNX arguments can be specified|";
+    let one_expiry = "-ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified|";
+    let (no_integer, no_number) =
+        ("-ERR value is not an integer or out of range|", "-ERR invalid number of fields|");
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    f.script(&[
+        ("HGETEX h EX 1 PX 1 FIELDS 1 a", no_fields),
+        ("HGETEX h PERSIST 1 FIELDS 1 a", no_fields),
+        ("HGETEX h XFIELDX 1 a", no_fields),
+        ("HGETEX h PXAT 1 1", &get_arity),
+        ("HGETEX h EX 100 FIELDS", &get_arity),
+        ("HGETEX h EX -1 FIELDS 1 a", negative),
+        ("HGETEX h EX x 1", no_integer),
+        ("HGETEX h PXAT 9223372036854775807 FIELDS 1 a", too_late),
+        ("HGETEX h FIELDS 2 a", "-ERR The `numfields` parameter must match the number of arguments|"),
+        ("HGETEX h FIELDS 0 a", "-ERR Number of fields must be a positive integer|"),
+        ("HSETEX h FNX FXX FIELDS 1 a 1", one_condition),
+        ("HSETEX h FXX FXX EX 1 FIELDS 1 a 1", one_condition),
+        ("HSETEX h EX 1 KEEPTTL FIELDS 1 a 1", one_expiry),
+        ("HSETEX h KEEPTTL PXAT 1 FIELDS 1 a 1", one_expiry),
+        ("HSETEX h NX XX FIELDS 1 a 1", "-ERR syntax error|"),
+        ("HSETEX h 1 FIELDS 1 a 1", "-ERR unknown argument: 1|"),
+        ("HSETEX h EXAT -1 1 a b", negative),
+        ("HSETEX h EX FIELDS 1 a 1", no_integer),
+        ("HSETEX h FXX FNX2 FXX EX", "-ERR unknown argument: FNX2|"),
+        ("HSETEX h FNX KEEPTTL XX EX", one_expiry),
+        ("HSETEX h FNX XX KEEPTTL", &set_arity),
+        ("HSETEX h FIELDS 2 a 1 b", &set_arity),
+        ("HSETEX h FIELDS 3 a 1 b 2", &set_arity),
+        ("HSETEX h FIELDS 1 a 1 b", &set_arity),
+        ("HSETEX h KEEPTTL FIELDS 1 a", &set_arity),
+        ("HSETEX h FIELDS 0 a 1", no_number),
+        ("HSETEX h FIELDS x a 1", no_number),
+        ("SET s v", "+OK|"),
+        ("HSETEX s FIELDS 0 a 1", no_number),
+        ("HSETEX s FIELDS 1 a 1", wrong_type),
+        ("HGETEX s EX -1 FIELDS 1 a", wrong_type),
+        ("EXISTS h", ":0|"),
     ]);
 }
 
