@@ -104,6 +104,13 @@ fn snapshots_and_views_see_what_is_promised() {
 
 #[test]
 fn promise_raises_watch_flags_when_it_is_made() {
+    // With more watched keys than promised ones, the promised keys are walked, and otherwise the watched ones.
+    for watched in [0, 100] {
+        raises_watch_flags_beside(watched);
+    }
+}
+
+fn raises_watch_flags_beside(others: usize) {
     let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
     let names: Vec<String> = ["there", "not there"].map(String::from).to_vec();
     at_once(&keyspace, 0, &names[..1], Some(b"1"));
@@ -112,6 +119,7 @@ fn promise_raises_watch_flags_when_it_is_made() {
         keyspace.lock(&[key.hash], NOW_MS).db(0).watch(&key, &flag);
         flag
     };
+    let _others: Vec<_> = (0..others).map(|n| watch(&format!("other {n}"))).collect();
     let flags = [watch("there"), watch("not there"), watch("another")];
     promise(&keyspace, 0, &names, None);
     let raised = |flags: &[crate::WatchFlag]| flags.iter().map(|flag| flag.load(Relaxed)).collect::<Vec<_>>();
