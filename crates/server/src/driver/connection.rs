@@ -491,8 +491,8 @@ impl<'c> Connection<'c> {
     /// Closes the connection when its turn comes. `end`: why it ends, and whether the peer may still read.
     async fn close(mut self, (end, hangs_up): (ConnectionEnd, bool)) -> ConnectionEnd {
         // A blocked command ends at once: until then it could take an element from a list.
-        let is_blocked = matches!(self.state, State::Blocked(_));
-        if !is_blocked && !self.stream.is_pipe() && !self.context.stopping() {
+        self.session.stop_waiting();
+        if !self.stream.is_pipe() && !self.context.stopping() {
             self.context.departures.turn().await;
         }
         if hangs_up {

@@ -316,3 +316,22 @@ fn unread_replies_are_counted_and_bounded() {
         expect_alone(&mut watch);
     });
 }
+
+/// Connections close a few at a time. A blocked client that was killed takes no element meanwhile.
+#[test]
+fn a_crowd_of_killed_clients_takes_no_element() {
+    const CROWD: usize = 300;
+    each(|server| {
+        let mut crowd: Vec<_> = (0..CROWD).map(|_| server.connect()).collect();
+        crowd.iter_mut().for_each(|client| client.send(&command("BLPOP q 0")));
+        let mut admin = server.connect();
+        comes_true(|| admin.bulk("INFO clients").contains(&format!("blocked_clients:{CROWD}\r\n")));
+        admin.call("CLIENT KILL TYPE normal", &format!(":{CROWD}\r\n"));
+        // Each element is pushed in a turn of its own, while the crowd leaves.
+        for n in 1..=50 {
+            admin.call("RPUSH q x", &format!(":{n}\r\n"));
+        }
+        expect_alone(&mut admin);
+        admin.call("LLEN q", ":50\r\n");
+    });
+}
