@@ -20,7 +20,14 @@ fn freed_memory_is_given_back_in_pieces() {
         let full = resident_bytes();
         let before = pieces();
         drop(blocks);
-        give_back();
+        // On a busy machine the allocator may skip an arena that another thread returns pages of.
+        for _ in 0..100 {
+            give_back();
+            if full.saturating_sub(resident_bytes()) > MANY_BYTES / 2 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         let (freed, given) = (full.saturating_sub(resident_bytes()), pieces() - before);
         assert!(freed > MANY_BYTES / 2, "{freed} bytes of {MANY_BYTES} in blocks of {bytes}");
         let least = (MANY_BYTES / PIECE_BYTES / 2) as u64;

@@ -424,8 +424,10 @@ impl Session {
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
+impl Session {
+    /// Takes the session out of the engine: it no longer waits, subscribes, watches or is listed. Call this when the
+    /// connection ends, before it waits to be closed. Later calls have no effect.
+    pub fn leave_engine(&mut self) {
         self.cancel_job();
         self.stop_waiting();
         if self.flags.uses_service {
@@ -439,6 +441,12 @@ impl Drop for Session {
         self.end_tracking();
         self.engine.long_locks.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave_engine();
     }
 }
 

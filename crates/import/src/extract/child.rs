@@ -40,6 +40,12 @@ const PIECE_BYTES: usize = 256 << 10;
 const REQUEST_HEAD_BYTES: usize = 10;
 /// Bytes before an answer: whether all of the document could be read, and the length of the answer.
 const ANSWER_HEAD_BYTES: usize = 9;
+/// The first byte of an answer: the whole document was extracted.
+const WHOLE: u8 = 1;
+/// The first byte of an answer: not all of the document could be extracted.
+const FAILED: u8 = 0;
+/// The first byte of an answer: as [`FAILED`], and [`ExtractError::may_pass`].
+const MAY_PASS: u8 = 2;
 /// Settings of the process's allocator: return free memory to the system at once. Between two documents the process
 /// needs none.
 const ALLOCATOR: [(&str, &str); 1] =
@@ -136,7 +142,7 @@ impl Extractor {
                 Ok((answer, failure)) => {
                     self.child = Some(child);
                     fields.add(answer);
-                    return failure.map_or(Ok(()), |reason| Err(ExtractError::Reported(reason)));
+                    return failure.map_or(Ok(()), Err);
                 }
                 Err(NoAnswer::Timeout) => return Err(ExtractError::Timeout(program.time)),
                 // Something else may have killed the process, or the document before this one may be the cause. So a
@@ -207,7 +213,7 @@ impl Running {
         content: Content,
         bytes: &[u8],
         patience: Patience,
-    ) -> Result<(Fields, Option<String>), NoAnswer> {
+    ) -> Result<(Fields, Option<ExtractError>), NoAnswer> {
         converse(&self.socket, content, bytes, patience)
     }
 
@@ -237,7 +243,7 @@ fn converse(
     content: Content,
     bytes: &[u8],
     mut patience: Patience,
-) -> Result<(Fields, Option<String>), NoAnswer> {
+) -> Result<(Fields, Option<ExtractError>), NoAnswer> {
     let mut head = content.code().to_vec();
     head.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     for piece in std::iter::once(&head[..]).chain(bytes.chunks(PIECE_BYTES)) {
@@ -267,9 +273,9 @@ fn converse(
         Ok(())
     };
     read_to(&mut answer, ANSWER_HEAD_BYTES)?;
-    let (is_whole, len) = answer.split_first_chunk::<1>().expect("ANSWER_HEAD_BYTES were read");
+    let (outcome, len) = answer.split_first_chunk::<1>().expect("ANSWER_HEAD_BYTES were read");
     let len = u64::from_le_bytes(len.try_into().expect("ANSWER_HEAD_BYTES were read"));
-    let is_whole = *is_whole == [1];
+    let outcome = outcome[0];
     if len > ANSWER_BYTES_MAX {
         let problem = format!("a length of {len} bytes, at most {ANSWER_BYTES_MAX} are allowed");
         return Err(NoAnswer::Invalid(problem));
@@ -277,16 +283,17 @@ fn converse(
     answer.clear();
     read_to(&mut answer, len as usize)?;
     let mut rest = &answer[..];
-    let reason = match is_whole {
-        true => None,
-        false => {
+    let failure = match outcome {
+        WHOLE => None,
+        _ => {
             let problem = || NoAnswer::Invalid(format!("no reason of a failure in {len} bytes"));
             let reason = crate::fields::take(&mut rest).ok_or_else(problem)?;
-            Some(String::from_utf8_lossy(reason).into_owned())
+            let reason = String::from_utf8_lossy(reason).into_owned();
+            Some(ExtractError::Reported { reason, may_pass: outcome == MAY_PASS })
         }
     };
     let problem = || NoAnswer::Invalid(format!("{} bytes are not a list of fields", rest.len()));
-    Ok((Fields::decode(rest).ok_or_else(problem)?, reason))
+    Ok((Fields::decode(rest).ok_or_else(problem)?, failure))
 }
 
 /// Makes a system call until it succeeds or fails, or no patience is left. `call` gets the time that one call may wait.
@@ -337,7 +344,12 @@ pub fn serve(mut socket: UnixStream) -> io::Result<()> {
             crate::fields::put(&mut body, error.to_string().as_bytes());
         }
         fields.encode(&mut body, |_| true);
-        socket.write_all(&[u8::from(done.is_ok())])?;
+        let outcome = match &done {
+            Ok(()) => WHOLE,
+            Err(error) if error.may_pass() => MAY_PASS,
+            Err(_) => FAILED,
+        };
+        socket.write_all(&[outcome])?;
         socket.write_all(&(body.len() as u64).to_le_bytes())?;
         socket.write_all(&body)?;
     }
@@ -372,7 +384,7 @@ mod tests {
             let result = super::super::extract(content, document.as_bytes(), &mut expected);
             assert!(fields.present().eq(expected.present()), "{content:?}");
             assert_eq!(
-                (failure, is_whole),
+                (failure.map(|error| error.to_string()), is_whole),
                 (result.err().map(|error| error.to_string()), fields_are_whole(&expected, body, is_whole))
             );
         }

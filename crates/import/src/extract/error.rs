@@ -88,17 +88,23 @@ pub(crate) enum ExtractError {
         problem: String,
     },
     /// The process that extracts documents reports this error text.
-    #[error("{0}")]
-    Reported(String),
+    #[error("{reason}")]
+    Reported {
+        /// The text.
+        reason: String,
+        /// What [`ExtractError::may_pass`] returned in that process.
+        may_pass: bool,
+    },
 }
 
 impl ExtractError {
     /// True when the cause may be the machine or its programs: the same bytes may be extracted at another time.
     pub(crate) fn may_pass(&self) -> bool {
-        use ExtractError::{Died, InvalidAnswer, NoPdfReader, Pdf, PdfStart, Start, Timeout};
+        use ExtractError::{Died, InvalidAnswer, NoPdfReader, Pdf, PdfStart, Reported, Start, Timeout};
         matches!(
             self,
-            Timeout(_)
+            Reported { may_pass: true, .. }
+                | Timeout(_)
                 | NoPdfReader { .. }
                 | PdfStart { .. }
                 | Pdf { .. }

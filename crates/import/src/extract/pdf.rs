@@ -9,7 +9,7 @@ use super::patience::Patience;
 use super::{ExtractError, TEXT_BYTES_MAX, TIME_MAX, Text};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
@@ -51,6 +51,10 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
     let cut = answer.len() > TEXT_BYTES_MAX;
     let ended = match status {
         Ok(status) if status.success() || cut => return Ok(()),
+        // A limit of time or memory, or the kernel, may have ended the program.
+        Ok(status) if status.signal().is_some() => {
+            return Err(ExtractError::Pdf { program, reason: status.to_string() });
+        }
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };

@@ -360,7 +360,7 @@ impl Job<'_> {
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {
-            // Equal bytes give an equal failure, so keep the recorded reason.
+            // Equal bytes mostly give an equal failure, so keep the recorded reason. A retry extracts them again.
             let is_read = content.is_some() || text.is_some();
             let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| is_read);
             error = error.or_else(|| before.map(|reason| String::from_utf8_lossy(reason).into_owned()));
@@ -474,6 +474,7 @@ impl Job<'_> {
                 let document = join(path, folder.name);
                 self.sink.remove(&document)?;
                 if versions::is_present(&folder) && self.options.mode != ImportMode::Verify {
+                    self.progress.removed_from(path, folder.name, b"");
                     self.count(&document, Outcome::Removed);
                 }
             }
@@ -542,8 +543,8 @@ impl Job<'_> {
     }
 }
 
-/// True when the server had the key of the document `name` before the run. `old`: what was known of the container. It may
-/// have a folder of this name, and a document of a run that was cut short in its place.
+/// True when the server had the key of the document `name` before the run, as far as the records tell. `old`: what was
+/// known of the container. It may have a folder of this name, and a document of a run that was cut short in its place.
 fn was_present(old: Container<'_>, name: &[u8]) -> bool {
     old.find(name).is_some_and(|old| versions::is_present(&old))
 }

@@ -24,10 +24,11 @@ const ENTRIES: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 /// Maximum number of tasks that a turn wakes because their peers have ended. So the other tasks need not wait for
 /// thousands of connections that end in one moment. Each new port lets one more task be woken.
-const ENDS_PER_TURN_MAX: usize = 16;
-/// Maximum number of times that a turn enters the kernel again while more tasks wait to be woken than
-/// [`ENDS_PER_TURN_MAX`]. The kernel gives about 20 completions at a time, in the order of arrival, so the requests of the
-/// other ports are behind the ends of the crowd.
+const ENDS_PER_TURN_MAX: usize = 64;
+/// A turn that finds this many ends enters the kernel again, until the kernel has no more. The kernel gives about 20
+/// completions at a time, in the order of arrival, so the requests of the other ports are behind the ends of the crowd.
+const CROWD: usize = 16;
+/// Maximum number of times that a turn enters the kernel again.
 const ENTERS_PER_TURN_MAX: usize = 64;
 /// `IORING_ENTER_GETEVENTS`: run pending completions.
 const ENTER_GETEVENTS: u32 = 1;
@@ -81,7 +82,8 @@ pub(crate) struct Inner {
     queue: VecDeque<squeue::Entry>,
     /// Ports that found no free buffer.
     starved: Vec<usize>,
-    /// The tasks whose peers have ended, and that were not woken for this yet.
+    /// The tasks whose peers have ended, and that were not woken for this yet. Until then, other events of their ports
+    /// do not wake them, either.
     ended: VecDeque<Waker>,
     /// The task that calls `turn`. It is woken when there is work.
     driver: Option<Waker>,
@@ -245,7 +247,7 @@ impl Inner {
         }
         let mut completed = self.enter_and_complete()?;
         for _ in 0..ENTERS_PER_TURN_MAX {
-            if self.ended.len() <= ENDS_PER_TURN_MAX || !self.kernel_has_more() {
+            if self.ended.len() < CROWD || !self.kernel_has_more() {
                 break;
             }
             completed |= self.enter_and_complete()?;

@@ -490,9 +490,10 @@ impl<'c> Connection<'c> {
 
     /// Closes the connection when its turn comes. `end`: why it ends, and whether the peer may still read.
     async fn close(mut self, (end, hangs_up): (ConnectionEnd, bool)) -> ConnectionEnd {
-        // A blocked command ends at once: until then it could take an element from a list.
-        self.session.stop_waiting();
+        // The engine forgets the session at once: otherwise a blocked command could take an element from a list.
+        self.session.leave_engine();
         if !self.stream.is_pipe() && !self.context.stopping() {
+            self.stream.prepare_to_yield(false);
             self.context.departures.turn().await;
         }
         if hangs_up {

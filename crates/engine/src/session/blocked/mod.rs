@@ -469,8 +469,8 @@ impl Session {
             self.finish_block(*own_attempt, None);
         }
     }
-    /// Ends the wait of a blocked command, because the session ends. From then on the session takes no element.
-    pub fn stop_waiting(&mut self) {
+    /// Ends all waits, because the session ends.
+    pub(super) fn stop_waiting(&mut self) {
         if let Some(own_attempt) = self.own_attempt.take() {
             self.finish_block(*own_attempt, None);
         }
