@@ -20,13 +20,13 @@ fn freed_memory_is_given_back_in_pieces() {
         let full = resident_bytes();
         let before = pieces();
         drop(blocks);
-        // On a busy machine the allocator may skip an arena that another thread returns pages of.
-        for _ in 0..100 {
+        // Once, on a busy machine, no page was gone after the first call. The cause is unknown.
+        for _ in 0..1000 {
             give_back();
             if full.saturating_sub(resident_bytes()) > MANY_BYTES / 2 {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::yield_now();
         }
         let (freed, given) = (full.saturating_sub(resident_bytes()), pieces() - before);
         assert!(freed > MANY_BYTES / 2, "{freed} bytes of {MANY_BYTES} in blocks of {bytes}");

@@ -464,24 +464,3 @@ fn a_crowd_that_ends_does_not_delay_the_others() {
     assert!(woken_at_arrival.is_some_and(|ends| ends <= 64), "{woken_at_arrival:?}");
     assert!(ports.iter_mut().all(|port| read(port, &mut [0; 10]) == Some(None)));
 }
-
-/// Each new port lets the task of one more ended port be woken, so that ports do not come faster than they go.
-#[test]
-fn new_ports_wake_the_tasks_of_ended_ones() {
-    let Some(f) = fixture() else { return };
-    let (mut ports, peers): (Vec<_>, Vec<_>) = (0..80).map(|_| f.pair()).unzip();
-    let flags: Vec<Arc<Flag>> = ports.iter().map(|_| Arc::default()).collect();
-    for (port, flag) in ports.iter_mut().zip(&flags) {
-        let waker = Waker::from(flag.clone());
-        assert!(!port.poll(&mut Context::from_waker(&waker), true, false).read);
-    }
-    while f.ring.turn().expect("the ring works") {}
-    drop(peers);
-    let woken = || flags.iter().filter(|flag| flag.0.load(Ordering::Relaxed)).count();
-    // The kernel of a busy machine may report the ends late. Then the first turns leave no task to wake.
-    std::thread::sleep(Duration::from_millis(50));
-    f.until(|| (woken() > 0).then_some(()));
-    let before = woken();
-    let _new: Vec<_> = (0..5).map(|_| f.pair()).collect();
-    assert_eq!(woken(), flags.len().min(before + 5));
-}

@@ -47,8 +47,8 @@ struct DocumentPlace<'a> {
     nested: Option<&'a nested::Opened>,
     /// A document that was removed or replaced at another place, and that may have moved here.
     moved: Option<&'a Departure>,
-    /// True when the server had the key of the document before the run.
-    was_present: bool,
+    /// What was known of the container before the run.
+    known: Container<'a>,
 }
 
 impl DocumentPlace<'_> {
@@ -58,7 +58,7 @@ impl DocumentPlace<'_> {
     }
     /// How a document counts that was sent or copied.
     fn outcome(&self) -> Outcome<'static> {
-        if self.was_present { Outcome::Updated } else { Outcome::Added }
+        if was_present(self.known, self.new.name) { Outcome::Updated } else { Outcome::Added }
     }
     /// The value of [`INNER_NOTE`] for the new record. `None` when the document is not an archive.
     fn inner(&self) -> Option<&[u8]> {
@@ -122,11 +122,10 @@ impl Job<'_> {
             if matches!(change, Change::Removed(_)) {
                 continue;
             }
-            let was_present = was_present(old, entry.name);
-            let (old, nested) = (change.recorded(), nested.get(entry.name));
+            let (known, old, nested) = (old, change.recorded(), nested.get(entry.name));
             let moved = moved.get(entry.name).filter(|moved| nested::matches_move(nested, moved));
             let place =
-                DocumentPlace { container: path, path: &child, old, new: entry, nested, moved, was_present };
+                DocumentPlace { container: path, path: &child, old, new: entry, nested, moved, known };
             match change {
                 Change::Added(_) | Change::Updated { .. }
                     if let Some(moved) = moved.filter(|moved| moved.has_same_bytes_as(&entry)) =>

@@ -2,6 +2,9 @@
 
 use super::*;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
 use strand_chain::Chain;
 
 /// A ring with one port, and the port's peer. `None` on a kernel without io_uring, where there is nothing to test.
@@ -110,4 +113,40 @@ fn a_cancel_that_fails_is_tried_again_or_ends_the_connection() {
         ring.turn().expect("the ring works");
     }
     assert!(ring.inner.borrow().slots[0].is_none(), "all requests have ended");
+}
+
+/// Each new port lets the task of one more ended port be woken, so that ports do not come faster than they go.
+#[test]
+fn new_ports_wake_the_tasks_of_ended_ones() {
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let Some((ring, first, _peer)) = pair() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut peers = Vec::new();
+    let mut attach = || {
+        peers.push(TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens"));
+        ring.attach(listener.accept().expect("connected").0).expect("a socket")
+    };
+    let mut ports = vec![first];
+    ports.extend((1..10).map(|_| attach()));
+    let count = Arc::new(Count::default());
+    let waker = count.clone().into();
+    for port in &mut ports {
+        assert!(!port.poll(&mut Context::from_waker(&waker), true, false).read);
+    }
+    let mut inner = ring.inner.borrow_mut();
+    inner.queue.clear();
+    (0..ports.len()).for_each(|index| inner.complete(index, RequestKind::Receive, 0, 0));
+    drop(inner);
+    let woken = || count.0.load(Ordering::Relaxed);
+    assert_eq!(woken(), 0);
+    let _new: Vec<_> = (0..5).map(|_| attach()).collect();
+    assert_eq!(woken(), 5);
+    ring.turn().expect("the ring works");
+    assert_eq!(woken(), ports.len());
 }

@@ -144,14 +144,10 @@ fn expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
 fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Result<(), Text> {
     let (args, now_ms) = (call.args, call.now_ms);
     check_type(call)?;
-    let given = parse::integer(args.at(2))?;
-    if given < 0 {
-        return Err(NEGATIVE.into());
-    }
-    let at_ms = expiry_at(given, unit, now_ms, command)?;
+    let at_ms = new_expiry(args, 2, unit, now_ms, command)?;
     let condition = Condition::of(args, 3).unwrap_or(Condition::None);
     let from = if condition == Condition::None { 3 } else { 4 };
-    let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
+    let fields = fields_from(args, from, 1, [NOT_A_NUMBER_TO_EXPIRE, OTHER_NUMBER])?;
     let is_past = call.txn.is_past(at_ms);
     if is_past {
         call.txn.set_event(named::HDEL);
@@ -230,10 +226,11 @@ fn expire_field(
 
 /// Replies with one number per field. `number` computes it from the field's expiry.
 fn reply_expiries(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
-    let fields = match check_type(call).and_then(|()| fields_from(call.args, 2, 1, NOT_A_NUMBER)) {
-        Ok(fields) => fields,
-        Err(text) => return call.reply.error(&text),
-    };
+    let fields =
+        match check_type(call).and_then(|()| fields_from(call.args, 2, 1, [NOT_A_NUMBER, OTHER_NUMBER])) {
+            Ok(fields) => fields,
+            Err(text) => return call.reply.error(&text),
+        };
     read(call, |hash: Option<&HashValue>, reply| {
         reply.array(fields.len());
         for field in fields.iter() {
@@ -253,7 +250,7 @@ fn seconds(ms: i64) -> i64 {
 
 fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
-    let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
+    let fields = fields_from(call.args, 2, 1, [NOT_A_NUMBER, OTHER_NUMBER])?;
     codes_of(call, fields, |hash, field, settings| match hash.expiry_ms(field) {
         None => (NO_FIELD, false),
         Some(None) => (NO_EXPIRY, false),
@@ -264,7 +261,7 @@ fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
 
 fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
-    let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
+    let fields = fields_from(call.args, 2, 1, [NOT_A_NUMBER, OTHER_NUMBER])?;
     let changed = send_and_change(call, fields, |hash, field, _| hash.remove(field))?;
     expires(call, None, changed.into_iter());
     Ok(())
@@ -306,7 +303,7 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     if options.end + 1 >= args.len() {
         return Err(WRONG_ARITY_TO_GET.into());
     }
-    let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
+    let fields = fields_from(args, options.end, 1, [NOT_A_NUMBER, OTHER_NUMBER])?;
     let at_ms = options.at_ms;
     let is_past = at_ms.is_some_and(|at_ms| call.txn.is_past(at_ms));
     if at_ms.is_none() && !options.persist {
@@ -344,8 +341,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     if options.end + 3 >= args.len() {
         return Err(WRONG_ARITY_TO_SET.into());
     }
-    let pairs = fields_from(args, options.end, 2, NOT_A_NUMBER_TO_SET)
-        .map_err(|text| if text == OTHER_NUMBER { WRONG_ARITY_TO_SET.into() } else { text })?;
+    let pairs = fields_from(args, options.end, 2, [NOT_A_NUMBER_TO_SET, WRONG_ARITY_TO_SET])?;
     check_type(call)?;
     let at_ms = options.at_ms;
     let first = args.len() - pairs.len();
@@ -480,12 +476,13 @@ fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result
     at_ms.ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 
-/// Parses `FIELDS number` at argument `at`, and the arguments after it. There are `each` arguments per field.
+/// Parses `FIELDS number` at argument `at`, and the arguments after it. There are `each` arguments per field. The last
+/// argument has the errors of a number that is none, and of a number that differs from that of the fields.
 fn fields_from<'a>(
     args: Args<'a>,
     at: usize,
     each: usize,
-    not_a_number: &'static str,
+    [not_a_number, other_number]: [&'static str; 2],
 ) -> Result<Args<'a>, Text> {
     if at + 1 >= args.len() || !args.is(at, "FIELDS") {
         return Err(NO_FIELDS.into());
@@ -494,7 +491,7 @@ fn fields_from<'a>(
     let fields = args.skip(at + 2);
     match usize::try_from(number).ok().and_then(|number| number.checked_mul(each)) == Some(fields.len()) {
         true => Ok(fields),
-        false => Err(OTHER_NUMBER.into()),
+        false => Err(other_number.into()),
     }
 }
 
