@@ -7,11 +7,11 @@
 //! between.
 
 use crate::exchange::Context;
+use crate::json_reader::{JsonReader, NotJson, Words};
 use crate::keys::Expiry;
 use crate::problem::Problem;
 use crate::session_client::SessionClient;
-use crate::text;
-use serde_json::Value as Json;
+use json_event_parser::JsonEvent;
 use strand_wire::events::Event;
 
 /// Maximum number of attempts of a read or a write of several commands, because the key may change during each attempt.
@@ -90,53 +90,82 @@ impl CollectionType {
     /// The commands that create the value `json` at `key`, which must not exist.
     ///
     /// # Errors
-    /// 400 when the JSON is not a value of this type or is empty.
-    pub fn commands(self, key: &[u8], json: Json) -> Result<Vec<Vec<Vec<u8>>>, Problem> {
-        let Json::Array(elements) = json else { return Err(self.wrong_element()) };
-        if elements.is_empty() {
-            return Err(self.wrong_element());
+    /// 400 when the text is not JSON, not a value of this type, or an empty value.
+    pub async fn commands(self, key: &[u8], json: &[u8]) -> Result<Commands, Problem> {
+        let mut reader = JsonReader::new(json);
+        if reader.next().await? != JsonEvent::StartArray {
+            return Err(self.wrong_value());
         }
-        let mut last_id = (0, 0);
-        let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
-        for (i, element) in elements.into_iter().enumerate() {
-            let words = self.element(element, &mut last_id).ok_or_else(|| {
+        let (mut commands, mut last_id) = (Commands::default(), (0, 0));
+        for i in 0.. {
+            let event = reader.next().await?;
+            if event == JsonEvent::EndArray {
+                break;
+            }
+            if self == CollectionType::Stream || i % ELEMENTS_PER_COMMAND == 0 {
+                commands.begin(self.write_command(key)[0], key);
+            }
+            self.element(event, &mut reader, &mut last_id, &mut commands.words).await?.ok_or_else(|| {
                 Problem::bad_request(format!(
                     "element {i} of the array cannot be an element of a {}",
                     self.name()
                 ))
             })?;
-            if self == CollectionType::Stream || i % ELEMENTS_PER_COMMAND == 0 {
-                commands.push(vec![self.write_command(key)[0].to_vec(), key.to_vec()]);
-            }
-            commands.last_mut().expect("one was added").extend(words);
         }
-        Ok(commands)
+        reader.next().await?;
+        match commands.words.is_empty() {
+            true => Err(self.wrong_value()),
+            false => Ok(commands),
+        }
     }
-    /// The arguments of the writing command for one element. `None` when the element does not fit the type.
-    fn element(self, element: Json, last_id: &mut (u64, u64)) -> Option<Vec<Vec<u8>>> {
-        match (self, element) {
-            (CollectionType::List | CollectionType::Set, element) => Some(vec![string(element)?]),
-            (CollectionType::ZSet, Json::Array(pair)) => {
-                let [member, score] = <[Json; 2]>::try_from(pair).ok()?;
-                Some(vec![score_of(score)?, string(member)?])
+    /// Appends the arguments of the writing command for the element that starts with `first`. Returns `None` when the
+    /// element does not fit the type.
+    async fn element<'a>(
+        self,
+        first: JsonEvent<'a>,
+        reader: &mut JsonReader<'a>,
+        last_id: &mut (u64, u64),
+        words: &mut Words,
+    ) -> Result<Option<()>, NotJson> {
+        match (self, first) {
+            (CollectionType::List | CollectionType::Set, element) => Ok(words.push_scalar(&element)),
+            (CollectionType::ZSet, JsonEvent::StartArray) => {
+                let (member, score) = (reader.next().await?, reader.next().await?);
+                let is_pair = is_score(&score) && reader.next().await? == JsonEvent::EndArray;
+                Ok(is_pair
+                    .then_some(())
+                    .and_then(|()| words.push_scalar(&score))
+                    .and_then(|()| words.push_scalar(&member)))
             }
-            (CollectionType::Stream, Json::Array(entry)) => {
-                let [id, fields] = <[Json; 2]>::try_from(entry).ok()?;
-                let (Json::String(id), Json::Array(fields)) = (id, fields) else { return None };
-                let (ms, seq) = id.split_once('-')?;
-                let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
-                let parsed = (number(ms)?, number(seq)?);
-                // Refuse here what XADD would refuse, because the transaction has not begun yet.
-                if parsed <= *last_id || fields.is_empty() || fields.len() % 2 == 1 {
-                    return None;
-                }
+            (CollectionType::Stream, JsonEvent::StartArray) => {
+                let (JsonEvent::String(id), JsonEvent::StartArray) =
+                    (reader.next().await?, reader.next().await?)
+                else {
+                    return Ok(None);
+                };
+                let Some(parsed) = stream_id(&id).filter(|id| *id > *last_id) else { return Ok(None) };
                 *last_id = parsed;
-                std::iter::once(Some(id.into_bytes())).chain(fields.into_iter().map(string)).collect()
+                words.push(id.as_bytes());
+                let before = words.len();
+                loop {
+                    match reader.next().await? {
+                        JsonEvent::EndArray => break,
+                        field => {
+                            if words.push_scalar(&field).is_none() {
+                                return Ok(None);
+                            }
+                        }
+                    }
+                }
+                let fields = words.len() - before;
+                let is_entry =
+                    fields > 0 && fields.is_multiple_of(2) && reader.next().await? == JsonEvent::EndArray;
+                Ok(is_entry.then_some(()))
             }
-            (CollectionType::Hash | CollectionType::ZSet | CollectionType::Stream, _) => None,
+            (CollectionType::Hash | CollectionType::ZSet | CollectionType::Stream, _) => Ok(None),
         }
     }
-    fn wrong_element(self) -> Problem {
+    fn wrong_value(self) -> Problem {
         Problem::bad_request(match self {
             CollectionType::Hash => "a hash is a JSON object with at least one member",
             CollectionType::List | CollectionType::Set => {
@@ -148,28 +177,76 @@ impl CollectionType {
     }
 }
 
-/// The bytes of a JSON string, or the text of a JSON number.
-fn string(json: Json) -> Option<Vec<u8>> {
-    match json {
-        Json::String(text) => text::unquote(text),
-        Json::Number(number) => Some(number.as_str().to_owned().into_bytes()),
-        _ => None,
+/// The fields and values of the hash `json`, which is a JSON object.
+///
+/// # Errors
+/// 400 when the text is not JSON, not an object, or an object without members.
+pub async fn hash_fields(json: &[u8]) -> Result<Words, Problem> {
+    let (mut reader, mut fields) = (JsonReader::new(json), Words::default());
+    if reader.next().await? != JsonEvent::StartObject {
+        return Err(CollectionType::Hash.wrong_value());
+    }
+    loop {
+        let event = reader.next().await?;
+        match event {
+            JsonEvent::EndObject => break,
+            // A value follows each name, and its type is checked.
+            scalar => fields.push_scalar(&scalar).ok_or_else(|| {
+                Problem::bad_request(format!(
+                    "member {} of the object is malformed: expected a string, a number, or `base64:` and Base64",
+                    fields.len() / 2
+                ))
+            })?,
+        }
+    }
+    reader.next().await?;
+    match fields.is_empty() {
+        true => Err(CollectionType::Hash.wrong_value()),
+        false => Ok(fields),
     }
 }
 
-/// The score as an argument of ZADD: a number, or a string that names a number that JSON cannot express. `None` for a
-/// number that ZADD would refuse, because the transaction has not begun yet.
-fn score_of(json: Json) -> Option<Vec<u8>> {
+/// Commands that are not sent yet.
+#[derive(Debug, Default)]
+pub struct Commands {
+    words: Words,
+    /// Number of the first word of each command.
+    starts: Vec<usize>,
+}
+
+impl Commands {
+    /// Starts a command. Its other words are pushed to `words`.
+    fn begin(&mut self, name: &[u8], key: &[u8]) {
+        self.starts.push(self.words.len());
+        self.words.push(name);
+        self.words.push(key);
+    }
+    /// The words of each command, in order.
+    fn iter(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
+        let ends = self.starts.iter().skip(1).copied().chain([self.words.len()]);
+        self.starts.iter().zip(ends).map(|(&start, end)| self.words.range(start..end))
+    }
+}
+
+/// The parts of a stream's ID in its only form; `None` for other texts.
+fn stream_id(text: &str) -> Option<(u64, u64)> {
+    let (ms, seq) = text.split_once('-')?;
+    let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
+    Some((number(ms)?, number(seq)?))
+}
+
+/// True for a score that ZADD takes: a number, or a string that names a number that JSON cannot express. A wrong score
+/// is refused here, because the transaction has not begun yet.
+fn is_score(json: &JsonEvent<'_>) -> bool {
     match json {
-        Json::Number(number) => {
-            let text = number.as_str();
+        JsonEvent::Number(text) => {
             // As in C's strtod, a number that is too large or too small for a double is none.
-            let is_zero = !text.split(['e', 'E']).next()?.contains(|digit: char| matches!(digit, '1'..='9'));
-            let score = text.parse::<f64>().ok()?;
-            (is_zero || score.is_finite() && score != 0.0).then(|| text.to_owned().into_bytes())
+            let is_digit = |digit: char| matches!(digit, '1'..='9');
+            let is_zero = text.split(['e', 'E']).next().is_some_and(|digits| !digits.contains(is_digit));
+            text.parse::<f64>().is_ok_and(|score| is_zero || score.is_finite() && score != 0.0)
         }
-        Json::String(name) if matches!(name.as_str(), "inf" | "-inf") => Some(name.into_bytes()),
-        _ => None,
+        JsonEvent::String(name) => matches!(&**name, "inf" | "-inf"),
+        _ => false,
     }
 }
 
@@ -180,7 +257,7 @@ fn score_of(json: Json) -> Option<Vec<u8>> {
 pub async fn replace(
     context: &Context,
     key: &[u8],
-    commands: &[Vec<Vec<u8>>],
+    commands: &Commands,
     expiry: &Expiry,
     wanted: KeyCondition,
     failed: impl Fn() -> Problem,
@@ -204,26 +281,25 @@ pub async fn replace(
             }
             expire_at_ms = at_ms?.filter(|at_ms| !at_ms.starts_with(b"-"));
         }
-        let last: Option<Vec<Vec<u8>>> = match (expiry, expire_at_ms) {
-            (Expiry::AfterMs(ms), _) => {
-                Some(vec![b"PEXPIRE".to_vec(), key.to_vec(), ms.to_string().into_bytes()])
-            }
-            (Expiry::Keep, Some(at_ms)) => Some(vec![b"PEXPIREAT".to_vec(), key.to_vec(), at_ms]),
+        let last: Option<(&[u8], Vec<u8>)> = match (expiry, expire_at_ms) {
+            (Expiry::AfterMs(ms), _) => Some((b"PEXPIRE", ms.to_string().into_bytes())),
+            (Expiry::Keep, Some(at_ms)) => Some((b"PEXPIREAT", at_ms)),
             (Expiry::Keep | Expiry::Never, _) => None,
         };
-        if let Some(was_there) = transaction(session, key, commands.iter().chain(&last)).await? {
+        if let Some(was_there) = transaction(session, key, commands, last).await? {
             return Ok(was_there);
         }
     }
     Err(Problem::always_changed())
 }
 
-/// Deletes the key and runs the commands in one transaction. Returns whether the key existed; `None` when the
-/// watched key changed.
+/// Deletes the key, runs the commands and sets the expiry (a command, and its argument after the key) in one
+/// transaction. Returns whether the key existed; `None` when the watched key changed.
 async fn transaction(
     session: &SessionClient,
     key: &[u8],
-    commands: impl Iterator<Item = &Vec<Vec<u8>>>,
+    commands: &Commands,
+    expiry: Option<(&[u8], Vec<u8>)>,
 ) -> Result<Option<bool>, Problem> {
     session.command(&[b"MULTI"]);
     // Without a transaction each command would take effect at once.
@@ -234,12 +310,13 @@ async fn transaction(
     }
     session.command(&[b"DEL", key]);
     let mut refused = session.line().await.err();
-    for command in commands {
-        session.begin_command(command.len());
-        for word in command {
-            session.wait_for_room().await?;
-            session.argument(word);
-        }
+    for words in commands.iter() {
+        session.begin_command(words.len());
+        session.arguments(words).await?;
+        refused = refused.or(session.line().await.err());
+    }
+    if let Some((name, time)) = expiry {
+        session.command(&[name, key, &time]);
         refused = refused.or(session.line().await.err());
     }
     session.command(&[b"EXEC"]);
@@ -261,15 +338,14 @@ async fn transaction(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::complete;
 
     fn lines(kind: CollectionType, json: &str) -> Result<Vec<String>, u64> {
-        let json = serde_json::from_str(json).expect("JSON");
-        let commands =
-            kind.commands(b"k", json).map_err(|p| p.document()["status"].as_u64().expect("a number"))?;
-        let line = |words: &Vec<Vec<u8>>| {
-            words.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>().join(" ")
-        };
-        Ok(commands.iter().map(line).collect())
+        let commands = kind.commands(b"k", json.as_bytes());
+        let commands = complete(commands).map_err(|p| p.document()["status"].as_u64().expect("a number"))?;
+        let lines =
+            commands.iter().map(|words| words.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" "));
+        Ok(lines.collect())
     }
 
     #[test]
@@ -287,7 +363,7 @@ mod tests {
             (CollectionType::List, "[]", Err(400)),
             (CollectionType::List, r#"{"a":"b"}"#, Err(400)),
             (CollectionType::List, r#"[["a"]]"#, Err(400)),
-            (CollectionType::ZSet, r#"[["a",-0.0e-999],["b",1e308]]"#, ok(&["ZADD k -0.0e-999 a 1e+308 b"])),
+            (CollectionType::ZSet, r#"[["a",-0.0e-999],["b",1e308]]"#, ok(&["ZADD k -0.0e-999 a 1e308 b"])),
             (CollectionType::ZSet, r#"[["a",1],["b",1e400]]"#, Err(400)),
             (CollectionType::ZSet, r#"[["a",-1e309]]"#, Err(400)),
             (CollectionType::ZSet, r#"[["a",1e-999]]"#, Err(400)),

@@ -10,18 +10,19 @@ use crate::body::ResponseBody;
 use crate::elements::{BodyForm, Elements};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
+use crate::json_reader::{JsonReader, NotJson, Words};
 use crate::problem::Problem;
 use crate::session_client::Gone;
-use crate::text;
-use crate::turns::yield_to_ready_tasks;
+use crate::turns::Steps;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use serde_json::Value;
+use json_event_parser::JsonEvent;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
 use strand_wire::events::Event;
+use tokio::task::yield_now;
 
 /// Maximum number of commands sent and not yet answered.
 const OUTSTANDING_MAX: usize = 1024;
@@ -68,7 +69,8 @@ enum Waiting {
 
 /// What the response does next.
 enum Step {
-    Command(Vec<Vec<u8>>),
+    /// The JSON of the next command.
+    Command(Vec<u8>),
     BodyEnds(Option<Problem>),
     Event(Result<Event, Gone>),
     Refused(String),
@@ -85,7 +87,10 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     }
     let mut source = Source { request, elements: Elements::new() };
     // An error before the first command gets a response with its own status.
-    let first = poll_fn(|cx| source.poll_next(cx)).await?;
+    let mut next = match poll_fn(|cx| source.poll_next(cx)).await? {
+        Some(json) => Some(arguments(&json, 1).await?),
+        None => None,
+    };
     let form = source.elements.form();
     let body = ResponseBody::generated(|writer| async move {
         let mut json = JsonWriter::new(writer, &context.session).holding(HELD_BYTES_MAX);
@@ -93,17 +98,22 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
         if is_array {
             json.raw("[");
         }
-        let (mut pending, mut waiting, mut written) = (Some(first), VecDeque::new(), 0u64);
+        let (mut waiting, mut written) = (VecDeque::new(), 0u64);
         let (mut ended, mut sent) = (None, 0u64);
         loop {
-            let step =
-                poll_fn(|cx| next_step(cx, &context, &mut source, &mut pending, &waiting, &ended, &mut json));
+            if let Some(args) = next.take() {
+                waiting.push_back(send(&context, &args).await);
+                sent += 1;
+                if sent % COMMANDS_PER_TURN == 0 {
+                    yield_now().await;
+                }
+            }
+            let step = poll_fn(|cx| next_step(cx, &context, &mut source, &waiting, &ended, &mut json));
             match step.await {
-                Step::Command(args) => {
-                    waiting.push_back(send(&context, &args));
-                    sent += 1;
-                    if sent % COMMANDS_PER_TURN == 0 {
-                        yield_to_ready_tasks().await;
+                Step::Command(text) => {
+                    match arguments(&text, source.elements.command_count()).await {
+                        Ok(args) => next = Some(args),
+                        Err(problem) => ended = Some(Some(problem)),
                     }
                     continue;
                 }
@@ -155,24 +165,19 @@ fn write_separator(json: &mut JsonWriter, is_array: bool, written: &mut u64) {
     *written += 1;
 }
 
-/// Finds the next step: sends a command while the limits allow one, and otherwise waits for the reply to the oldest
+/// Finds the next step: takes a command while the limits allow one, and otherwise waits for the reply to the oldest
 /// one.
 fn next_step(
     cx: &mut task::Context<'_>,
     context: &Context,
     source: &mut Source,
-    pending: &mut Option<Option<Vec<Vec<u8>>>>,
     waiting: &VecDeque<Waiting>,
     ended: &Option<Option<Problem>>,
     json: &mut JsonWriter,
 ) -> Poll<Step> {
     if ended.is_none() && waiting.len() < OUTSTANDING_MAX && context.session.http_end().has_room() {
-        let next = match pending.take() {
-            Some(first) => Poll::Ready(Ok(first)),
-            None => source.poll_next(cx),
-        };
-        match next {
-            Poll::Ready(Ok(Some(args))) => return Poll::Ready(Step::Command(args)),
+        match source.poll_next(cx) {
+            Poll::Ready(Ok(Some(text))) => return Poll::Ready(Step::Command(text)),
             Poll::Ready(Ok(None)) => return Poll::Ready(Step::BodyEnds(None)),
             Poll::Ready(Err(problem)) => return Poll::Ready(Step::BodyEnds(Some(problem))),
             Poll::Pending => {}
@@ -194,20 +199,25 @@ fn next_step(
 }
 
 /// Sends a command to the session, unless it is refused here.
-fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
-    let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
+async fn send(context: &Context, args: &Words) -> Waiting {
+    let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
     let of_client: [&[u8]; 4] = [b"NO-EVICT", b"NO-TOUCH", b"REPLY", b"TRACKING"];
     let changes_client = is(0, b"CLIENT") && of_client.iter().any(|word| is(1, word));
     // The hold would last as long as the connection.
     let holds = is(0, b"IMPORT.VERSION") && is(1, b"HOLD");
     if REFUSED.iter().any(|word| is(0, word)) || changes_client || holds {
-        let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
+        let name = String::from_utf8_lossy(args.get(0).unwrap_or_default()).to_ascii_uppercase();
         return Waiting::Refused(format!(
             "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"
         ));
     }
     context.session.begin_command(args.len());
-    args.iter().for_each(|arg| context.session.argument(arg));
+    // The pipe may have no room: the command is in memory already, and the replies of earlier commands must be read.
+    let mut steps = Steps::default();
+    for arg in args.iter() {
+        context.session.argument(arg);
+        steps.step().await;
+    }
     Waiting::Reply
 }
 
@@ -218,11 +228,11 @@ struct Source {
 }
 
 impl Source {
-    /// The next command; `None` at the end of the body.
-    fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Vec<Vec<u8>>>, Problem>> {
+    /// The JSON of the next command; `None` at the end of the body.
+    fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Vec<u8>>, Problem>> {
         loop {
-            if let Some(element) = self.elements.next_command()? {
-                return Poll::Ready(arguments(&element, self.elements.command_count()).map(Some));
+            if let Some(json) = self.elements.next_command()? {
+                return Poll::Ready(Ok(Some(json)));
             }
             self.request.hold(self.elements.held());
             match ready!(self.request.poll_data(cx))? {
@@ -237,44 +247,59 @@ impl Source {
 }
 
 /// The arguments of command number `number` of the body.
-fn arguments(element: &[u8], number: u64) -> Result<Vec<Vec<u8>>, Problem> {
-    let bad = |detail: String| {
-        Problem::bad_request(format!("command {number}: {detail}")).member("command", number)
-    };
-    let values: Vec<Value> =
-        serde_json::from_slice(element).map_err(|e| bad(format!("not a JSON array: {e}")))?;
-    if values.is_empty() || values.len() > ARGUMENTS_MAX {
-        return Err(bad(format!("{} arguments: expected 1 to {ARGUMENTS_MAX}", values.len())));
+async fn arguments(json: &[u8], number: u64) -> Result<Words, Problem> {
+    let bad =
+        |detail: &str| Problem::bad_request(format!("command {number}: {detail}")).member("command", number);
+    let (mut reader, mut args) = (JsonReader::new(json), Words::default());
+    let not_json = |error: NotJson| bad(&format!("not a JSON array: {error}"));
+    if reader.next().await.map_err(not_json)? != JsonEvent::StartArray {
+        return Err(bad("not a JSON array"));
     }
-    values
-        .into_iter()
-        .map(|value| match value {
-            Value::String(text) => text::unquote(text)
-                .ok_or_else(|| bad("the text after `base64:` is not Base64 with padding".into())),
-            Value::Number(n) => Ok(n.as_str().to_owned().into_bytes()),
-            _ => Err(bad("an argument has another type: expected a string or a number".into())),
-        })
-        .collect()
+    loop {
+        let event = reader.next().await.map_err(not_json)?;
+        match event {
+            JsonEvent::EndArray => break,
+            JsonEvent::String(_) | JsonEvent::Number(_) => args
+                .push_scalar(&event)
+                .ok_or_else(|| bad("the text after `base64:` is not Base64 with padding"))?,
+            _ => return Err(bad("an argument has another type: expected a string or a number")),
+        }
+    }
+    match args.len() {
+        1..=ARGUMENTS_MAX => Ok(args),
+        n => Err(bad(&format!("{n} arguments: expected 1 to {ARGUMENTS_MAX}"))),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::complete;
 
     #[test]
     fn arguments_are_strings_and_numbers() {
-        let read = |text: &str| arguments(text.as_bytes(), 1).map_err(|p| p.document()["detail"].to_string());
+        let read = |text: &str| {
+            complete(arguments(text.as_bytes(), 1))
+                .map(|words| words.iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
+                .map_err(|p| p.document()["detail"].to_string())
+        };
         assert_eq!(
             read(r#"["SET","a",1,-2.5,"base64:/w=="]"#).unwrap(),
             [b"SET".to_vec(), b"a".to_vec(), b"1".to_vec(), b"-2.5".to_vec(), vec![0xff]]
         );
         // A number is sent as the client wrote it.
-        for number in
-            ["1.10", "1e+5", "-0", "123456789012345678901234567890", "0.1000000000000000055511151231257827"]
-        {
+        for number in [
+            "1.10",
+            "1e+5",
+            "1E5",
+            "-0",
+            "123456789012345678901234567890",
+            "0.1000000000000000055511151231257827",
+        ] {
             assert_eq!(read(&format!("[{number}]")).unwrap(), [number.as_bytes()]);
         }
-        for bad in ["[]", "[null]", "[[\"a\"]]", "[\"base64:!\"]", "[1", "{}"] {
+        let object = r#"{"$serde_json::private::Number":"7"}"#;
+        for bad in [object, "[]", "[null]", "[[\"a\"]]", "[\"base64:!\"]", "[1", "{}"] {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(REFUSED.is_sorted());

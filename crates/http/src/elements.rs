@@ -5,7 +5,7 @@
 
 use crate::problem::Problem;
 
-/// Maximum length of a command, in bytes of JSON. The parser takes about 5 ns per byte and does not yield inside a
+/// Maximum length of a command, in bytes of JSON. The scanner takes about 1 ns per byte and does not yield inside a
 /// command.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Maximum nesting inside a command.

@@ -10,11 +10,11 @@ use crate::body::{PIECE_BYTES_MAX, Writer};
 use crate::pipe::Holding;
 use crate::session_client::{Gone, SessionClient};
 use crate::text;
-use crate::turns::yield_to_ready_tasks;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
 use strand_wire::events::Event;
+use tokio::task::yield_now;
 
 /// Number of bytes gathered before they are sent.
 const GATHER_BYTES: usize = 16 * 1024;
@@ -71,7 +71,7 @@ impl JsonWriter {
         {
             self.flush().await;
             // Yield, because producing this much JSON takes about 100 us.
-            yield_to_ready_tasks().await;
+            yield_now().await;
         }
         self.holding.set(self.buffer.len());
     }
@@ -234,7 +234,7 @@ async fn is_plain(chain: &Chain) -> bool {
             cut[..rest.len()].copy_from_slice(rest);
             held = rest.len();
         }
-        yield_to_ready_tasks().await;
+        yield_now().await;
     }
     held == 0
 }

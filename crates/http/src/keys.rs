@@ -15,14 +15,13 @@ use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
 use crate::problem::Problem;
-use crate::text;
+
 use bytes::Bytes;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
-use serde_json::Value;
 use std::rc::Rc;
 use strand_chain::Chain;
 use strand_digest::Digest;
@@ -411,7 +410,7 @@ async fn put_collection(
         WriteCondition::None | WriteCondition::Digests(_) => KeyCondition::Any,
     };
     context.check_rights(&[&kind.write_command(key)])?;
-    let commands = kind.commands(key, json(request).await?)?;
+    let commands = kind.commands(key, &json(request).await?).await?;
     let was_there =
         collections::replace(context, key, &commands, expiry, wanted, || condition.failed()).await?;
     Ok(write_response(Some(was_there)))
@@ -427,14 +426,9 @@ fn condition_of_collection(context: &Context, conditions: &Conditions) -> Result
     }
 }
 
-/// Reads a body that is JSON.
-async fn json(request: &mut Request) -> Result<Value, Problem> {
-    let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
-    serde_json::from_slice(&body).map_err(|e| {
-        Problem::bad_request(format!("the body is not JSON: {e}"))
-            .member("line", e.line())
-            .member("column", e.column())
-    })
+/// Reads a body that should be JSON.
+async fn json(request: &mut Request) -> Result<Vec<u8>, Problem> {
+    Ok(gather(request, JSON_BYTES_MAX).await?.concat())
 }
 
 async fn put_hash(
@@ -444,40 +438,15 @@ async fn put_hash(
     expiry: &Expiry,
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
-    let bad = |detail: String| Problem::bad_request(detail);
     let condition = condition_of_collection(context, conditions)?;
     context.check_rights(&[&CollectionType::Hash.write_command(key)])?;
-    let object = match json(request).await? {
-        Value::Object(object) if !object.is_empty() => object,
-        _ => {
-            return Err(
-                bad("the body is not a hash: expected a JSON object with at least one member".into()),
-            );
-        }
-    };
-    let mut fields = Vec::with_capacity(2 * object.len());
-    for (name, value) in object {
-        let value = match value {
-            Value::String(text) => text::unquote(text),
-            Value::Number(n) => Some(n.to_string().into_bytes()),
-            _ => None,
-        };
-        let (Some(field), Some(value)) = (text::unquote(name.clone()), value) else {
-            return Err(bad(format!(
-                "the member {name:?} is malformed: expected a string, or `base64:` and Base64"
-            )));
-        };
-        fields.extend([field, value]);
-    }
+    let fields = collections::hash_fields(&json(request).await?).await?;
     let (session, ttl) = (&context.session, expiry.options());
     let options: Vec<&[u8]> = condition.options().chain(ttl.iter().map(Vec::as_slice)).collect();
     session.begin_command(3 + options.len() + fields.len());
     [&b"HREPLACE"[..], key].into_iter().chain(options).for_each(|a| session.argument(a));
     session.argument(b"FIELDS");
-    for field in &fields {
-        session.wait_for_room().await?;
-        session.argument(field);
-    }
+    session.arguments(fields.iter()).await?;
     match session.line().await? {
         Some(n) => Ok(write_response(Some(n != b"0"))),
         None => Err(condition.failed()),

@@ -6,10 +6,10 @@
 //! [`route`]s, and [`openapi`] describes it. The handlers are in [`keys`], [`commands`], [`search`], [`update`]
 //! (XML), [`metrics`] and [`console`] (pages for people). [`problem`] defines the form of errors. A value is never
 //! held whole in either direction: a PUT goes from the network into the pipe while it arrives, and a response
-//! shares the value's memory ([`body`]). Long work yields to other tasks ([`turns`], also used by the driver).
+//! shares the value's memory ([`body`]). Long work yields to the worker's other tasks and sockets ([`turns`]).
 //!
-//! **Invariant:** this crate knows no engine, no keyspace, no socket and no runtime. Commands go into a pipe in
-//! memory, and replies come out of it.
+//! **Invariant:** this crate knows no engine, no keyspace and no socket. It starts no runtime. Commands go into a pipe
+//! in memory, and replies come out of it.
 
 pub mod auth;
 pub mod body;
@@ -25,6 +25,7 @@ pub mod elements;
 pub mod exchange;
 mod import;
 pub mod json;
+pub mod json_reader;
 pub mod keys;
 pub mod metrics;
 pub mod openapi;

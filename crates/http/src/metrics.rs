@@ -7,12 +7,12 @@
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
-use crate::turns::yield_to_ready_tasks;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
+use tokio::task::yield_now;
 
 /// Fields of INFO that only grow. All other fields are gauges, also `search_documents_added` and its neighbours: they are
 /// sums over the text indexes that exist, and shrink with each dropped index.
@@ -128,7 +128,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
     };
     for (i, line) in info.lines().enumerate() {
         if i % LINES_A_TURN == LINES_A_TURN - 1 {
-            yield_to_ready_tasks().await;
+            yield_now().await;
         }
         let Some((name, value)) = line.split_once(':') else { continue };
         if name == "strand_version" {
@@ -174,7 +174,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
     let mut before = "";
     for (i, (series, labels, n)) in labelled.iter().enumerate() {
         if i % LINES_A_TURN == LINES_A_TURN - 1 {
-            yield_to_ready_tasks().await;
+            yield_now().await;
         }
         if series != before {
             declare(&mut out, series, "by label, of INFO");

@@ -6,6 +6,7 @@
 //! task ([`Joined`]) owns both ends and runs them in turn until neither has anything to do. So the pipe needs no
 //! wakers and no locks.
 
+use crate::turns::wake_after_others;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -357,7 +358,7 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
                 break;
             }
         }
-        cx.waker().wake_by_ref();
+        wake_after_others(cx);
         Poll::Pending
     }
 }

@@ -9,6 +9,7 @@ use crate::auth::Credentials;
 use crate::budget::RequestBudget;
 use crate::pipe::{Holding, HttpEnd};
 use crate::problem::Problem;
+use crate::turns::Steps;
 use hyper::StatusCode;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -84,6 +85,19 @@ impl SessionClient {
         self.begin_argument(arg.len());
         self.http_end.push(arg);
         self.end_argument();
+    }
+    /// Sends arguments of the command that was begun. Waits while the pipe has no room. Other tasks run between slices.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn arguments<'a>(&self, args: impl Iterator<Item = &'a [u8]>) -> Result<(), Gone> {
+        let mut steps = Steps::default();
+        for arg in args {
+            self.wait_for_room().await?;
+            self.argument(arg);
+            steps.step().await;
+        }
+        Ok(())
     }
     /// Starts an argument of `len` bytes. Its bytes follow through [`SessionClient::http_end`].
     pub fn begin_argument(&self, len: usize) {

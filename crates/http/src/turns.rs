@@ -1,49 +1,48 @@
-//! [`yield_to_ready_tasks`]: lets a task yield to the other tasks of its thread, under any executor. Used by HTTP and
-//! by the server's driver.
+//! [`Steps`]: long work in small steps, which yields to the worker's other tasks once in many steps.
+//! [`wake_after_others`]: the same for code that is polled.
+//!
+//! Both use tokio's `yield_now`: the worker polls its sockets before the task runs again, so the requests of other
+//! clients are served between two slices. A task that only wakes itself is polled up to 61 times before the sockets
+//! are. A megabyte of JSON made other clients wait for 8 to 14 ms then.
 
-use std::future::poll_fn;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Context;
+use tokio::task::yield_now;
 
-/// Queues this task behind the tasks that are ready, without polling the sockets in between. Long work calls this
-/// between slices. Prefetched memory arrives during the call.
-#[inline]
-pub async fn yield_to_ready_tasks() {
-    let mut has_yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
+/// Wakes the current task, after the worker's other tasks have run and the sockets were polled.
+pub fn wake_after_others(cx: &mut Context<'_>) {
+    // The first poll arranges to wake the task, and returns `Pending`.
+    let _ = pin!(yield_now()).poll(cx);
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::Future;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-    use std::task::{Context, Wake};
+/// Number of steps between two yields of [`Steps`]. The steps of JSON take 40 to 60 ns each.
+const STEPS_PER_SLICE: usize = 1024;
 
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
+/// Counts the small steps of long work, and yields after each [`STEPS_PER_SLICE`] of them.
+#[derive(Debug, Default)]
+pub struct Steps(usize);
 
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Relaxed);
+impl Steps {
+    /// Counts a step, and yields if the slice has ended.
+    #[inline]
+    pub async fn step(&mut self) {
+        self.0 += 1;
+        if self.0.is_multiple_of(STEPS_PER_SLICE) {
+            yield_now().await;
         }
     }
+}
 
-    #[test]
-    fn yielding_waits_once_and_wakes_its_task_at_once() {
-        let wakes = Arc::new(Wakes::default());
-        let waker = wakes.clone().into();
-        let mut cx = Context::from_waker(&waker);
-        let mut step = Box::pin(yield_to_ready_tasks());
-        assert!(step.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(wakes.0.load(Relaxed), 1);
-        assert!(step.as_mut().poll(&mut cx).is_ready());
+/// Polls a future that only yields until it is ready.
+#[cfg(test)]
+pub(crate) fn complete<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    for _ in 0..1_000_000 {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
     }
+    panic!("the future is not ready after a million polls")
 }

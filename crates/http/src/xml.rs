@@ -6,7 +6,6 @@
 
 use crate::exchange::Request;
 use crate::problem::Problem;
-use crate::turns::yield_to_ready_tasks;
 use bytes::Bytes;
 use quick_xml::Reader;
 use quick_xml::escape::EscapeError;
@@ -16,6 +15,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
+use tokio::task::yield_now;
 
 /// Maximum nesting of elements.
 pub const DEPTH_MAX: usize = 16;
@@ -114,7 +114,7 @@ impl<S: Source + Unpin> Xml<S> {
             counted.drop_lines_before(self.at);
             if counted.taken - counted.taken_at_yield >= TURN_BYTES {
                 counted.taken_at_yield = counted.taken;
-                yield_to_ready_tasks().await;
+                yield_now().await;
             }
             self.buffer.clear();
             if self.buffer.capacity() > BUFFER_KEPT_BYTES {

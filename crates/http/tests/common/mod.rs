@@ -120,7 +120,9 @@ fn query(data: &[u8]) {
     let mut quoted = Vec::new();
     text::quote(data, &mut quoted);
     let json: String = serde_json::from_slice(&quoted).expect("JSON");
-    assert_eq!(text::unquote(json).as_deref(), Some(data));
+    let mut unquoted = Vec::new();
+    assert_eq!(text::unquote(&json, &mut unquoted), Some(()));
+    assert_eq!(unquoted, data);
 }
 
 fn headers(data: &[u8]) {

@@ -9,6 +9,7 @@
 use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
 use super::tls_stream::TlsStreamError;
+use super::turns::yield_to_ready_tasks;
 use super::wake::WakeCell;
 use super::worker::Context;
 use std::future::Future;
@@ -17,7 +18,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use strand_engine::{Session, Turn};
-use strand_http::turns::yield_to_ready_tasks;
 use strand_ring::Ring;
 use tokio::time::Sleep;
 

@@ -25,6 +25,7 @@ use strand_chain::Chain;
 use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
 use strand_http::pipe::{Holding, Joined, PipeTraffic, pipe};
+use strand_http::turns::wake_after_others;
 use strand_http::{Connection, Rights, Settings, Sleeper, Unready, UsersVersion};
 use tokio::time::{Instant, Sleep};
 
@@ -389,7 +390,7 @@ impl Socket {
             if reading || writing || ending {
                 // Let the worker's other connections run first.
                 self.stream.prepare_to_yield(reading);
-                cx.waker().wake_by_ref();
+                wake_after_others(cx);
             }
             return false;
         }

@@ -38,6 +38,7 @@ mod system;
 mod ticker;
 mod tls;
 mod tls_stream;
+mod turns;
 mod unix_socket;
 mod wake;
 mod worker;

@@ -33,6 +33,7 @@
 //! also cost the same.
 
 use super::tls_stream::{self, TlsStream};
+use super::turns::yield_to_ready_tasks;
 use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
@@ -45,7 +46,6 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
 use strand_http::pipe::SessionEnd;
-use strand_http::turns::yield_to_ready_tasks;
 use strand_ring::{Ready, Ring, RingSocket};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
