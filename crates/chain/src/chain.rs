@@ -224,6 +224,19 @@ impl Chain {
         other.slices().for_each(|s| self.push_slice(s));
         other.rewind();
     }
+    /// The same bytes in memory that waits: up to 4 KiB are copied into a blob without spare bytes, and the blocks return
+    /// to the pool.
+    pub fn fitted(mut self) -> Chain {
+        if self.is_empty() || self.len > COPY_CHAIN_BYTES_MAX {
+            return self;
+        }
+        let mut blob = Blob::with_capacity(self.len);
+        self.slices().for_each(|bytes| blob.extend_from_slice(bytes));
+        self.clear();
+        let mut fitted = Chain::new();
+        fitted.push_blob(blob);
+        fitted
+    }
     /// Puts a copy of `bytes` in front. If the first block is unique and has enough consumed bytes, `bytes` replace
     /// them. So bytes that were taken can be put back without more memory.
     pub fn push_front(&mut self, bytes: &[u8]) {
@@ -380,6 +393,21 @@ impl Drop for Chain {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_fitted_chain_gives_its_block_back() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"reply");
+        let free = pool::free_blocks();
+        let mut fitted = chain.fitted();
+        assert_eq!((fitted.front(), fitted.len(), pool::free_blocks()), (&b"reply"[..], 5, free + 1));
+        assert!(fitted.heap_bytes() < 256, "{}", fitted.heap_bytes());
+        fitted.push_slice(b"s");
+        assert_eq!(fitted.slices().collect::<Vec<_>>().concat(), b"replys");
+        let mut long = Chain::new();
+        long.push_slice(&[b'x'; COPY_CHAIN_BYTES_MAX + 1]);
+        assert_eq!(long.fitted().len(), COPY_CHAIN_BYTES_MAX + 1);
+        assert!(Chain::new().fitted().is_empty());
+    }
     #[test]
     fn an_empty_chain_holds_no_block() {
         let free = pool::free_blocks();

@@ -179,6 +179,9 @@ impl Ticket {
             // BLMOVEM waits until the list has more elements.
             return Attempt::NotEnough;
         }
+        // The reply waits for the client's worker. With a block of 16 KiB for each reply, an RPUSH that served 3,000
+        // clients took 30 to 40 ms. Without, 6 ms.
+        let out = out.fitted();
         Attempt::Ended(WaitEnd::Served { out, error: ran.error, is_over: ran.is_over, tag: at, frame_number })
     }
 }
