@@ -1,36 +1,85 @@
 //! Text of mail whose character set is not named. Old mail has such bytes in its header and in its text.
 //!
 //! RFC 5322 allows only ASCII there, and newer mail has UTF-8. Other bytes would become replacement characters, so the
-//! character set is guessed ([`charset`]). Left out: the headers of nested messages and of parts.
+//! character set is guessed ([`charset`]). Headers in ISO-2022-JP are ASCII with escape sequences; they are decoded, too.
+//! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
 use crate::extract::charset;
+use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
-use mail_parser::{Encoding, Message, MessagePart, MimeHeaders, PartType};
+use mail_parser::{Encoding as TransferEncoding, Message, MessageParser, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
+
+/// The escape sequence with which a text in ISO-2022-JP changes to two bytes a character (RFC 1468).
+const TO_KANJI: &[u8] = b"\x1b$";
 
 /// The message with the lines of its header in UTF-8.
 pub(super) fn with_readable_header(message: &[u8]) -> Cow<'_, [u8]> {
     let end = |blank_line: &[u8]| memchr::memmem::find(message, blank_line);
     let header_bytes = [end(b"\n\n"), end(b"\n\r\n")].into_iter().flatten().min().unwrap_or(message.len());
     let (header, rest) = message.split_at(header_bytes);
-    if std::str::from_utf8(header).is_ok() {
+    if is_readable(header) {
         return Cow::Borrowed(message);
     }
     // A few letters are too little for a guess. The rest of the mail is usually in the same language.
-    let encoding = charset::named_or_guessed(message);
-    let mut readable = Vec::with_capacity(message.len() + header.len() / 2);
-    for line in header.split_inclusive(|byte| *byte == b'\n') {
-        match std::str::from_utf8(line) {
-            Err(_) if !charset::is_mostly_utf_8(line) => {
-                readable.extend_from_slice(encoding.decode_without_bom_handling(line).0.as_bytes())
-            }
-            _ => readable.extend_from_slice(line),
-        }
-    }
+    let mut readable = in_utf_8(header, charset::named_or_guessed(message));
     readable.extend_from_slice(rest);
     Cow::Owned(readable)
+}
+
+/// Finds the names of the attachments of one message.
+#[derive(Default)]
+pub(super) struct AttachmentNames {
+    /// The character set of headers that are not readable. The search takes time, so it is done once a message.
+    encoding: Option<&'static Encoding>,
+}
+
+impl AttachmentNames {
+    /// The name of the attachment `part` of `message`.
+    pub(super) fn name<'m>(
+        &mut self,
+        message: &'m Message<'_>,
+        part: &'m MessagePart<'_>,
+    ) -> Option<Cow<'m, str>> {
+        let name = part.attachment_name()?;
+        let header = part.offset_header as usize..part.offset_body as usize;
+        match message.raw_message.get(header) {
+            Some(header) if !is_readable(header) => {
+                let encoding =
+                    *self.encoding.get_or_insert_with(|| charset::named_or_guessed(&message.raw_message));
+                let readable = in_utf_8(header, encoding);
+                let read = MessageParser::new().parse(&readable);
+                Some(
+                    read.and_then(|part| part.attachment_name().map(str::to_owned))
+                        .map_or(name.into(), Cow::Owned),
+                )
+            }
+            _ => Some(name.into()),
+        }
+    }
+}
+
+/// True for a header that is UTF-8 without the escape sequences of ISO-2022-JP.
+fn is_readable(header: &[u8]) -> bool {
+    std::str::from_utf8(header).is_ok() && memchr::memmem::find(header, TO_KANJI).is_none()
+}
+
+/// The lines of a header in UTF-8. `encoding`: the character set of lines that are not UTF-8.
+fn in_utf_8(header: &[u8], encoding: &'static Encoding) -> Vec<u8> {
+    let mut readable = Vec::with_capacity(header.len() * 3 / 2);
+    for line in header.split_inclusive(|byte| *byte == b'\n') {
+        let decoded = if memchr::memmem::find(line, TO_KANJI).is_some() {
+            ISO_2022_JP.decode_without_bom_handling_and_without_replacement(line)
+        } else if std::str::from_utf8(line).is_err() && !charset::is_mostly_utf_8(line) {
+            Some(encoding.decode_without_bom_handling(line).0)
+        } else {
+            None
+        };
+        readable.extend_from_slice(decoded.as_deref().map_or(line, str::as_bytes));
+    }
+    readable
 }
 
 /// The text number `i` of a message: plain, or HTML that is converted to text.
@@ -51,9 +100,9 @@ fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String>
     }
     let raw = message.raw_message.get(part.offset_body as usize..part.offset_end as usize)?;
     let bytes = match part.encoding {
-        Encoding::None => Cow::Borrowed(raw),
-        Encoding::QuotedPrintable => Cow::Owned(quoted_printable_decode(raw)?),
-        Encoding::Base64 => Cow::Owned(base64_decode(raw)?),
+        TransferEncoding::None => Cow::Borrowed(raw),
+        TransferEncoding::QuotedPrintable => Cow::Owned(quoted_printable_decode(raw)?),
+        TransferEncoding::Base64 => Cow::Owned(base64_decode(raw)?),
     };
     // The library may have read other bytes than these. And the sender may have written replacement characters.
     let is_as_read = match is_wrongly_ascii {
@@ -76,7 +125,7 @@ fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String>
 mod tests {
     use crate::fields::Fields;
     use crate::mail::extract;
-    use encoding_rs::{KOI8_R, WINDOWS_1252};
+    use encoding_rs::{ISO_2022_JP, KOI8_R, SHIFT_JIS, UTF_8, WINDOWS_1252};
 
     fn field(mail: &[u8], name: &str) -> String {
         let mut fields = Fields::default();
@@ -122,6 +171,28 @@ mod tests {
         let mail = "From: a@b.example\nSubject: я\nContent-Type: text/plain; charset=koi8-r\n\nы\n";
         let bytes = KOI8_R.encode(mail).0.into_owned();
         assert_eq!((field(&bytes, "subject"), field(&bytes, "body")), ("я".to_string(), "ы".to_string()));
+    }
+
+    #[test]
+    fn names_of_attachments_have_the_character_set_of_the_text() {
+        for (encoding, name) in [
+            (WINDOWS_1252, "Größe und Gewicht.txt"),
+            (KOI8_R, "Съешь же ещё.txt"),
+            (SHIFT_JIS, "日本語の文書.txt"),
+            (ISO_2022_JP, "日本語の文書.txt"),
+            (UTF_8, "Größe und Gewicht.txt"),
+        ] {
+            for header in ["Content-Disposition: attachment; filename", "Content-Type: image/png; name"] {
+                let mail = format!(
+                    "From: a@b.example\nSubject: {name}\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\
+                     Content-Type: text/plain; charset={}\n\nText\n--b\n{header}=\"{name}\"\n\nx\n--b--\n",
+                    encoding.name()
+                );
+                let bytes = encoding.encode(&mail).0.into_owned();
+                let found = (field(&bytes, "subject"), field(&bytes, "attachments"));
+                assert_eq!(found, (name.to_string(), name.to_string()), "{}, {header}", encoding.name());
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) use error::MailError;
 
 use crate::extract::TEXT_BYTES_MAX;
 use crate::fields::Fields;
+use charset::AttachmentNames;
 use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
 use std::sync::LazyLock;
 
@@ -250,9 +251,10 @@ fn append_paragraph(text: &str, out: &mut String) {
 
 /// Appends the names of the attachments. A nested message without a name gets its subject as its name.
 fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
+    let mut attachment_names = AttachmentNames::default();
     for part in message.attachments() {
-        let name = match (part.attachment_name(), &part.body) {
-            (Some(name), _) => one_line(name),
+        let name = match (attachment_names.name(message, part), &part.body) {
+            (Some(name), _) => one_line(&name),
             (None, PartType::Message(nested)) => one_line(nested.subject().unwrap_or("")),
             (None, _) => String::new(),
         };
