@@ -124,6 +124,7 @@ fn reports_misses(spec: &CommandSpec) -> bool {
 pub(crate) mod named {
     use strand_keyspace::{Class, KeyEvent};
     pub(crate) const CREATE_CONSUMER: KeyEvent = KeyEvent::of(Class::Stream, "xgroup-createconsumer");
+    pub(crate) const HSET: KeyEvent = KeyEvent::of(Class::Hash, "hset");
     pub(crate) const HDEL: KeyEvent = KeyEvent::of(Class::Hash, "hdel");
     pub(crate) const HEXPIRE: KeyEvent = KeyEvent::of(Class::Hash, "hexpire");
     pub(crate) const HPERSIST: KeyEvent = KeyEvent::of(Class::Hash, "hpersist");

@@ -10,7 +10,7 @@ use crate::long::{self, SLICE_ARGUMENTS};
 use crate::run::{PreparedEffect, arg};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_keyspace::{Key, KeyHash, Promises, Txn, View};
+use strand_keyspace::{Key, KeyEvent, KeyHash, Promises, Txn, View};
 use strand_wire::args::Args;
 
 /// Number of tries. If other clients wrote one of the keys during each try, the command locks the shards of all keys
@@ -23,7 +23,7 @@ pub(crate) fn remove_all(call: &mut LaneCall<'_>) {
     let promises = promises_of(call, &keys, |promises, _, key| promises.delete(call.keyspace, key));
     let effect = PreparedEffect::new(call);
     let removed = promise(call.lock(&hashes_of(&keys)), call, promises, effect);
-    carry_out(call, &keys);
+    carry_out(call, &keys, None);
     call.reply.int(removed.load(Relaxed) as i64);
 }
 
@@ -109,7 +109,7 @@ impl<'a> SetAll<'a> {
         if self.must_exist.is_none() && !self.keep_ttl {
             let (promises, effect) = self.prepare(call, &Found::default());
             promise(call.lock(&hashes), call, promises, effect);
-            carry_out(call, &self.keys);
+            self.carry_out(call);
             return Some(true);
         }
         for _ in 0..TRIES {
@@ -126,11 +126,15 @@ impl<'a> SetAll<'a> {
             if found.is_current(&view, &txn) {
                 promise(txn, call, promises, effect);
                 drop(view);
-                carry_out(call, &self.keys);
+                self.carry_out(call);
                 return Some(true);
             }
         }
         None
+    }
+    /// Carries out the promises, and reports the expiries that the command sets.
+    fn carry_out(&self, call: &LaneCall<'a>) {
+        carry_out(call, &self.keys, self.expire_at_ms.map(|_| KeyEvent::EXPIRE));
     }
     /// Looks at all keys, slice by slice. `None` when the condition is not met.
     fn look(&self, call: &LaneCall<'a>) -> Option<Found> {
@@ -221,11 +225,18 @@ fn promise(
     txn.promise(call.db, promises)
 }
 
-/// Carries out the promises of the keys, slice by slice.
-fn carry_out(call: &LaneCall<'_>, keys: &[Key<'_>]) {
+/// Carries out the promises of the keys, slice by slice. Reports `event` for each key that is there then.
+fn carry_out(call: &LaneCall<'_>, keys: &[Key<'_>], event: Option<KeyEvent>) {
     for keys in keys.chunks(SLICE_ARGUMENTS) {
         let mut txn = slice(call, keys);
-        keys.iter().for_each(|key| _ = txn.db(call.db).peek(key));
+        let mut db = txn.db(call.db);
+        for key in keys {
+            if db.peek(key).is_some()
+                && let Some(event) = event
+            {
+                db.report_event(key, event);
+            }
+        }
     }
 }
 

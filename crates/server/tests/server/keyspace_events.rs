@@ -429,7 +429,38 @@ const FIELDS: &[(&str, &str)] = &[
     ("HSETEX h PX 1 FIELDS 2 a 1 b 2", "hset hexpire hexpired del"),
     ("HSET h lasting v", "hset"),
     ("HSETEX h PX 1 FIELDS 2 a 1 b 2", "hset hexpire hexpired"),
+    ("HSETEX h FNX PXAT 1 FIELDS 1 lasting v", ""),
+    ("HSETEX h FXX PXAT 1 FIELDS 1 lasting v", "hset hdel del"),
+    // Nothing is created.
+    ("HSETEX h PXAT 1 FIELDS 1 a v", ""),
+    ("HSET h a v", "hset"),
 ];
+
+/// MSETEX of a few keys runs on the worker, of thousands of keys beside it.
+#[test]
+fn msetex_sends_the_events_of_set() {
+    let server = Server::start(&["--workers", "1", "--notify-keyspace-events", "KEA"]);
+    let (mut listener, mut client) = (server.connect(), server.connect());
+    listener.send(&command("PSUBSCRIBE __keyspace@0__:k7"));
+    (0..6).for_each(|_| _ = listener.line());
+    let long: Vec<String> = (0..5000).map(|n| format!("k{n} v")).collect();
+    let long = format!("MSETEX 5000 {}", long.join(" "));
+    for (step, events) in [
+        ("MSETEX 2 k6 v k7 v EX 100", "set expire"),
+        ("MSETEX 2 k6 v k7 v KEEPTTL", "set"),
+        ("MSETEX 1 k7 v", "set"),
+        (&format!("{long} EX 100"), "set expire"),
+        (&format!("{long} XX PX 100000"), "set expire"),
+        (&format!("{long} KEEPTTL"), "set"),
+        (&long, "set"),
+    ] {
+        client.send(&command(step));
+        for event in events.split(' ') {
+            let last = (0..9).map(|_| listener.line()).last();
+            assert_eq!(last.as_deref(), Some(event), "{}", &step[..step.len().min(40)]);
+        }
+    }
+}
 
 #[test]
 fn expiry_of_fields_sends_events() {

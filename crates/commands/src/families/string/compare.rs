@@ -6,7 +6,7 @@ use crate::errors;
 use crate::parse::{Text, string_of};
 use crate::run::arg;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, Key, StrRef};
+use strand_keyspace::{Db, Key, KeyEvent, StrRef};
 use strand_wire::args::Args;
 
 /// Number of hexadecimal digits of a digest.
@@ -14,7 +14,10 @@ const DIGITS: usize = 16;
 /// Maximum length of a value that SET compares. It is limited because SET always runs on the worker.
 pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
 
-const BAD_DIGEST: &str = "ERR a digest has exactly 16 hexadecimal digits";
+const BAD_DIGEST: &str = "ERR must be exactly 16 hexadecimal characters";
+const BAD_CONDITION: &str = "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE";
+const NOT_A_STRING: &str = "ERR Key should be of string type if conditions are specified";
+const DELEX_ARITY: &str = "ERR wrong number of arguments for 'delex' command";
 const BAD_NUMBER: &str = "ERR invalid numkeys value";
 const TOO_FEW: &str = "ERR wrong number of key-value pairs";
 
@@ -32,14 +35,20 @@ pub(crate) fn delex(call: &mut Call<'_, '_>) {
         let removed = delete(&mut call.txn.db(call.db), &call.keys[0]);
         return call.reply.int(removed.into());
     }
-    let given = if args.len() == 4 { args.at(3) } else { return call.reply.error(errors::SYNTAX) };
+    let given = if args.len() == 4 { args.at(3) } else { return call.reply.error(DELEX_ARITY) };
+    // As in Redis, the key is looked up before the condition is read.
+    match string_of(call.txn.db(call.db).peek(&call.keys[0])) {
+        Ok(Some(_)) => {}
+        Ok(None) => return call.reply.int(0),
+        Err(_) => return call.reply.error(NOT_A_STRING),
+    }
     let is = |word: &str| args.is(2, word);
     if is("IFEQ") || is("IFNE") {
         let equal = is("IFEQ");
         return remove_if(call, |s| s.is_some_and(|s| is_equal(s, given) == equal));
     }
     if !is("IFDEQ") && !is("IFDNE") {
-        return call.reply.error(errors::SYNTAX);
+        return call.reply.error(BAD_CONDITION);
     }
     if given.len() != DIGITS || !given.iter().all(u8::is_ascii_hexdigit) {
         return call.reply.error(BAD_DIGEST);
@@ -80,9 +89,12 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     }
     for (i, key) in call.keys.iter().enumerate() {
         let kept_ms = if keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
-        let expire_at_ms = expire_at_ms.or(kept_ms);
         let value = SetMany::KEY + 2 * i + 1;
-        db.set_str(key, value_of(args, value), expire_at_ms);
+        db.set_str(key, value_of(args, value), expire_at_ms.or(kept_ms));
+        if expire_at_ms.is_some() {
+            db.report_event(key, KeyEvent::EXPIRE);
+        }
+        let expire_at_ms = expire_at_ms.or(kept_ms);
         record_set(&mut db, key, arg(args, value), expire_at_ms);
     }
     Ok(true)
@@ -180,11 +192,13 @@ mod tests {
             ("DELEX c IFEQ y", ":0|"),
             ("DELEX c IFNE y", ":1|"),
             ("DELEX c IFNE y", ":0|"),
-            ("DELEX l IFNE y", WRONG_TYPE),
+            ("DELEX l IFNE y", "-ERR Key should be of string type if conditions are specified|"),
             ("DELEX l", ":1|"),
             ("DELEX l", ":0|"),
-            ("DELEX l IFEQ", "-ERR syntax error|"),
-            ("DELEX l FOO 1", "-ERR syntax error|"),
+            ("DELEX l IFEQ", "-ERR wrong number of arguments for 'delex' command|"),
+            ("DELEX l FOO 1", ":0|"),
+            ("SET s 1", "+OK|"),
+            ("DELEX s FOO 1", "-ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE|"),
         ]);
     }
 
@@ -198,7 +212,7 @@ mod tests {
             ("DIGEST e", "$16|2d06800538d394c2|"),
             ("DELEX e IFDEQ 2D06800538D394C3", ":0|"),
             ("DELEX e IFDNE 2D06800538D394C2", ":0|"),
-            ("DELEX e IFDEQ 2d0", "-ERR a digest has exactly 16 hexadecimal digits|"),
+            ("DELEX e IFDEQ 2d0", "-ERR must be exactly 16 hexadecimal characters|"),
             ("DELEX e IFDEQ 2D06800538D394C2", ":1|"),
             ("RPUSH l 1", ":1|"),
             ("DIGEST l", WRONG_TYPE),

@@ -13,7 +13,7 @@ use crate::run::arg;
 use strand_keyspace::journal::Arg;
 use strand_keyspace::types::hash::EXPIRY_MS_MAX;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, HashValue, Settings};
+use strand_keyspace::{Changed, HashValue, Settings};
 use strand_wire::args::Args;
 
 /// The codes in replies. A reply has one code per field.
@@ -350,12 +350,19 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Ok(false);
     }
     let is_past = at_ms.is_some_and(|at_ms| call.txn.is_past(at_ms));
-    let mut emptied = false;
     let fields = || (first..args.len()).step_by(2);
+    let are_met = |hash: &HashValue| {
+        let has = |at| hash.get(args.at(at)).is_some();
+        !(options.fnx && fields().any(has)) && (!options.fxx || fields().all(has))
+    };
+    // With a time in the past, the fields are set and removed: `hset`, `hdel`, and `del` for an empty hash.
+    let mut db = call.txn.db(call.db);
+    if is_past && db.peek_at::<HashValue>(&call.keys[0]).is_ok_and(|hash| hash.is_some_and(are_met)) {
+        db.report_event(&call.keys[0], named::HSET);
+        db.set_event(named::HDEL);
+    }
     let set = update(call, |hash, settings| {
-        let some = fields().any(|at| hash.get(args.at(at)).is_some());
-        let all = !options.fxx || fields().all(|at| hash.get(args.at(at)).is_some());
-        if (options.fnx && some) || !all {
+        if !are_met(hash) {
             return Ok((false, Changed::No));
         }
         for at in fields() {
@@ -372,13 +379,10 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
                 hash.set_expiry(field, at_ms, settings);
             }
         }
-        emptied = hash.is_empty();
         Ok((true, Changed::Yes))
     })?;
-    // A hash that has lost all its fields is removed, which has its own event.
-    if set && at_ms.is_some() && !emptied {
-        let event = if is_past { named::HDEL } else { named::HEXPIRE };
-        call.txn.db(call.db).report_event(&call.keys[0], event);
+    if set && at_ms.is_some() && !is_past {
+        call.txn.db(call.db).report_event(&call.keys[0], named::HEXPIRE);
     }
     if set && call.is_recorded() {
         let mut named = fields().map(|at| args.at(at));
