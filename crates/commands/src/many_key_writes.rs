@@ -134,7 +134,7 @@ impl<'a> SetAll<'a> {
     }
     /// Carries out the promises, and reports the expiries that the command sets.
     fn carry_out(&self, call: &LaneCall<'a>) {
-        carry_out(call, &self.keys, self.expire_at_ms.map(|_| KeyEvent::EXPIRE));
+        carry_out(call, &self.keys, self.expire_at_ms);
     }
     /// Looks at all keys, slice by slice. `None` when the condition is not met.
     fn look(&self, call: &LaneCall<'a>) -> Option<Found> {
@@ -225,16 +225,16 @@ fn promise(
     txn.promise(call.db, promises)
 }
 
-/// Carries out the promises of the keys, slice by slice. Reports `event` for each key that is there then.
-fn carry_out(call: &LaneCall<'_>, keys: &[Key<'_>], event: Option<KeyEvent>) {
+/// Carries out the promises of the keys, slice by slice. Reports EXPIRE for each key that has the expiry `expire_at_ms`
+/// then. Other clients may have changed the key since the promise.
+fn carry_out(call: &LaneCall<'_>, keys: &[Key<'_>], expire_at_ms: Option<i64>) {
     for keys in keys.chunks(SLICE_ARGUMENTS) {
         let mut txn = slice(call, keys);
         let mut db = txn.db(call.db);
         for key in keys {
-            if db.peek(key).is_some()
-                && let Some(event) = event
-            {
-                db.report_event(key, event);
+            let record = db.peek(key);
+            if expire_at_ms.is_some() && record.and_then(|record| record.expire_at_ms()) == expire_at_ms {
+                db.report_event(key, KeyEvent::EXPIRE);
             }
         }
     }

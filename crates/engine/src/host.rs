@@ -431,7 +431,7 @@ pub trait Wake: Send + Sync {
     }
     /// Prepares to wake the task. The task may wait until [`Wake::wake_queued`] of any task of its thread is called.
     fn queue(&self);
-    /// Wakes all tasks of the task's thread for which [`Wake::queue`] was called.
+    /// Lets the task's thread wake all its tasks for which [`Wake::queue`] was called.
     fn wake_queued(&self) {}
 }
 

@@ -87,16 +87,17 @@ impl CollectionType {
             CollectionType::Stream => vec![b"XADD", key, b"1-1", b"", b""],
         }
     }
-    /// The commands that create the value `json` at `key`, which must not exist.
+    /// The commands that create the value `json` at `key`, which must not exist. Their words are put into `words`, which
+    /// must be empty.
     ///
     /// # Errors
     /// 400 when the text is not JSON, not a value of this type, or an empty value.
-    pub async fn commands(self, key: &[u8], json: &[u8]) -> Result<Commands, Problem> {
+    pub async fn commands(self, key: &[u8], json: &[u8], words: Words) -> Result<Commands, Problem> {
         let mut reader = JsonReader::new(json);
         if reader.next().await? != JsonEvent::StartArray {
             return Err(self.wrong_value());
         }
-        let (mut commands, mut last_id) = (Commands::default(), (0, 0));
+        let (mut commands, mut last_id) = (Commands { words, starts: Vec::new() }, (0, 0));
         for i in 0.. {
             let event = reader.next().await?;
             if event == JsonEvent::EndArray {
@@ -177,12 +178,12 @@ impl CollectionType {
     }
 }
 
-/// The fields and values of the hash `json`, which is a JSON object.
+/// Appends the fields and values of the hash `json`, which is a JSON object, to `fields`.
 ///
 /// # Errors
 /// 400 when the text is not JSON, not an object, or an object without members.
-pub async fn hash_fields(json: &[u8]) -> Result<Words, Problem> {
-    let (mut reader, mut fields) = (JsonReader::new(json), Words::default());
+pub async fn hash_fields(json: &[u8], mut fields: Words) -> Result<Words, Problem> {
+    let mut reader = JsonReader::new(json);
     if reader.next().await? != JsonEvent::StartObject {
         return Err(CollectionType::Hash.wrong_value());
     }
@@ -207,7 +208,6 @@ pub async fn hash_fields(json: &[u8]) -> Result<Words, Problem> {
 }
 
 /// Commands that are not sent yet.
-#[derive(Debug, Default)]
 pub struct Commands {
     words: Words,
     /// Number of the first word of each command.
@@ -341,7 +341,7 @@ mod tests {
     use crate::turns::complete;
 
     fn lines(kind: CollectionType, json: &str) -> Result<Vec<String>, u64> {
-        let commands = kind.commands(b"k", json.as_bytes());
+        let commands = kind.commands(b"k", json.as_bytes(), Words::default());
         let commands = complete(commands).map_err(|p| p.document()["status"].as_u64().expect("a number"))?;
         let lines =
             commands.iter().map(|words| words.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" "));

@@ -2,7 +2,7 @@
 //!
 //! The body is a JSON array of commands, or one command after another (NDJSON). The form is detected from the body,
 //! and the response has the same form. A command is an array of strings and numbers; the strings follow the
-//! convention of [`text`]. Its result is an object with the member `result` or `error`. Results keep the order of
+//! convention of [`text`](crate::text). Its result is an object with the member `result` or `error`. Results keep the order of
 //! the commands. A command is sent when it has arrived, before the results of earlier commands are known. If the
 //! body is cut short, the results end with an object with the member `problem`.
 
@@ -88,7 +88,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     let mut source = Source { request, elements: Elements::new() };
     // An error before the first command gets a response with its own status.
     let mut next = match poll_fn(|cx| source.poll_next(cx)).await? {
-        Some(json) => Some(arguments(&json, 1).await?),
+        Some(json) => Some(arguments(&context, &json, 1).await?),
         None => None,
     };
     let form = source.elements.form();
@@ -111,7 +111,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
             let step = poll_fn(|cx| next_step(cx, &context, &mut source, &waiting, &ended, &mut json));
             match step.await {
                 Step::Command(text) => {
-                    match arguments(&text, source.elements.command_count()).await {
+                    match arguments(&context, &text, source.elements.command_count()).await {
                         Ok(args) => next = Some(args),
                         Err(problem) => ended = Some(Some(problem)),
                     }
@@ -246,11 +246,17 @@ impl Source {
     }
 }
 
-/// The arguments of command number `number` of the body.
-async fn arguments(json: &[u8], number: u64) -> Result<Words, Problem> {
+/// The arguments of command number `number` of the body. All their memory counts as the client's.
+async fn arguments(context: &Context, json: &[u8], number: u64) -> Result<Words, Problem> {
+    let mut holding = context.session.http_end().holding();
+    holding.set(json.len());
+    read_arguments(json, number, Words::new(context.session.http_end().holding())).await
+}
+
+async fn read_arguments(json: &[u8], number: u64, mut args: Words) -> Result<Words, Problem> {
     let bad =
         |detail: &str| Problem::bad_request(format!("command {number}: {detail}")).member("command", number);
-    let (mut reader, mut args) = (JsonReader::new(json), Words::default());
+    let mut reader = JsonReader::new(json);
     let not_json = |error: NotJson| bad(&format!("not a JSON array: {error}"));
     if reader.next().await.map_err(not_json)? != JsonEvent::StartArray {
         return Err(bad("not a JSON array"));
@@ -279,7 +285,7 @@ mod tests {
     #[test]
     fn arguments_are_strings_and_numbers() {
         let read = |text: &str| {
-            complete(arguments(text.as_bytes(), 1))
+            complete(read_arguments(text.as_bytes(), 1, Words::default()))
                 .map(|words| words.iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
                 .map_err(|p| p.document()["detail"].to_string())
         };

@@ -4,6 +4,7 @@
 //! of events ([`Steps`]), and [`Words`] keeps all byte strings in one allocation. The reader does not yield inside a
 //! string.
 
+use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::text;
 use crate::turns::Steps;
@@ -62,19 +63,35 @@ impl From<NotJson> for Problem {
     }
 }
 
-/// Byte strings, one after another.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Number of words after which the memory of [`Words`] is counted again.
+const COUNTED_WORDS: usize = 1024;
+
+/// Byte strings, one after another: of a body, so at most 1 MiB.
+#[derive(Default)]
 pub struct Words {
     bytes: Vec<u8>,
     /// Offset of the end of each word in `bytes`.
-    ends: Vec<usize>,
+    ends: Vec<u32>,
+    holding: Option<Holding>,
 }
 
 impl Words {
+    /// No words yet. `holding` counts their memory.
+    pub fn new(holding: Holding) -> Words {
+        Words { holding: Some(holding), ..Words::default() }
+    }
     /// Appends a word.
     pub fn push(&mut self, word: &[u8]) {
         self.bytes.extend_from_slice(word);
-        self.ends.push(self.bytes.len());
+        self.end_word();
+    }
+    fn end_word(&mut self) {
+        self.ends.push(u32::try_from(self.bytes.len()).expect("a body has at most 1 MiB"));
+        if let Some(holding) = &mut self.holding
+            && self.ends.len().is_multiple_of(COUNTED_WORDS)
+        {
+            holding.set(self.bytes.capacity() + self.ends.capacity() * size_of::<u32>());
+        }
     }
     /// Appends the bytes of a JSON string, or the text of a JSON number. Returns `None` for other events and for
     /// malformed Base64. The words are undefined then.
@@ -84,7 +101,7 @@ impl Words {
             JsonEvent::Number(number) => self.bytes.extend_from_slice(number.as_bytes()),
             _ => return None,
         }
-        self.ends.push(self.bytes.len());
+        self.end_word();
         Some(())
     }
     /// The number of words.
@@ -97,8 +114,7 @@ impl Words {
     }
     /// Word number `i`; `None` when there are fewer.
     pub fn get(&self, i: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(i)?;
-        Some(&self.bytes[self.start(i)..end])
+        (i < self.len()).then(|| self.word(i))
     }
     /// The words in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
@@ -109,10 +125,11 @@ impl Words {
     /// # Panics
     /// When there are fewer words.
     pub fn range(&self, numbers: Range<usize>) -> impl ExactSizeIterator<Item = &[u8]> {
-        numbers.map(|i| &self.bytes[self.start(i)..self.ends[i]])
+        numbers.map(|i| self.word(i))
     }
-    fn start(&self, i: usize) -> usize {
-        i.checked_sub(1).map_or(0, |before| self.ends[before])
+    fn word(&self, i: usize) -> &[u8] {
+        let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start as usize..self.ends[i] as usize]
     }
 }
 

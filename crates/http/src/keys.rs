@@ -14,8 +14,8 @@ use crate::collections::{self, ATTEMPTS_MAX, CollectionType, KeyCondition};
 use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
+use crate::json_reader::Words;
 use crate::problem::Problem;
-
 use bytes::Bytes;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
@@ -29,7 +29,7 @@ use strand_wire::events::Event;
 
 /// Maximum length of a body whose length is not announced, in bytes.
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
-/// Maximum length of a JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
+/// Maximum length of a JSON value, in bytes. The reader yields between values, but not inside a string.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
 /// The response header with the type of a value.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
@@ -410,7 +410,7 @@ async fn put_collection(
         WriteCondition::None | WriteCondition::Digests(_) => KeyCondition::Any,
     };
     context.check_rights(&[&kind.write_command(key)])?;
-    let commands = kind.commands(key, &json(request).await?).await?;
+    let commands = kind.commands(key, &json(request).await?, words_of(context)).await?;
     let was_there =
         collections::replace(context, key, &commands, expiry, wanted, || condition.failed()).await?;
     Ok(write_response(Some(was_there)))
@@ -424,6 +424,11 @@ fn condition_of_collection(context: &Context, conditions: &Conditions) -> Result
         )),
         condition => Ok(condition),
     }
+}
+
+/// No words yet. Their memory will count as the client's.
+fn words_of(context: &Context) -> Words {
+    Words::new(context.session.http_end().holding())
 }
 
 /// Reads a body that should be JSON.
@@ -440,7 +445,7 @@ async fn put_hash(
 ) -> Result<Response, Problem> {
     let condition = condition_of_collection(context, conditions)?;
     context.check_rights(&[&CollectionType::Hash.write_command(key)])?;
-    let fields = collections::hash_fields(&json(request).await?).await?;
+    let fields = collections::hash_fields(&json(request).await?, words_of(context)).await?;
     let (session, ttl) = (&context.session, expiry.options());
     let options: Vec<&[u8]> = condition.options().chain(ttl.iter().map(Vec::as_slice)).collect();
     session.begin_command(3 + options.len() + fields.len());

@@ -4,12 +4,13 @@
 //! character set is guessed ([`charset`]). Headers in ISO-2022-JP are ASCII with escape sequences; they are decoded, too.
 //! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
+use super::{PARSER, cost};
 use crate::extract::charset;
 use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
-use mail_parser::{Encoding as TransferEncoding, Message, MessageParser, MessagePart, MimeHeaders, PartType};
+use mail_parser::{Encoding as TransferEncoding, Message, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
 
 /// The escape sequence with which a text in ISO-2022-JP changes to two bytes a character (RFC 1468).
@@ -29,9 +30,15 @@ pub(super) fn with_readable_header(message: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(readable)
 }
 
+/// Maximum number of header bytes of one message that are read again for the names of its attachments. The names beyond
+/// have replacement characters.
+const NAMES_BYTES_MAX: usize = 64 * 1024;
+
 /// Finds the names of the attachments of one message.
 #[derive(Default)]
 pub(super) struct AttachmentNames {
+    /// Number of header bytes that were read again.
+    reread_bytes: usize,
     /// The character set of headers that are not readable. The search takes time, so it is done once a message.
     encoding: Option<&'static Encoding>,
 }
@@ -49,8 +56,13 @@ impl AttachmentNames {
             Some(header) if !is_readable(header) => {
                 let encoding =
                     *self.encoding.get_or_insert_with(|| charset::named_or_guessed(&message.raw_message));
-                let readable = in_utf_8(header, encoding);
-                let read = MessageParser::new().parse(&readable);
+                let readable = in_utf_8(&name_fields(header), encoding);
+                self.reread_bytes += readable.len();
+                // The decoded bytes may take longer to parse than the raw bytes, which were checked.
+                if self.reread_bytes > NAMES_BYTES_MAX || cost::check(&readable).is_err() {
+                    return Some(name.into());
+                }
+                let read = PARSER.parse(&readable);
                 Some(
                     read.and_then(|part| part.attachment_name().map(str::to_owned))
                         .map_or(name.into(), Cow::Owned),
@@ -59,6 +71,23 @@ impl AttachmentNames {
             _ => Some(name.into()),
         }
     }
+}
+
+/// The fields of a part's header that may name the part. White space continues a field on the next line.
+fn name_fields(header: &[u8]) -> Vec<u8> {
+    let (mut fields, mut is_kept) = (Vec::new(), false);
+    for line in header.split_inclusive(|byte| *byte == b'\n') {
+        if !line.starts_with(b" ") && !line.starts_with(b"\t") {
+            let is = |name: &str| {
+                line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+            };
+            is_kept = is("content-type") || is("content-disposition");
+        }
+        if is_kept {
+            fields.extend_from_slice(line);
+        }
+    }
+    fields
 }
 
 /// True for a header that is UTF-8 without the escape sequences of ISO-2022-JP.
@@ -193,6 +222,28 @@ mod tests {
                 assert_eq!(found, (name.to_string(), name.to_string()), "{}, {header}", encoding.name());
             }
         }
+    }
+
+    #[test]
+    fn hard_headers_of_attachments_are_not_read_again() {
+        let name = "Größe.txt";
+        let part = |line: &str| {
+            format!(
+                "--b\nContent-Type: text/plain;\n filename={line}\nContent-Disposition: attachment;\n filename=\"{name}\"\n\nx\n"
+            )
+        };
+        let head = "From: a@b.example\nContent-Type: multipart/mixed; boundary=b; charset=windows-1252\n\n";
+        let names = |parts: &str| {
+            let mail = format!("{head}{parts}--b--\n");
+            field(&WINDOWS_1252.encode(&mail).0, "attachments")
+        };
+        assert_eq!(names(&part("x")), name);
+        // Without `ESC ( B`, which the decoder drops, each of these is the begin of an encoded word.
+        let hidden = format!("\u{1b}$B0!\u{1b}(B{}", "=\u{1b}(B?aa?q?x".repeat(20_000));
+        assert_eq!(names(&part(&hidden)), "Gr\u{fffd}\u{fffd}e.txt");
+        let many = names(&part(&"y".repeat(1000)).repeat(100));
+        let readable = many.lines().filter(|line| *line == name).count();
+        assert!((50..70).contains(&readable) && many.lines().count() == 100, "{readable}");
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub struct Context {
     connections: Arc<AtomicUsize>,
     all_closed: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
-    /// The tasks that other threads woke.
+    /// The woken tasks that wait for their turn.
     wake_queue: Arc<WakeQueue>,
     next_id: Cell<u64>,
     pub(super) departures: Departures,
