@@ -4,7 +4,7 @@
 //! character set is guessed ([`charset`]). Headers in ISO-2022-JP are ASCII with escape sequences; they are decoded, too.
 //! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
-use super::{PARSER, cost};
+use super::{PARSER, cost, header_name};
 use crate::extract::charset;
 use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
@@ -78,10 +78,10 @@ fn name_fields(header: &[u8]) -> Vec<u8> {
     let (mut fields, mut is_kept) = (Vec::new(), false);
     for line in header.split_inclusive(|byte| *byte == b'\n') {
         if !line.starts_with(b" ") && !line.starts_with(b"\t") {
-            let is = |name: &str| {
-                line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
-            };
-            is_kept = is("content-type") || is("content-disposition");
+            is_kept = header_name(line).is_some_and(|name| {
+                name.eq_ignore_ascii_case(b"content-type")
+                    || name.eq_ignore_ascii_case(b"content-disposition")
+            });
         }
         if is_kept {
             fields.extend_from_slice(line);
