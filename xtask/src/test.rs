@@ -42,6 +42,8 @@ const PANICS_MAX: usize = 20;
 /// Number of lines of a panic, and of characters of such a line, that are printed at the end.
 const PANIC_LINES: usize = 6;
 const PANIC_LINE_CHARS: usize = 400;
+/// Begins the last line of a test binary that ran to its end.
+const RESULT: &str = "test result: ";
 /// Number of tests that `--slowest` prints.
 const SLOWEST: usize = 10;
 
@@ -210,6 +212,9 @@ fn run_binary(binary: TestBinary, is_slowest: bool) -> Outcome {
         command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
     }
     let (is_passed, output) = match run_to_end(&mut command) {
+        Ok((true, output)) if !output.lines().any(|line| line.starts_with(RESULT)) => {
+            (false, output + "\nended: without a result\n")
+        }
         Ok(ended) => ended,
         Err(error) => (false, format!("{}: {error}", binary.program.display())),
     };
@@ -266,7 +271,7 @@ fn counts(output: &str) -> (u64, u64) {
         let at = words.iter().position(|word| *word == what);
         at.and_then(|at| words.get(at.checked_sub(1)?)?.parse().ok()).unwrap_or(0)
     };
-    let lines = output.lines().filter(|line| line.starts_with("test result: "));
+    let lines = output.lines().filter(|line| line.starts_with(RESULT));
     lines.fold((0, 0), |(passed, failed), line| {
         (passed + number(line, "passed"), failed + number(line, "failed"))
     })
@@ -359,5 +364,12 @@ mod tests {
         command.args(["-c", "echo out; echo err >&2; exit 3"]);
         assert_eq!(run_to_end(&mut command).expect("it starts"), (false, "out\nerr\n".to_owned()));
         assert!(run_to_end(&mut Command::new("/no/such/program")).is_err());
+    }
+
+    #[test]
+    fn a_binary_without_a_result_has_failed() {
+        let binary = TestBinary { name: "true".into(), program: "true".into(), folder: ".".into() };
+        let outcome = run_binary(binary, false);
+        assert!(!outcome.is_passed && outcome.output.ends_with("without a result\n"), "{}", outcome.output);
     }
 }

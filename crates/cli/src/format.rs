@@ -85,7 +85,7 @@ fn standard(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
             out.extend_from_slice(text);
         }
         Value::Bulk(bytes) => quoted(out, bytes),
-        Value::Null => out.extend_from_slice(b"(nil)"),
+        Value::Null | Value::NullBulk | Value::NullArray => out.extend_from_slice(b"(nil)"),
         Value::Bool(yes) => write(out, format_args!("({yes})")),
         Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_) => {
             return standard_aggregate(out, value, prefix);
@@ -136,7 +136,7 @@ fn standard_aggregate(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
 
 fn raw(out: &mut Vec<u8>, value: &Value, delimiters: &Delimiters) {
     match value {
-        Value::Null => {}
+        Value::Null | Value::NullBulk | Value::NullArray => {}
         Value::Error(text) => {
             out.extend_from_slice(text);
             out.push(b'\n');
@@ -180,7 +180,7 @@ fn csv(out: &mut Vec<u8>, value: &Value) {
         Value::BigNumber(text) | Value::DoubleText(text) => out.extend_from_slice(text),
         Value::Int(n) => write(out, format_args!("{n}")),
         Value::Double(n) => write(out, format_args!("{n}")),
-        Value::Null => out.extend_from_slice(b"NULL"),
+        Value::Null | Value::NullBulk | Value::NullArray => out.extend_from_slice(b"NULL"),
         Value::Bool(yes) => write(out, format_args!("{yes}")),
         Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_) => {
             for (i, part) in parts(value).unwrap_or_default().into_iter().enumerate() {
@@ -203,7 +203,7 @@ fn json(out: &mut Vec<u8>, value: &Value, form: OutputFormat) {
         Value::BigNumber(text) | Value::DoubleText(text) => out.extend_from_slice(text),
         Value::Int(n) => write(out, format_args!("{n}")),
         Value::Double(n) => write(out, format_args!("{n}")),
-        Value::Null => out.extend_from_slice(b"null"),
+        Value::Null | Value::NullBulk | Value::NullArray => out.extend_from_slice(b"null"),
         Value::Bool(yes) => write(out, format_args!("{yes}")),
         Value::Array(items) | Value::Set(items) | Value::Push(items) => {
             out.push(b'[');

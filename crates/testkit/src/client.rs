@@ -29,6 +29,11 @@ impl Client {
         Ok(Client { stream, input: Chain::new(), parser: ReplyParser::new() })
     }
 
+    /// Distinguishes the nulls `$-1`, `*-1` and `_` in the replies from now on.
+    pub fn keep_null_kinds(&mut self) {
+        self.parser.keep_null_kinds();
+    }
+
     /// The socket, for tests that send raw bytes.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream

@@ -59,6 +59,7 @@ impl Pair {
     pub fn open(ours: &Server, theirs: &Server, protocol: u8, delivery: Delivery) -> io::Result<Pair> {
         let mut pair = Pair { ours: ours.connect()?, theirs: theirs.connect()?, delivery };
         for client in [&mut pair.ours, &mut pair.theirs] {
+            client.keep_null_kinds();
             client.call(&["HELLO", &protocol.to_string()])?;
             client.call(&["FLUSHALL"])?;
         }

@@ -31,6 +31,10 @@ pub enum Value {
     Bulk(Vec<u8>),
     /// A null: `$-1`, `*-1` or `_`
     Null,
+    /// A null in place of a bulk string (`$-1`), from a parser that keeps the kinds of nulls
+    NullBulk,
+    /// A null in place of an array (`*-1`), from a parser that keeps the kinds of nulls
+    NullArray,
     /// An array: `*`
     Array(Vec<Value>),
     /// A map: `%`
@@ -75,6 +79,8 @@ pub struct ReplyParser {
     reply_bytes: usize,
     /// True when doubles are returned as [`Value::DoubleText`].
     keeps_double_text: bool,
+    /// True when the nulls of RESP2 are returned as [`Value::NullBulk`] and [`Value::NullArray`].
+    keeps_null_kinds: bool,
     /// Incomplete aggregates, outermost first.
     open_aggregates: Vec<Aggregate>,
     /// The string whose header was read last.
@@ -102,6 +108,7 @@ impl Default for ReplyParser {
             reply_bytes_max: usize::MAX,
             reply_bytes: 0,
             keeps_double_text: false,
+            keeps_null_kinds: false,
             open_aggregates: Vec::new(),
             string: None,
         }
@@ -121,6 +128,10 @@ impl ReplyParser {
     /// Returns doubles as their text from now on, for programs that display replies.
     pub fn keep_double_text(&mut self) {
         self.keeps_double_text = true;
+    }
+    /// Distinguishes the nulls `$-1`, `*-1` and `_` from now on, for programs that compare servers.
+    pub fn keep_null_kinds(&mut self) {
+        self.keeps_null_kinds = true;
     }
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
@@ -172,6 +183,8 @@ impl ReplyParser {
             }
             b',' => Value::Double(double(text)?),
             b'(' => Value::BigNumber(big_number(text)?),
+            b'$' if text == b"-1" && self.keeps_null_kinds => Value::NullBulk,
+            b'*' if text == b"-1" && self.keeps_null_kinds => Value::NullArray,
             b'$' | b'*' if text == b"-1" => Value::Null,
             b'$' | b'=' | b'!' => {
                 let len = length(text, BULK_BYTES_MAX, 1)?;
@@ -381,6 +394,15 @@ mod tests {
         let text = Value::DoubleText(b"1.1000000000000001".to_vec());
         assert_eq!(parser.next(&mut input), Ok(Some(text)));
         assert!(parser.next(&mut input).is_err());
+    }
+
+    #[test]
+    fn nulls_can_keep_their_kinds() {
+        let (mut parser, mut input) = (ReplyParser::new(), Chain::new());
+        parser.keep_null_kinds();
+        input.push_slice(b"*3\r\n$-1\r\n*-1\r\n_\r\n");
+        let nulls = Value::Array(vec![Value::NullBulk, Value::NullArray, Value::Null]);
+        assert_eq!(parser.next(&mut input), Ok(Some(nulls)));
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn edges(root: &Path, findings: &mut Vec<String>) {
                         n + 1
                     ));
                 }
-            } else if section == "dependencies" {
+            } else if section.ends_with("dependencies") && !section.ends_with("dev-dependencies") {
                 let on = line.split(['.', '=', ' ']).next().unwrap_or_default();
                 let ours = on.starts_with("strand-");
                 if ours && !allowed.get(name.as_str()).is_some_and(|a| a.contains(&on)) {

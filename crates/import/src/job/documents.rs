@@ -471,8 +471,12 @@ impl Job<'_> {
         for folder in old.iter().filter(is_doubtful) {
             if new.find(folder.name).is_none_or(|now| now.kind == EntryKind::Container) {
                 let document = join(path, folder.name);
+                let is_present = versions::is_present(&folder);
+                if is_present {
+                    self.check_document()?;
+                }
                 self.sink.remove(&document)?;
-                if versions::is_present(&folder) && self.options.mode != ImportMode::Verify {
+                if is_present && self.options.mode != ImportMode::Verify {
                     self.progress.removed_from(path, folder.name, b"");
                     self.count(&document, Outcome::Removed);
                 }

@@ -202,7 +202,7 @@ fn to_json(reply: &Reply) -> Value {
         Reply::Double(n) => json!(n),
         Reply::DoubleText(bytes) => text(bytes),
         Reply::Bool(b) => json!(b),
-        Reply::Null => Value::Null,
+        Reply::Null | Reply::NullBulk | Reply::NullArray => Value::Null,
         Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => all.iter().map(to_json).collect(),
         Reply::Map(all) => all.iter().map(|(name, value)| json!([to_json(name), to_json(value)])).collect(),
     }
