@@ -215,7 +215,8 @@ impl Engine {
         // No key must be evicted for what a service frees by itself, or for a profile. The allocator's figures of a
         // profile are those of its last reading, so this reading comes second.
         let buffered_bytes = self.host.buffered_bytes();
-        self.memory.record_sample(allocated_bytes, data_bytes, garbage_bytes + buffered_bytes);
+        let uncounted_bytes = garbage_bytes + buffered_bytes + self.replication.waiting_bytes();
+        self.memory.record_sample(allocated_bytes, data_bytes, uncounted_bytes);
     }
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {

@@ -36,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) inbox: Inbox,
     /// True while the client is in MONITOR.
     pub(crate) is_monitor: AtomicBool,
+    /// True when the client is a replica.
+    pub(crate) is_replica: AtomicBool,
     /// The client's tracking of keys (CLIENT TRACKING).
     pub(crate) tracked: Tracked,
     /// The rate at which the client may make memory grow.
@@ -112,6 +114,7 @@ impl Client {
             watch_flag: Mutex::default(),
             inbox: Inbox::default(),
             is_monitor: false.into(),
+            is_replica: false.into(),
             tracked: Tracked::default(),
             growth_limit: GrowthLimit::default(),
         }
@@ -178,7 +181,11 @@ impl Client {
     }
     /// The client's class in CLIENT LIST and CLIENT KILL.
     pub(crate) fn class(&self) -> &'static str {
-        if self.inbox.is_subscriber() { "pubsub" } else { "normal" }
+        match self.is_replica.load(Relaxed) {
+            true => "slave",
+            false if self.inbox.is_subscriber() => "pubsub",
+            false => "normal",
+        }
     }
     /// Marks the client for closing and wakes its session.
     pub(crate) fn kill(&self) {
@@ -224,6 +231,7 @@ impl Client {
         let queued = m.queued.load(Relaxed);
         let mode = self.tracked.mode();
         for (set, letter) in [
+            (self.is_replica.load(Relaxed), 'S'),
             (self.is_monitor.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
@@ -365,7 +373,9 @@ impl Clients {
         if held_bytes <= bytes_max {
             return 0;
         }
-        left.retain(|client| !client.turn_fields.no_evict.load(Relaxed) && client.held_bytes() > 0);
+        let may_be_closed =
+            |client: &Client| !client.turn_fields.no_evict.load(Relaxed) && !client.is_replica.load(Relaxed);
+        left.retain(|client| may_be_closed(client) && client.held_bytes() > 0);
         left.sort_by_cached_key(|client| std::cmp::Reverse(client.held_bytes()));
         let mut evicted = 0;
         for client in left {

@@ -14,6 +14,7 @@ use crate::notices::Notices;
 use crate::pause::Pause;
 use crate::persist::Persist;
 use crate::pubsub::PubSub;
+use crate::replication::Replication;
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
@@ -54,6 +55,7 @@ pub struct Engine {
     pub(crate) long_locks: LongLocks,
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
+    pub(crate) replication: Replication,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
@@ -93,6 +95,7 @@ impl Engine {
         let tracking = Arc::new(Tracking::new(clients.clone()));
         let long_locks = LongLocks::new(host.signal());
         let persist = Persist::new(&*host, now);
+        let replication = Replication::new(&*host);
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
@@ -118,6 +121,7 @@ impl Engine {
             importers: Importers::default(),
             monitors: Monitors::default(),
             persist,
+            replication,
             started: now,
             active_expire: true.into(),
             tls_change: Mutex::new(()),
@@ -128,6 +132,7 @@ impl Engine {
         engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
         let backlog_signal = engine.persist.aof.backlog_signal.clone();
         engine.keyspace.journal().set_wake(Box::new(move || backlog_signal.notify()));
+        engine.keyspace.journal().set_awaited_wake(engine.replication.waker());
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
         engine
@@ -308,5 +313,6 @@ impl Engine {
         self.forget_spare();
         self.evict_clients();
         self.update_save_alerts();
+        self.replicas_changed();
     }
 }

@@ -67,6 +67,17 @@ pub type OpenedFile = (Box<dyn Read + Send>, u64);
 /// A function that writes the content of a file.
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
+/// A file without a name, which is gone when this is dropped. Any number of threads may read it.
+pub trait ScratchFile: Send + Sync {
+    /// The file's length in bytes.
+    fn bytes(&self) -> u64;
+    /// Reads bytes from offset `at` on, and returns their number. 0: the file ends there. May block.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_at(&self, target: &mut [u8], at: u64) -> io::Result<usize>;
+}
+
 /// What the driver does for the engine. Worker and helper threads call these methods. A method must not block, except
 /// [`HostServices::run_service`] on a helper thread and the methods that run on helper threads only:
 /// [`Host::reload_tls`], [`HostFiles::change_dir`], [`HostFiles::rewrite_config`], the methods of the ACL file, and
@@ -185,6 +196,15 @@ pub trait HostFiles {
     /// The reason, for the log. The old file stays unchanged.
     fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         let _ = (name, in_parts, write);
+        Err(io::Error::other("the host keeps no files"))
+    }
+    /// Writes the output of `write` to a file without a name in the working folder. `in_parts`: the content is synced in
+    /// parts while it is written, so that other files of the disk are written meanwhile. May block.
+    ///
+    /// # Errors
+    /// The system's error, or the error of `write`.
+    fn scratch_file(&self, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+        let _ = (in_parts, write);
         Err(io::Error::other("the host keeps no files"))
     }
     /// Opens the file `name` of the working folder and returns it with its length. `None` when the file is missing.

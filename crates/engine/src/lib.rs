@@ -25,6 +25,7 @@ mod notices;
 mod pause;
 mod persist;
 mod pubsub;
+mod replication;
 mod scripts;
 mod session;
 mod slowlog;
@@ -41,8 +42,8 @@ pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts, Now,
-    OpenedFile, PeerInfo, ProfileRequest, ServerFacts, ServiceMemory, ShutdownRequest, Signal, Wake,
-    WriteFile,
+    OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory, ShutdownRequest, Signal,
+    Wake, WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use pubsub::Delivery;

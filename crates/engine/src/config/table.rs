@@ -38,7 +38,8 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 // The reasons why an option has no effect. Each text follows "has no effect:".
-const NO_REPLICAS: &str = "there are no replicas in this version";
+const NO_PRIMARY: &str = "this server follows no primary";
+const SYNC_BY_FILE: &str = "a snapshot for replicas always goes through a file without a name, so writes never wait for a slow replica";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
@@ -266,8 +267,8 @@ options! {
          (HTTP: the head of each request) in full; otherwise it is disconnected; 0: no limit";
     LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
-    MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
-    MasterUser "masteruser", Text, "", Anytime, "User for the primary", no effect: NO_REPLICAS;
+    MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_PRIMARY;
+    MasterUser "masteruser", Text, "", Anytime, "User for the primary", no effect: NO_PRIMARY;
     MaxClients "maxclients", Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Memory(0, LONG), "0", Anytime,
         "Most memory that the allocator may have given out; 0 is no limit";
@@ -280,9 +281,9 @@ options! {
     MaxMemorySamples "maxmemory-samples", Integer(1, INT), "5", Anytime,
         "Keys that are examined for each evicted key";
     MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Integer(0, INT), "10", Anytime,
-        "Seconds after which a silent replica does not count", no effect: NO_REPLICAS;
+        "Seconds after which a silent replica does not count";
     MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Integer(0, INT), "0", Anytime,
-        "Replicas below which no writes are served", no effect: NO_REPLICAS;
+        "Replicas below which no writes are served";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Bool, "no", Anytime,
         "Do not sync the append-only file while it is rewritten";
     NotifyKeyspaceEvents "notify-keyspace-events", KeyspaceEvents, "", Anytime,
@@ -303,12 +304,12 @@ options! {
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
         "What to do when a replicated command fails",
-        no effect: NO_REPLICAS;
+        no effect: NO_PRIMARY;
     ProtectedMode "protected-mode", Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
     ProtoMaxBulkLen "proto-max-bulk-len", Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
     RdbDelSyncFiles "rdb-del-sync-files", Bool, "no", Anytime,
-        "Delete snapshots made for replicas only", no effect: NO_REPLICAS;
+        "Delete snapshots made for replicas only", no effect: SYNC_BY_FILE;
     RdbKeySaveDelay "rdb-key-save-delay", Integer(i32::MIN as i64, INT), "0", Anytime,
         "Microseconds of waiting for each key that is saved";
     RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Bool, "yes", Anytime,
@@ -317,43 +318,43 @@ options! {
         "Put a checksum at the end of snapshots";
     RdbCompression "rdbcompression", Bool, "yes", Anytime, "Compress strings in snapshots";
     ReplBacklogSize "repl-backlog-size", Memory(1, LONG), "1mb", Anytime,
-        "Bytes of changes kept for replicas that come back", no effect: NO_REPLICAS;
+        "Bytes of changes kept for replicas that come back";
     ReplBacklogTtl "repl-backlog-ttl", Integer(0, LONG), "3600", Anytime,
-        "Seconds without replicas after which the kept changes are freed; 0 is never", no effect: NO_REPLICAS;
+        "Seconds without replicas after which the kept changes are freed; 0 is never";
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Bool, "no", Anytime,
-        "Send fewer packets to replicas, with up to 40 ms of delay", no effect: NO_REPLICAS;
+        "Send fewer packets to replicas, with up to 40 ms of delay", no effect: "packets to replicas are never delayed";
     ReplDisklessLoad "repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
-        "Load a primary's snapshot from the socket", no effect: NO_REPLICAS;
+        "Load a primary's snapshot from the socket", no effect: NO_PRIMARY;
     ReplDisklessSync "repl-diskless-sync", Bool, "yes", Anytime,
-        "Send snapshots to replicas without a file", no effect: NO_REPLICAS;
+        "Send snapshots to replicas without a file", no effect: SYNC_BY_FILE;
     ReplDisklessSyncDelay "repl-diskless-sync-delay", Integer(0, INT), "5", Anytime,
-        "Seconds to wait for more replicas before a snapshot is sent without a file", no effect: NO_REPLICAS;
+        "Seconds to wait for more replicas before a snapshot is sent without a file", no effect: SYNC_BY_FILE;
     ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", Integer(0, INT), "0", Anytime,
-        "Replicas that end the wait for more replicas (repl-diskless-sync-delay); 0 is no limit", no effect: NO_REPLICAS;
+        "Replicas that end the wait for more replicas (repl-diskless-sync-delay); 0 is no limit", no effect: SYNC_BY_FILE;
     ReplPingReplicaPeriod "repl-ping-replica-period" / "repl-ping-slave-period", Integer(1, INT), "10", Anytime,
-        "Seconds between two pings to replicas", no effect: NO_REPLICAS;
+        "Seconds between two pings to replicas";
     ReplTimeout "repl-timeout", Integer(1, INT), "60", Anytime,
-        "Seconds after which a silent primary or replica is gone", no effect: NO_REPLICAS;
+        "Seconds after which a silent primary or replica is gone";
     ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Text, "", Anytime,
-        "Address that is announced to the primary", no effect: NO_REPLICAS;
+        "Address that is announced to the primary", no effect: NO_PRIMARY;
     ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Integer(0, 65535), "0", Anytime,
-        "Port that is announced to the primary", no effect: NO_REPLICAS;
+        "Port that is announced to the primary", no effect: NO_PRIMARY;
     ReplicaAnnounced "replica-announced", Bool, "yes", Anytime,
-        "Announce this replica to Sentinel", no effect: NO_REPLICAS;
+        "Announce this replica to Sentinel", no effect: NO_PRIMARY;
     ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Bool, "no", Anytime,
-        "As a replica, go on when the disk fails", no effect: NO_REPLICAS;
+        "As a replica, go on when the disk fails", no effect: NO_PRIMARY;
     ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Bool, "yes", Anytime,
-        "As a replica, leave evicting to the primary", no effect: NO_REPLICAS;
+        "As a replica, leave evicting to the primary", no effect: NO_PRIMARY;
     ReplicaLazyFlush "replica-lazy-flush" / "slave-lazy-flush", Bool, "no", Anytime,
-        "Free old data in the background before a full synchronization", no effect: NO_REPLICAS;
+        "Free old data in the background before a full synchronization", no effect: NO_PRIMARY;
     ReplicaPriority "replica-priority" / "slave-priority", Integer(0, INT), "100", Anytime,
-        "Which replica Sentinel promotes first; 0 is never", no effect: NO_REPLICAS;
+        "Which replica Sentinel promotes first; 0 is never", no effect: NO_PRIMARY;
     ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
-        "As a replica, refuse writes", no effect: NO_REPLICAS;
+        "As a replica, refuse writes", no effect: NO_PRIMARY;
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
-        "As a replica without its primary, serve the data that it has", no effect: NO_REPLICAS;
+        "As a replica without its primary, serve the data that it has", no effect: NO_PRIMARY;
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
-        "Primary to be a replica of; only `no one` is accepted", no effect: NO_REPLICAS;
+        "Primary to be a replica of; only `no one` is accepted", no effect: NO_PRIMARY;
     RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked completely", no effect: ALWAYS_CHECKED;
@@ -371,7 +372,7 @@ options! {
     ShutdownOnSigterm "shutdown-on-sigterm", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGTERM starts";
     ShutdownTimeout "shutdown-timeout", Integer(0, INT), "10", Anytime,
-        "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
+        "Seconds that SHUTDOWN waits for replicas";
     SlowlogLogSlowerThan "slowlog-log-slower-than", Integer(-1, LONG), "10000", Anytime,
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
     SlowlogMaxLen "slowlog-max-len", Integer(0, LONG), "128", Anytime, "Most slow commands that SLOWLOG keeps";
@@ -429,7 +430,7 @@ options! {
         "Choose cipher suites in the server's order, not in the client's";
     TlsProtocols "tls-protocols", Text, "", Anytime,
         "TLSv1.2, TLSv1.3, or both with a space between them; empty is both";
-    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: NO_REPLICAS;
+    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: NO_PRIMARY;
     TlsSessionCacheSize "tls-session-cache-size", Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
     TlsSessionCacheTimeout "tls-session-cache-timeout", Integer(0, INT), "300", Anytime,

@@ -147,7 +147,7 @@ fn options_without_effect_are_accepted_and_noted_once() {
             "a.conf:10: daemonize has no effect: the server stays in the foreground; let a service manager run it",
             false,
         ),
-        ("a.conf:11: replicaof has no effect: there are no replicas in this version", true),
+        ("a.conf:11: replicaof has no effect: this server follows no primary", true),
     ];
     // Skip options that have an effect in this version; all others must be noted.
     let acts = |text: &str| {

@@ -99,6 +99,7 @@ impl Engine {
         let done = self.reload_under_lock(reload, now);
         if is_recorded {
             self.keyspace.switch_journal(true);
+            self.restart_replication();
             // After a failure, the append-only file has data that memory lacks. A new base would lose it.
             if done.is_ok() {
                 self.schedule_bgrewriteaof();

@@ -5,9 +5,9 @@
 //! append-only file with every change. Files, threads and clocks are the host's. At most one save runs at a time,
 //! beside at most one rewrite of the append-only file.
 //!
-//! Every command checks one number, [`Persist::alerts`]. It is zero except in six states: the dataset is loading, the
+//! Every command checks one number, [`Persist::alerts`]. It is zero except in seven states: the dataset is loading, the
 //! last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
-//! journal waits to be written, the server makes its last save.
+//! journal waits to be written, the server makes its last save, too few replicas are connected.
 
 mod aof;
 mod error;
@@ -23,6 +23,7 @@ pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;
+pub(crate) use save::aux_fields;
 
 use crate::config::Opt;
 use crate::{Engine, Host, Now};
@@ -44,6 +45,8 @@ const SAVE_FAILED: u8 = 4;
 pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
 /// The last save has begun: writes wait for it.
 const LAST_SAVE_RUNNING: u8 = 8;
+/// Writes are refused: too few replicas are connected (`min-replicas-to-write`).
+pub(crate) const FEW_REPLICAS: u8 = 128;
 /// The last save is done: a writing command ends its session.
 const LAST_SAVE_DONE: u8 = 16;
 
@@ -64,6 +67,7 @@ pub(crate) enum Verdict {
 
 /// The error of a command that needs the data while the data is loaded.
 pub(crate) const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
+const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
 const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
                            disk. Commands that may modify the data set are disabled, because this instance is configured \
                            to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). \
@@ -192,6 +196,7 @@ impl Persist {
         }
         if (is_ping || all_flags.has(Flags::WRITE))
             && let Some(text) = self.write_refusal()
+            && !(is_ping && text == TOO_FEW_REPLICAS)
         {
             return Verdict::Refuse(text);
         }
@@ -211,10 +216,12 @@ impl Persist {
         match self.alerts() {
             alerts if alerts & SAVE_FAILED != 0 => Some(CANNOT_SAVE.into()),
             alerts if alerts & AOF_FAILED != 0 => Some(self.aof.refusal().into()),
+            alerts if alerts & FEW_REPLICAS != 0 => Some(TOO_FEW_REPLICAS.into()),
             _ => None,
         }
     }
-    fn set(&self, alert: u8, on: bool) {
+    /// Sets an alert or takes it back.
+    pub(crate) fn set(&self, alert: u8, on: bool) {
         match on {
             true => self.alerts.fetch_or(alert, Relaxed),
             false => self.alerts.fetch_and(!alert, Relaxed),

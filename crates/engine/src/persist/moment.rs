@@ -12,30 +12,30 @@ use strand_keyspace::{Snapshot, Txn};
 const TRIES: usize = 1000;
 
 /// The data of one moment.
-pub(super) struct Moment<'k> {
-    pub(super) snapshot: Snapshot<'k>,
-    pub(super) definitions: Definitions,
+pub(crate) struct Moment<'k> {
+    pub(crate) snapshot: Snapshot<'k>,
+    pub(crate) definitions: Definitions,
     /// The position in the journal: changes before it are in the moment, and changes after it are not.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// The libraries, indexes and sets of patterns of one moment.
-pub(super) struct Definitions {
+pub(crate) struct Definitions {
     functions: Arc<Functions>,
     services: Vec<Arc<Vec<Vec<u8>>>>,
 }
 
 impl Definitions {
     /// The texts of all function libraries.
-    pub(super) fn libraries(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn libraries(&self) -> Vec<Vec<u8>> {
         self.functions.texts()
     }
     /// The commands that create the indexes and sets of patterns.
-    pub(super) fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
+    pub(crate) fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
         self.services.iter().map(|words| words.as_slice())
     }
     /// These commands as an RDB file has them.
-    pub(super) fn encoded_commands(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn encoded_commands(&self) -> Vec<Vec<u8>> {
         self.commands().map(system::encode_command).collect()
     }
 }
@@ -43,7 +43,7 @@ impl Definitions {
 impl Engine {
     /// Takes the data of this moment. `all` holds all shards, so no record changes meanwhile. A definition may change,
     /// because it needs no shard: then the journal grows, and the definitions are taken again.
-    pub(super) fn take_moment<'k>(&self, all: &mut Txn<'k>) -> Moment<'k> {
+    pub(crate) fn take_moment<'k>(&self, all: &mut Txn<'k>) -> Moment<'k> {
         let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
         let snapshot = all.snapshot(budget_bytes, self.persist.alerts.clone());
         let journal = self.keyspace.journal();

@@ -38,7 +38,7 @@ enum SaveOutcome {
 }
 
 /// The auxiliary fields of a file.
-pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'static str, String); 5] {
+pub(crate) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'static str, String); 5] {
     [
         ("redis-ver", REDIS_VERSION.to_string()),
         ("redis-bits", usize::BITS.to_string()),
@@ -186,13 +186,13 @@ impl Engine {
         let by_default = !request.nosave && !self.config.save_points().is_empty();
         !self.persist.is_loading() && (request.save || by_default)
     }
-    /// True when [`Engine::save_at_end`] may wait for the disk.
+    /// True when [`Engine::save_at_end`] may wait for the disk or for replicas.
     pub fn waits_at_end(&self, request: ShutdownRequest) -> bool {
-        self.saves_at_end(request) || self.lacks_writes(request)
+        self.saves_at_end(request) || self.lacks_writes(request) || self.awaits_replicas_at_end(request)
     }
     /// The work of SHUTDOWN and the signals before the server stops. Cancels background saves and rewrites, and makes
-    /// the last save if the options ask for it. Writes wait from the start of the last save. `Ok`: stop now. Runs on
-    /// a helper thread.
+    /// the last save if the options ask for it. Then waits for the replicas. Writes wait from the start of the last save,
+    /// or of the wait for replicas. `Ok`: stop now. Runs on a helper thread.
     ///
     /// # Errors
     /// The save failed, the first base of the append-only file is not complete, or the append-only file lacks writes that
@@ -212,6 +212,11 @@ impl Engine {
         } else if request.nosave {
             self.persist.ends_unsaved.store(true, Relaxed);
         }
+        let awaits_replicas = self.awaits_replicas_at_end(request);
+        if awaits_replicas && !saves {
+            self.persist.set(LAST_SAVE_RUNNING, true);
+            self.await_turns();
+        }
         self.persist.aof.cancel_rewrite();
         let background = self.persist.state.lock().running.clone();
         if let Some(running) = background {
@@ -228,7 +233,10 @@ impl Engine {
                 Err(why)
             }
             _ => {
-                self.persist.set(LAST_SAVE_DONE, saves);
+                if awaits_replicas {
+                    self.await_replicas();
+                }
+                self.persist.set(LAST_SAVE_DONE, saves || awaits_replicas);
                 Ok(())
             }
         }

@@ -89,6 +89,16 @@ impl Session {
             );
             return Some(self.reject(found.spec, text.as_bytes()));
         }
+        // A reply would be a part of the stream. As in redis-server, the replica is disconnected.
+        if self.is_replica() && kind_of(found.spec) != CommandKind::Replication {
+            self.engine.host.warn(&format!(
+                "Replica {} sent '{}', which has a reply: disconnecting",
+                self.client.peer.addr,
+                found.full_name()
+            ));
+            self.abort();
+            return Some(NextStep::Stop(Turn::Abort));
+        }
         // As in redis-server, a client in MONITOR counts as a replica.
         if self.is_monitor()
             && [Flags::WRITE, Flags::READONLY, Flags::MAY_REPLICATE].iter().any(|flag| flags.has(*flag))

@@ -40,6 +40,7 @@ use crate::pubsub::Subscriptions;
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use blocked::Blocked;
+use commands::ReplicaSession;
 use framing::{Replies, Requests};
 use laps::Laps;
 use multi::Queue;
@@ -169,6 +170,8 @@ pub struct Session {
     own_attempt: Option<Box<Blocked>>,
     /// A script that is about to move to a helper thread.
     outgoing_script: Option<script::ScriptCall>,
+    /// What the client has told about itself as a replica, and its stream.
+    replica: Option<Box<ReplicaSession>>,
 }
 
 impl Session {
@@ -249,6 +252,7 @@ impl Session {
             progress: Progress::default(),
             own_attempt: None,
             outgoing_script: None,
+            replica: None,
         };
         session.update_guard();
         session.update_inbox_limit();
@@ -323,7 +327,7 @@ impl Session {
     /// (`timeout`), has not logged in (`login-timeout`), is over its soft output limit for too long, or waits for the
     /// server to execute before it reads. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
-        let soft_us = self.settings.output(self.is_subscriber()).soft_us;
+        let soft_us = self.settings.output(self.output_class()).soft_us;
         let soft_limit_deadline =
             self.output.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
         let deadlines = [
@@ -364,11 +368,12 @@ impl Session {
         !self.identity.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
-        // Subscribers and MONITOR clients are not idle.
+        // Subscribers, MONITOR clients and replicas are not idle.
         let is_idle = matches!(self.state, State::Ready | State::Draining)
             && self.settings.timeout_us > 0
             && !self.is_subscriber()
-            && !self.is_monitor();
+            && !self.is_monitor()
+            && !self.is_replica();
         is_idle.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
@@ -438,6 +443,7 @@ impl Session {
         self.unwatch_all();
         self.end_subscriptions();
         self.leave_monitor();
+        self.leave_replication();
         self.end_tracking();
         self.engine.long_locks.forget(self.client.id);
         self.engine.clients.remove(self.client.id);

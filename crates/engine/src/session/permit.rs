@@ -198,10 +198,13 @@ impl Session {
             || !self.identity.user.is_unrestricted()
             || self.queue.is_some()
             || self.is_monitor()
+            || self.is_replica()
             || self.is_in_subscriber_mode()
             || self.client.tracked.mode() != TrackingFlags::OFF;
         self.output.bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
+            // A replica acknowledges the stream while more of the stream waits.
+            false if self.is_replica() => usize::MAX,
             false => OUTPUT_BYTES_MAX,
         };
     }

@@ -93,6 +93,9 @@ impl Session {
         }
         let out_before = self.replies.out.len();
         self.deliver_messages();
+        if self.replica.is_some() {
+            self.take_stream();
+        }
         self.engine.diag.turn_watch.begin_turn(self.client.peer.worker, self.client.id, now.mono_us);
         let turn = self.run_commands(now);
         self.engine.diag.turn_watch.end_turn(self.client.peer.worker);
@@ -475,7 +478,7 @@ impl Session {
     /// Enforces `client-output-buffer-limit` for the client's class.
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
         let held = self.replies.out.len() + self.client.inbox.waiting_bytes() as usize;
-        let limits = self.settings.output(self.is_subscriber());
+        let limits = self.settings.output(self.output_class());
         let exceeds = |bytes: usize| bytes > 0 && held > bytes;
         let mut is_soft_limit_expired = false;
         if !exceeds(limits.soft_bytes) {

@@ -61,6 +61,8 @@ pub(crate) enum CommandKind {
     Exec,
     Multi,
     Ping,
+    /// A command of replicas.
+    Replication,
     Reset,
     Select,
     Script(ScriptCommand),

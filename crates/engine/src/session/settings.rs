@@ -26,8 +26,8 @@ pub(crate) struct SessionSettings {
     /// The option `login-timeout` in microseconds. 0: never.
     pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
-    /// `client-output-buffer-limit` of class normal, and of class pubsub.
-    output: [OutputLimit; 2],
+    /// `client-output-buffer-limit`, by [`OutputClass`].
+    output: [OutputLimit; 3],
     /// The hard limit of class normal. It also bounds a single reply.
     pub(crate) reply_bytes_max: usize,
     bulk_bytes_max: usize,
@@ -37,7 +37,16 @@ pub(crate) struct SessionSettings {
     pub(crate) shared_lap_bytes_max: usize,
 }
 
-/// One class of `client-output-buffer-limit`. 0: no limit.
+/// The classes of `client-output-buffer-limit`, in the option's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputClass {
+    Normal,
+    Replica,
+    /// A client with subscriptions.
+    PubSub,
+}
+
+/// The limits of one class. 0: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputLimit {
     pub(crate) hard_bytes: usize,
@@ -81,7 +90,12 @@ impl SessionSettings {
         // The generation is read first, so that a change during the reading is noticed later.
         let generation = config.generation();
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
-        let [normal, _, pubsub] = config.output_limits().map(OutputLimit::of);
+        let mut output = config.output_limits().map(OutputLimit::of);
+        // As in redis-server, a replica may be sent the whole backlog.
+        let backlog_bytes = config.number(Opt::ReplBacklogSize) as usize;
+        let of_replicas = &mut output[OutputClass::Replica as usize].hard_bytes;
+        *of_replicas = if *of_replicas == 0 { 0 } else { (*of_replicas).max(backlog_bytes) };
+        let normal = &output[OutputClass::Normal as usize];
         SessionSettings {
             generation,
             password: engine.needs_password(),
@@ -90,7 +104,7 @@ impl SessionSettings {
             timeout_us: config.timeout_s() * 1_000_000,
             login_timeout_us: config.number(Opt::LoginTimeout) as u64 * 1_000_000,
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
-            output: [normal, pubsub],
+            output,
             reply_bytes_max: if normal.hard_bytes == 0 { usize::MAX } else { normal.hard_bytes },
             shared_lap_bytes_max: match slow_us {
                 0..SHARED_LAP_US_MIN => 0,
@@ -100,10 +114,10 @@ impl SessionSettings {
             clients_bytes_max: engine.clients_bytes_max(),
         }
     }
-    /// The limits on output for the client. A client with subscriptions is in class pubsub.
+    /// The limits on the output of a client of this class.
     #[inline]
-    pub(crate) fn output(&self, subscribed: bool) -> &OutputLimit {
-        &self.output[usize::from(subscribed)]
+    pub(crate) fn output(&self, class: OutputClass) -> &OutputLimit {
+        &self.output[class as usize]
     }
     /// True when the configuration has changed since the copy was made.
     #[inline]

@@ -5,6 +5,7 @@
 use super::commands::Outcome;
 use super::permit::DeniedCommand;
 use super::run::NextStep;
+use super::settings::OutputClass;
 use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, ChannelCheck, User};
 use crate::clients::Client;
@@ -170,7 +171,7 @@ impl Session {
     }
     /// Passes the client's output limit to its inbox.
     pub(super) fn update_inbox_limit(&self) {
-        let bytes_max = self.settings.output(self.is_subscriber()).hard_bytes;
+        let bytes_max = self.settings.output(self.output_class()).hard_bytes;
         let is_bounded = bytes_max > 0 || !self.is_monitor();
         self.client.inbox.set_bytes_max(if is_bounded { bytes_max } else { monitors::OUTPUT_BYTES_MAX });
     }
@@ -187,6 +188,15 @@ impl Session {
         reply.int(count as i64);
     }
 
+    /// The client's class of `client-output-buffer-limit`.
+    #[inline]
+    pub(super) fn output_class(&self) -> OutputClass {
+        match self.is_subscriber() {
+            _ if self.is_replica() => OutputClass::Replica,
+            true => OutputClass::PubSub,
+            false => OutputClass::Normal,
+        }
+    }
     /// True when the session has a subscription.
     pub(super) fn is_subscriber(&self) -> bool {
         !self.subscriptions.is_empty()

@@ -37,7 +37,8 @@ const NOT_THERE: &[(&str, &str)] = &[
     ),
     (
         "Replicas",
-        "There is no replication yet. `ROLE`, `REPLICAOF NO ONE` and `FAILOVER` reply as a master without replicas does.",
+        "Replicas may follow this server, and this server follows no other. So `REPLICAOF` accepts only `NO ONE`, and \
+         `FAILOVER` is an error.",
     ),
     ("Modules", "`MODULE LOAD` fails; text search and regular expressions are built in."),
     (

@@ -151,9 +151,29 @@ impl HostFiles for TestHost {
         self.acl_files.lock().insert(path.into(), text());
         Ok(())
     }
+    fn scratch_file(&self, _in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        Ok(Arc::new(InMemory(bytes)))
+    }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
         let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
         Ok(())
+    }
+}
+
+/// A file of a test.
+struct InMemory(Vec<u8>);
+
+impl ScratchFile for InMemory {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read_at(&self, target: &mut [u8], at: u64) -> io::Result<usize> {
+        let rest = &self.0[at as usize..];
+        let n = rest.len().min(target.len());
+        target[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
     }
 }
 
@@ -163,7 +183,7 @@ impl HostThreads for TestHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
             // Do not start these threads: the test runs their turns.
-            "aof" | "aof-sync" => {}
+            "aof" | "aof-sync" | "replica-feed" => {}
             // Start the threads that load, because the reading thread waits for them.
             name if name.starts_with("load-") => _ = thread(work),
             _ => work(),

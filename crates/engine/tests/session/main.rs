@@ -22,6 +22,7 @@ mod pack4;
 mod pause;
 mod pressure;
 mod pubsub;
+mod replicas;
 mod scripts;
 mod server;
 mod simulation;

@@ -77,6 +77,10 @@ pub struct Journal {
     is_asleep: AtomicBool,
     /// Wakes the thread that takes the journal.
     wake: OnceLock<Wake>,
+    /// True while a thread waits for the next byte.
+    is_awaited: AtomicBool,
+    /// Wakes the thread that waits for the next byte.
+    awaited_wake: OnceLock<Wake>,
 }
 
 /// A function of the server that wakes the taker, because this crate does not know the server's threads.
@@ -104,9 +108,13 @@ impl Tail {
     fn offset(self) -> u64 {
         self.0 >> DB_BITS
     }
+    /// The selected database. [`LARGE_DB`]: any database from this number on.
+    fn db(self) -> usize {
+        (self.0 & LARGE_DB as u64) as usize
+    }
     /// True when the stream must select `db` before a command for this database.
     fn needs_select(self, db: usize) -> bool {
-        db >= LARGE_DB || (self.0 & LARGE_DB as u64) as usize != db
+        db >= LARGE_DB || self.db() != db
     }
 }
 
@@ -164,6 +172,8 @@ impl Journal {
             merger: Mutex::default(),
             is_asleep: AtomicBool::new(false),
             wake: OnceLock::new(),
+            is_awaited: AtomicBool::new(false),
+            awaited_wake: OnceLock::new(),
         }
     }
     /// True while changes are recorded.
@@ -188,6 +198,11 @@ impl Journal {
             self.put(before.offset(), len, |buffer| buffer.push_slice(&select));
         }
         before.offset() + len as u64
+    }
+    /// Adds a command that changes nothing to the stream.
+    pub fn append(&self, command: &[u8]) {
+        let (before, len) = self.reserve(|before| (command.len(), before.db()));
+        self.put(before.offset(), len, |buffer| buffer.push_slice(command));
     }
     /// Reserves the next bytes of the stream. `plan` gets the end of the stream, and returns the number of bytes and the
     /// database that is selected after them. Returns the end before the bytes, and their number.
@@ -251,6 +266,33 @@ impl Journal {
     pub fn end_sleep(&self) {
         self.is_asleep.store(false, SeqCst);
     }
+    /// The offset of the next byte that the taker will take.
+    pub fn frontier(&self) -> u64 {
+        self.frontier.load(SeqCst)
+    }
+    /// Sets the function that wakes the thread that waits for the next byte ([`Journal::begin_await`]). Only the first
+    /// call has an effect.
+    pub fn set_awaited_wake(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.awaited_wake.set(Wake(wake));
+    }
+    /// A thread calls this before it waits for the next byte. From then on the next byte wakes the thread. Bytes that have
+    /// a place in the stream already may not: look at [`Journal::tail`] after this call.
+    pub fn begin_await(&self) {
+        self.is_awaited.store(true, SeqCst);
+    }
+    /// The thread no longer waits.
+    pub fn end_await(&self) {
+        self.is_awaited.store(false, SeqCst);
+    }
+    /// Wakes the thread that waits for the next byte, once.
+    #[cold]
+    fn wake_awaiting(&self) {
+        if self.is_awaited.swap(false, SeqCst)
+            && let Some(Wake(wake)) = self.awaited_wake.get()
+        {
+            wake();
+        }
+    }
     /// Wakes the taker if it sleeps. Costs one load if it does not.
     fn wake(&self) {
         if self.is_asleep.load(SeqCst)
@@ -287,6 +329,9 @@ impl Journal {
                 _ => buffer.ranges.push_back(ByteRange { offset, len }),
             }
         });
+        if self.is_awaited.load(SeqCst) {
+            self.wake_awaiting();
+        }
         // Wake the taker if the waiting bytes exceed a limit with this transaction. The taker's offset only
         // grows, so the thread whose bytes reach the limit notices that here.
         let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;

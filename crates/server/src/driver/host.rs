@@ -25,8 +25,8 @@ use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts,
-    NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ServiceMemory, ShutdownRequest, Signal, StartError,
-    WriteFile,
+    NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServiceMemory, ShutdownRequest,
+    Signal, StartError, WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -311,6 +311,9 @@ impl HostFiles for ServerHost {
         let folder = std::env::current_dir()?;
         disk::replace(&folder, name, in_parts, write)?;
         disk::sync_folder(&folder)
+    }
+    fn scratch_file(&self, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+        Ok(Arc::new(disk::write_scratch(&std::env::current_dir()?, in_parts, write)?))
     }
     fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
         disk::open(name)

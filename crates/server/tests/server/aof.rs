@@ -66,7 +66,7 @@ pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 /// Removes all expiries, because data with keys that expire while files are copied would differ.
-fn persist_all(client: &mut Link) {
+pub fn persist_all(client: &mut Link) {
     for db in 0..16 {
         call(client, &["SELECT", &db.to_string()]);
         let Value::Array(keys) = client.call(&["KEYS", "*"]).expect("a reply") else { panic!("no array") };

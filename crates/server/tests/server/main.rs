@@ -35,6 +35,7 @@ mod neighbours;
 mod pack4;
 mod peers;
 mod pubsub;
+mod replicas;
 mod save_beside;
 mod saving;
 mod scripts;

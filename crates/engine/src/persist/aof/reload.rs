@@ -38,6 +38,7 @@ impl Engine {
             self.replace_data(found, now)
         });
         self.keyspace.switch_journal(true);
+        self.restart_replication();
         loaded
     }
     fn load_left_files(&self, now: Now) -> Result<(), String> {
@@ -51,7 +52,14 @@ impl Engine {
             return Err("there is no append-only file".into());
         }
         let _long_lock = self.long_locks.announce(None);
-        self.replace_data(Ok(found), now)
+        if !self.replication.is_on() {
+            return self.replace_data(Ok(found), now);
+        }
+        self.keyspace.switch_journal(false);
+        let loaded = self.replace_data(Ok(found), now);
+        self.keyspace.switch_journal(true);
+        self.restart_replication();
+        loaded
     }
     fn replace_data(&self, found: Result<FoundAof, DataError>, now: Now) -> Result<(), String> {
         let _replacing = self.persist.replacing.write();

@@ -489,7 +489,9 @@ impl Engine {
                 let writer = guard.take();
                 aof.set_mode(AofMode::Off);
                 aof.cancel.store(true, Relaxed);
-                self.keyspace.switch_journal(false);
+                if !self.replication.is_on() {
+                    self.keyspace.switch_journal(false);
+                }
                 drop((guard, long_lock));
                 self.update_gates();
                 if let Some(writer) = writer {

@@ -118,7 +118,7 @@ impl Writer {
     /// Takes the new bytes of the journal.
     fn take(&mut self, engine: &Engine, now: Now) {
         let mut new_bytes = Chain::new();
-        self.taken = engine.keyspace.journal().take(&mut new_bytes);
+        self.taken = engine.take_journal(&mut new_bytes);
         if new_bytes.is_empty() {
             return;
         }
@@ -310,6 +310,20 @@ pub(super) fn new_increment(folder: &dyn Folder, new: &File) -> io::Result<Box<d
 }
 
 impl Engine {
+    /// Runs `work` while nobody else takes bytes of the journal. `work` gets true when there is an append-only file. May
+    /// block.
+    pub(crate) fn while_nobody_takes<R>(&self, work: impl FnOnce(bool) -> R) -> R {
+        let guard = self.persist.aof.writer.lock();
+        work(guard.is_some())
+    }
+    /// Takes what the journal has now, for the replicas. The append-only file's writer keeps it for the file. May block.
+    pub(crate) fn take_for_replicas(&self) {
+        let now = self.host.now();
+        match self.persist.aof.writer.lock().as_mut() {
+            Some(writer) => writer.take(self, now),
+            None => _ = self.take_journal(&mut Chain::new()),
+        }
+    }
     /// The writing thread: runs turns until the append-only file numbered `start_number` is switched off.
     pub(super) fn run_aof_thread(&self, start_number: u64) {
         while self.persist.aof.is_current_start(start_number) {

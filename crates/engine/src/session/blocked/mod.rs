@@ -12,7 +12,6 @@
 
 mod keyless;
 
-use keyless::WriteEmptyReply;
 pub(super) use keyless::{KeylessWait, NO_AOF};
 
 use super::multi::lock;
@@ -112,10 +111,8 @@ pub(super) struct Blocked {
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
     args: Option<Argv>,
-    /// Writes the reply when the timeout ends the wait.
-    write_empty: WriteEmptyReply,
-    /// [`KeylessWait::offset`].
-    offset: u64,
+    /// The wait, if no key ends it.
+    keyless: Option<KeylessWait>,
 }
 
 impl Blocked {
@@ -395,8 +392,7 @@ impl Session {
             reason: ParkReason::Keys,
             since_us: 0,
             args: None,
-            write_empty: |_, _, reply| reply.null_array(),
-            offset: 0,
+            keyless: None,
         }
     }
     /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else
@@ -442,7 +438,7 @@ impl Session {
         }
     }
     fn finish_wait(&mut self, blocked: Blocked, end: WaitEnd) -> Option<Turn> {
-        let (write_empty, offset, mut served) = (blocked.write_empty, blocked.offset, None);
+        let (keyless, mut served) = (blocked.keyless, None);
         if let WaitEnd::Served { tag, .. } = &end {
             served = Some(*tag);
         }
@@ -458,7 +454,10 @@ impl Session {
             WaitEnd::Error(text) => self.fail(CommandCounter::Failed, text.as_bytes()),
             WaitEnd::TimedOut | WaitEnd::SessionClosed => {
                 let engine = self.engine.clone();
-                write_empty(&engine, offset, &mut self.reply());
+                match keyless {
+                    Some(wait) => wait.write_now(&engine, &mut self.reply()),
+                    None => self.reply().null_array(),
+                }
             }
         }
         self.end_command();
@@ -510,9 +509,9 @@ impl Session {
     }
     /// Ends a wait and leaves its places. The place that was served is already gone.
     fn finish_block(&mut self, blocked: Blocked, served: Option<u32>) {
-        let Blocked { ticket, mut registrations, deadline_us, reason, offset, .. } = blocked;
-        if reason == ParkReason::Disk {
-            self.engine.persist.aof.gates.forget_synced(offset, self.client.id);
+        let Blocked { ticket, mut registrations, deadline_us, keyless, .. } = blocked;
+        if let Some(wait) = keyless {
+            wait.forget(&self.engine, self.client.id);
         }
         self.client.set_ticket(None);
         self.engine.clients.uncount_blocked(deadline_us.is_some());

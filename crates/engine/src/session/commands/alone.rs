@@ -1,4 +1,4 @@
-//! ROLE REPLICAOF FAILOVER MODULE: the replies of a server without replicas, cluster and modules.
+//! REPLICAOF FAILOVER MODULE: the replies of a server that follows no other, without cluster and modules.
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use strand_commands::{errors, introspect};
@@ -6,7 +6,6 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
 pub(crate) const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
-pub(super) const NO_REPLICAS: &str = "ERR replication is not supported: this server has no replicas";
 pub(super) const NOT_LOADED: &str = "ERR Error loading the extension. Please check the server logs.";
 pub(super) const NOT_UNLOADED: &str = "ERR Error unloading module: no such module with that name";
 
@@ -25,15 +24,6 @@ const MODULE_HELP: &[&str] = &[
 ];
 
 impl Session {
-    /// `ROLE`. Reply: a master at offset 0 without replicas.
-    pub(super) fn role(&mut self) -> Outcome {
-        let mut reply = self.reply();
-        reply.array(3);
-        reply.bulk(b"master");
-        reply.int(0);
-        reply.array(0);
-        DONE
-    }
     /// `REPLICAOF NO ONE` is the server's state. It follows no other server.
     pub(super) fn replica_of(&mut self, args: Args<'_>) -> Outcome {
         if args.is(1, "NO") && args.is(2, "ONE") {
@@ -43,7 +33,7 @@ impl Session {
         port.ok_or("ERR Invalid master port")?;
         Err(NO_MASTER.into())
     }
-    /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: an error, because there are no replicas.
+    /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: an error, because replicas cannot become primaries from here.
     pub(super) fn failover(&mut self, args: Args<'_>) -> Outcome {
         if args.len() == 2 && args.is(1, "ABORT") {
             return Err("ERR No failover in progress.".into());

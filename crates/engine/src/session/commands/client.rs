@@ -11,7 +11,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::{ErrorText, Reply};
 
-/// The values of TYPE. Clients of this server are normal or pubsub.
+/// The values of TYPE. No client of this server is a master.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
 
 /// With more clients than this, CLIENT LIST runs on a helper thread, because each client's line takes about a
@@ -176,7 +176,10 @@ pub(in crate::session) fn list(
 /// The name of a client type, in lower case.
 pub(super) fn known_type(name: &[u8]) -> Result<&'static str, ErrorText> {
     let found = TYPES.into_iter().find(|t| name.eq_ignore_ascii_case(t.as_bytes()));
-    found.ok_or_else(|| [b"ERR Unknown client type '", name, b"'"].concat())
+    match found.ok_or_else(|| [b"ERR Unknown client type '", name, b"'"].concat())? {
+        "replica" => Ok("slave"),
+        other => Ok(other),
+    }
 }
 
 fn on_or_off(args: Args<'_>, i: usize) -> Result<bool, ErrorText> {

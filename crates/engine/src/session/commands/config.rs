@@ -36,6 +36,7 @@ impl Session {
         self.engine.memory.reset_stat();
         self.engine.keyspace.reset_totals();
         self.engine.persist.reset_totals();
+        self.engine.replication.reset_totals();
         self.ok()
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {

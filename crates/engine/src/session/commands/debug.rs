@@ -37,7 +37,7 @@ const REFUSED: [(&str, &str); 18] = [
     ("MALLCTL-STR", "clients may not change the allocator's settings"),
     ("OOM", "it would end the server"),
     ("PANIC", "it would end the server"),
-    ("REPLICATE", "there are no replicas"),
+    ("REPLICATE", "replicas get what the append-only file gets"),
     ("RESTART", "it would end the server"),
     ("SDSLEN", "Strand stores no strings in the form of SDS"),
     ("SEGFAULT", "it would end the server"),

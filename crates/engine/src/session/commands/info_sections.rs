@@ -5,10 +5,12 @@ use crate::config::Opt;
 use crate::importers::COUNTED;
 use crate::memory::Purpose;
 use crate::pubsub::Namespace;
+use crate::replication;
 use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::Keys;
 
 /// What the sections of INFO are made from.
@@ -26,6 +28,13 @@ pub(super) const LRU_CLOCK_MASK: i64 = (1 << 24) - 1;
 macro_rules! fields {
     ($out:expr, $title:literal, $($name:literal: $value:expr),* $(,)?) => {{
         $out.push_str(concat!("# ", $title, "\r\n"));
+        lines!($out, $($name: $value),*);
+    }};
+}
+
+/// The lines of [`fields`] without the title.
+macro_rules! lines {
+    ($out:expr, $($name:literal: $value:expr),* $(,)?) => {{
         $(write!($out, concat!($name, ":{}\r\n"), $value).expect("a string takes everything");)*
     }};
 }
@@ -64,7 +73,7 @@ pub(super) fn server(f: &Facts<'_>, out: &mut String) {
 pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
     let clients = f.engine.clients.all();
     fields!(out, "Clients",
-        "connected_clients": clients.len(),
+        "connected_clients": clients.len().saturating_sub(f.engine.replication.len()),
         "cluster_connections": 0,
         "maxclients": f.engine.config.maxclients(),
         "client_recent_max_input_buffer": clients.iter().map(|c| c.input_bytes()).max().unwrap_or(0),
@@ -143,7 +152,10 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "rss_overhead_bytes": m.rss_bytes as i64 - m.resident_bytes as i64,
         "mem_fragmentation_ratio": ratio(m.rss_bytes, m.used_bytes),
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
-        "mem_not_counted_for_evict": share(Purpose::Garbage) + engine.host.buffered_bytes(),
+        "mem_not_counted_for_evict":
+            share(Purpose::Garbage) + engine.host.buffered_bytes() + engine.replication.waiting_bytes(),
+        "mem_replication_backlog": replication::figures(engine).backlog_bytes,
+        "mem_clients_slaves": engine.replication.waiting_bytes(),
         "mem_clients_normal": share(Purpose::Clients),
         "mem_aof_buffer": engine.persist.aof.pending_bytes(engine.keyspace.journal().tail()),
         "mem_allocator": engine.facts.allocator,
@@ -166,6 +178,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
     };
     let (keys, items) = f.engine.tracking.remembered();
     let (over_us, over_now_us) = f.engine.memory.over_us(f.now.mono_us);
+    let totals = &f.engine.replication.totals;
     fields!(out, "Stats",
         "total_connections_received": stats.get(Stat::Connections),
         "total_commands_processed": stats.get(Stat::Commands),
@@ -191,6 +204,10 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "tracking_total_keys": keys,
         "tracking_total_items": items,
         "tracking_total_prefixes": f.engine.tracking.prefixes_len(),
+        "sync_full": totals.full.load(Relaxed),
+        "sync_partial_ok": totals.partial_ok.load(Relaxed),
+        "sync_partial_err": totals.partial_err.load(Relaxed),
+        "total_net_repl_output_bytes": totals.output_bytes.load(Relaxed),
         "latest_fork_usec": 0,
         "total_forks": 0,
         "total_error_replies": stats.get(Stat::Errors),
@@ -202,18 +219,24 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
 }
 
 pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
+    let figures = replication::figures(f.engine);
     fields!(out, "Replication",
         "role": "master",
-        "connected_slaves": 0,
+        "connected_slaves": figures.replicas.len(),
+    );
+    for (name, value) in replication::replica_lines(&figures, f.now.mono_us) {
+        write!(out, "{name}:{value}\r\n").expect("a string takes everything");
+    }
+    lines!(out,
         "master_failover_state": "no-failover",
         "master_replid": f.engine.replication_id.lock(),
         "master_replid2": "0".repeat(40),
-        "master_repl_offset": 0,
+        "master_repl_offset": figures.offset,
         "second_repl_offset": -1,
-        "repl_backlog_active": 0,
+        "repl_backlog_active": u8::from(figures.is_on),
         "repl_backlog_size": f.engine.config.number(Opt::ReplBacklogSize),
-        "repl_backlog_first_byte_offset": 0,
-        "repl_backlog_histlen": 0,
+        "repl_backlog_first_byte_offset": figures.first_byte,
+        "repl_backlog_histlen": figures.backlog_bytes,
     );
 }
 

@@ -24,6 +24,7 @@ mod latency;
 mod memory;
 mod monitor;
 mod pubsub;
+mod replicas;
 mod scripting;
 mod server;
 mod slowlog;
@@ -31,6 +32,7 @@ mod table;
 mod wait;
 
 pub(crate) use connection::{REDIS_VERSION, database_to_select};
+pub(in crate::session) use replicas::ReplicaSession;
 pub(crate) use scripting::load_library;
 pub(crate) use table::GROUPS;
 

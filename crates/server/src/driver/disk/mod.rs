@@ -10,11 +10,11 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use strand_engine::{OpenedFile, WriteFile};
+use strand_engine::{OpenedFile, ScratchFile, WriteFile};
 
 /// A file written in parts is synced each time this number of bytes was written, as in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
@@ -51,6 +51,37 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
     }
     temporary.as_file().sync_all()?;
     temporary.persist(folder.join(name)).map(drop).map_err(|e| e.error)
+}
+
+/// Writes what `write` writes to a file without a name in `folder`.
+///
+/// # Errors
+/// Errors of `write` and of the system.
+pub fn write_scratch(folder: &Path, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Scratch> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    if in_parts {
+        write_and_sync(&file, write)?;
+    } else {
+        write(&mut file)?;
+    }
+    let bytes = file.metadata()?.len();
+    Ok(Scratch { file, bytes })
+}
+
+/// A file without a name.
+#[derive(Debug)]
+pub struct Scratch {
+    file: File,
+    bytes: u64,
+}
+
+impl ScratchFile for Scratch {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn read_at(&self, target: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.file, target, at)
+    }
 }
 
 /// Returns when the names of all files in `folder` are on the disk.

@@ -1,8 +1,8 @@
-//! The rows of commands about other servers and about modules. This server has no replicas, no cluster and no modules,
+//! The rows of commands about other servers and about modules. This server has no primary, no cluster and no modules,
 //! and answers as a redis-server without them does.
 
 use super::super::alone;
-use crate::session::session_command::{InScripts, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
@@ -202,7 +202,9 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         .flags(OF_REPLICAS)
         .args(&[Arg::string("replicationid"), Arg::integer("offset")])
         .arity(-3)
-        .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.psync(args)).kind(CommandKind::Replication),
+        )),
     CommandSpec::new(
         "replconf",
         "server",
@@ -213,7 +215,11 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
     .arity(-1)
     .doc_flags(&["syscmd"])
-    .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, args, now| session.replconf(args, now))
+            .kind(CommandKind::Replication)
+            .in_files(InFiles::ChangesNothing),
+    )),
     CommandSpec::new(
         "replicaof",
         "server",
@@ -241,5 +247,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
     CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins the stream that a replica reads.")
         .flags(OF_REPLICAS)
-        .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.psync(args)).kind(CommandKind::Replication),
+        )),
 ];

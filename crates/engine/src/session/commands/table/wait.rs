@@ -10,7 +10,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
         "generic",
         "3.0.0",
         "O(1)",
-        "Waits until this number of replicas have the connection's writes. There are no replicas yet.",
+        "Waits until this number of replicas have the connection's writes.",
     )
     .flags(&[F::NOSCRIPT])
     .acl(&["slow", "connection"])
@@ -22,8 +22,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
         "generic",
         "7.2.0",
         "O(1)",
-        "Waits until the connection's writes are in the append-only files of this server and of this number of replicas. There \
-         are no replicas yet.",
+        "Waits until the connection's writes are in the append-only files of this server and of this number of replicas.",
     )
     .flags(&[F::NOSCRIPT])
     .acl(&["slow", "connection"])

@@ -1,0 +1,99 @@
+//! [`Acks`]: commands that wait until replicas have acknowledged an offset of the stream (WAIT, WAITAOF).
+
+use super::{Phase, Replica};
+use crate::config::Opt;
+use crate::host::wake_together;
+use crate::{Engine, ShutdownRequest, Wake};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Time between two requests for acknowledgements at the end of the server.
+const ASK_EVERY_US: u64 = 20_000;
+
+/// What a command waits for. Ordered by kind and number of replicas, then by offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AckWait {
+    /// True when the replicas must have the offset on their disks.
+    pub(crate) in_file: bool,
+    /// The number of replicas.
+    pub(crate) replicas: usize,
+    pub(crate) offset: u64,
+    pub(crate) client: u64,
+}
+
+/// The waiting commands.
+#[derive(Default)]
+pub(super) struct Acks {
+    waiting: Mutex<BTreeMap<AckWait, Arc<dyn Wake>>>,
+}
+
+impl Engine {
+    /// Number of replicas that have the stream up to `offset`, or have it on their disks.
+    pub(crate) fn replicas_at(&self, offset: u64, in_file: bool) -> usize {
+        self.acked_offsets(in_file).iter().filter(|acked| **acked >= offset).count()
+    }
+    /// The acknowledged offsets, the highest first.
+    fn acked_offsets(&self, in_file: bool) -> Vec<u64> {
+        let state = self.replication.state.lock();
+        let speaks = |replica: &&Arc<Replica>| replica.phase() == Phase::Online && !replica.facts.is_silent;
+        let online = state.replicas.iter().filter(speaks);
+        let mut offsets: Vec<u64> = online.map(|replica| replica.acked(in_file)).collect();
+        offsets.sort_unstable_by(|a, b| b.cmp(a));
+        offsets
+    }
+    /// True when a SHUTDOWN with these options waits for replicas.
+    pub(crate) fn awaits_replicas_at_end(&self, request: ShutdownRequest) -> bool {
+        !request.now && self.config.number(Opt::ShutdownTimeout) > 0 && !self.acked_offsets(false).is_empty()
+    }
+    /// Waits until the replicas have everything that was written so far, for at most `shutdown-timeout` seconds. May block.
+    pub(crate) fn await_replicas(&self) {
+        let tail = self.keyspace.journal().tail();
+        let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
+        loop {
+            let offsets = self.acked_offsets(false);
+            let behind = offsets.iter().filter(|acked| **acked < tail).count();
+            if behind == 0 {
+                return;
+            }
+            if self.host.mono_us() >= until_us {
+                let all = offsets.len();
+                return self
+                    .host
+                    .warn(&format!("{behind} of {all} replicas lack the last writes at the end"));
+            }
+            self.ask_for_acks();
+            self.host.nap_us(ASK_EVERY_US);
+        }
+    }
+    /// Registers `wake`, which is called when enough replicas have acknowledged, and asks the replicas.
+    pub(crate) fn await_acks(&self, wait: AckWait, wake: Arc<dyn Wake>) {
+        self.replication.acks.waiting.lock().insert(wait, wake);
+        self.ask_for_acks();
+        // An acknowledgement may have come meanwhile.
+        self.acknowledged();
+    }
+    /// Ends a wait that may be over already.
+    pub(crate) fn forget_acks(&self, wait: AckWait) {
+        self.replication.acks.waiting.lock().remove(&wait);
+    }
+    /// Call this when a replica has acknowledged. Ends the waits that are over. The cost grows with the replicas and the
+    /// ended waits, not with the waiting commands.
+    pub(crate) fn acknowledged(&self) {
+        if self.replication.acks.waiting.lock().is_empty() {
+            return;
+        }
+        let mut ended = Vec::new();
+        for in_file in [false, true] {
+            let offsets = self.acked_offsets(in_file);
+            let mut waiting = self.replication.acks.waiting.lock();
+            for (i, acked) in offsets.iter().enumerate() {
+                let at = |offset, client| AckWait { in_file, replicas: i + 1, offset, client };
+                let over: Vec<AckWait> =
+                    waiting.range(at(0, 0)..=at(*acked, u64::MAX)).map(|(wait, _)| *wait).collect();
+                ended.extend(over.iter().filter_map(|wait| waiting.remove(wait)));
+            }
+        }
+        wake_together(ended.iter());
+    }
+}

@@ -1,0 +1,139 @@
+//! The feeding thread: passes the journal's new bytes on to the replicas, and looks after the replicas.
+//!
+//! The journal wakes the thread when it has new bytes. After a turn with bytes the thread naps, so that a turn takes the
+//! bytes of many commands. The thread ends when replication is switched off.
+
+use super::Phase;
+use crate::config::Opt;
+use crate::{Engine, Now};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use strand_chain::Chain;
+
+/// Time between two turns while the journal has new bytes.
+const TURN_EVERY_US: u64 = 500;
+/// Time between two looks at the replicas.
+const LOOK_EVERY_US: u64 = 1_000_000;
+
+/// A command of the stream that changes nothing. With it a replica knows that this server lives.
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+/// Asks the replicas for an acknowledgement.
+const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+
+impl Engine {
+    /// The feeding thread.
+    pub(super) fn run_feeding_thread(&self) {
+        // The thread that switches replication on takes the journal until it has done so.
+        self.while_nobody_takes(|_| ());
+        let (mut look_at_us, mut ping_at_us) = (0, 0);
+        while self.replication.is_on() {
+            let now = self.host.now();
+            if self.replication.wants_acks.swap(false, SeqCst) && self.replication.len() > 0 {
+                self.keyspace.journal().append(GETACK);
+            }
+            if now.mono_us >= look_at_us {
+                look_at_us = now.mono_us + LOOK_EVERY_US;
+                if now.mono_us >= ping_at_us {
+                    ping_at_us = now.mono_us + self.seconds(Opt::ReplPingReplicaPeriod);
+                    self.ping_replicas();
+                }
+                if !self.look_after_replicas(now) {
+                    return;
+                }
+            }
+            match self.feed_replicas() {
+                true => self.host.nap_us(TURN_EVERY_US),
+                false => self.await_journal(look_at_us.saturating_sub(now.mono_us)),
+            }
+        }
+    }
+    /// Waits until the journal has new bytes, a command wants acknowledgements, or the time is over.
+    fn await_journal(&self, at_most_us: u64) {
+        let (journal, work) = (self.keyspace.journal(), &self.replication.work);
+        let seen = work.changes();
+        journal.begin_await();
+        let end = self.replication.state.lock().end;
+        match journal.tail() == end && !self.replication.wants_acks.load(SeqCst) {
+            true => _ = work.wait(seen, Some(at_most_us)),
+            // Some transaction has its place in the journal and has not put its bytes there yet.
+            false => self.host.yield_now(),
+        }
+        journal.end_await();
+    }
+    /// Takes the journal's new bytes for the replicas. True when there were some. May block.
+    pub fn feed_replicas(&self) -> bool {
+        let before = self.replication.state.lock().end;
+        self.take_for_replicas();
+        self.replication.state.lock().end != before
+    }
+    fn seconds(&self, option: Opt) -> u64 {
+        (self.config.number(option).max(0) as u64).saturating_mul(1_000_000)
+    }
+    fn ping_replicas(&self) {
+        if self.replication.len() > 0 {
+            self.keyspace.journal().append(PING);
+        }
+    }
+    /// Ends replicas that are silent, tells waiting replicas that this server lives, and switches replication off when
+    /// there has been no replica for long. Returns false then.
+    fn look_after_replicas(&self, now: Now) -> bool {
+        let timeout_us = self.seconds(Opt::ReplTimeout);
+        let (replicas, alone_since_us) = {
+            let state = self.replication.state.lock();
+            (state.replicas.clone(), state.alone_since_us)
+        };
+        for replica in &replicas {
+            match replica.phase() {
+                Phase::Waiting => replica.keep_alive(),
+                Phase::Online if !replica.facts.is_silent => {
+                    if replica.lag_s(now.mono_us).saturating_mul(1_000_000) > timeout_us {
+                        self.host.warn(&format!(
+                            "Disconnecting timedout replica (streaming sync): {}",
+                            replica.name()
+                        ));
+                        replica.client.kill();
+                    }
+                    // The session checks its soft limit.
+                    if replica.waiting_bytes() > 0 {
+                        replica.client.wake_handle().wake();
+                    }
+                }
+                Phase::Online | Phase::Loading | Phase::Gone => {}
+            }
+        }
+        self.replicas_changed();
+        let ttl_us = self.seconds(Opt::ReplBacklogTtl);
+        let is_over = |since_us: u64| ttl_us > 0 && now.mono_us.saturating_sub(since_us) > ttl_us;
+        let stops = replicas.is_empty() && alone_since_us.is_some_and(is_over);
+        !(stops && self.while_nobody_takes(|has_file| self.stop_replication(has_file)))
+    }
+    /// Switches replication off and frees the backlog, unless a replica has come. Later replicas get all data. True when
+    /// replication is off. The caller takes the journal. May block.
+    fn stop_replication(&self, has_file: bool) -> bool {
+        let mut state = self.replication.state.lock();
+        if !state.replicas.is_empty() || state.is_syncing {
+            return false;
+        }
+        state.backlog = Chain::new();
+        self.replication.is_on.store(false, SeqCst);
+        *self.replication_id.lock() = self.new_replication_id();
+        drop(state);
+        if !has_file {
+            let _long_lock = self.long_locks.announce(None);
+            self.keyspace.switch_journal(false);
+            // Nobody needs the bytes since the last turn.
+            self.take_journal(&mut Chain::new());
+        }
+        self.host.log("The replication backlog is freed, because no replica is connected.");
+        true
+    }
+    /// Lets the feeding thread ask the replicas for acknowledgements.
+    pub(crate) fn ask_for_acks(&self) {
+        if !self.replication.wants_acks.swap(true, SeqCst) {
+            self.replication.work.notify();
+        }
+    }
+    /// Records bytes that were sent to a replica.
+    pub(crate) fn count_sent_to_replica(&self, bytes: usize) {
+        self.replication.totals.output_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}

@@ -1,0 +1,218 @@
+//! Replication: other servers follow this one.
+//!
+//! A replica gets a snapshot of one moment, and then the bytes of the journal that follow that moment. So an offset of
+//! the replication stream is an offset of the journal, and the last `repl-backlog-size` bytes are kept for replicas
+//! that come back (*partial resynchronization*). [`Replica`] is a replica and what waits for its session. [`feed`] is
+//! the thread that passes the journal's bytes on, [`sync`] makes and sends snapshots, and [`acks`] has the commands
+//! that wait for replicas (WAIT). The commands of replicas (REPLCONF, PSYNC) are in
+//! [`crate::session`].
+//!
+//! While the journal's bytes are kept for replicas, replication is *on*: from the first replica on, until
+//! `repl-backlog-ttl` seconds after the last one has left. The lock of the append-only file's writer orders the
+//! takers of the journal ([`Engine::while_nobody_takes`]). This server follows no other server.
+
+mod acks;
+mod feed;
+mod info;
+mod replica;
+mod sync;
+
+pub(crate) use acks::AckWait;
+pub(crate) use info::{figures, replica_lines};
+pub(crate) use replica::{Facts, Phase, Replica};
+
+use crate::config::Opt;
+use crate::persist::FEW_REPLICAS;
+use crate::{Engine, Host, Signal};
+use acks::Acks;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use strand_chain::Chain;
+
+/// The replicas, and the newest part of the stream. See the module.
+pub(crate) struct Replication {
+    /// True while the journal's bytes are kept for replicas.
+    is_on: AtomicBool,
+    state: Mutex<State>,
+    acks: Acks,
+    /// Signalled when the feeding thread has something to do.
+    work: Arc<dyn Signal>,
+    /// True when a command waits for acknowledgements, so that the replicas must be asked for them.
+    wants_acks: AtomicBool,
+    pub(crate) totals: Totals,
+}
+
+/// Counts since the start, for INFO.
+#[derive(Default)]
+pub(crate) struct Totals {
+    /// Full synchronizations.
+    pub(crate) full: AtomicU64,
+    /// Accepted partial resynchronizations.
+    pub(crate) partial_ok: AtomicU64,
+    /// Refused partial resynchronizations.
+    pub(crate) partial_err: AtomicU64,
+    /// Bytes that were sent to replicas.
+    pub(crate) output_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last bytes of the stream.
+    backlog: Chain,
+    /// The journal's offset after the backlog.
+    end: u64,
+    /// All replicas, the oldest first.
+    replicas: Vec<Arc<Replica>>,
+    /// The replicas that wait for the next snapshot.
+    waiting: Vec<Arc<Replica>>,
+    /// True while a thread makes snapshots for replicas.
+    is_syncing: bool,
+    /// The time on the clock of [`crate::Now::mono_us`] since which no replica is connected.
+    alone_since_us: Option<u64>,
+}
+
+impl State {
+    /// The journal's offset of the first byte of the backlog.
+    fn start(&self) -> u64 {
+        self.end - self.backlog.len() as u64
+    }
+}
+
+impl Replication {
+    pub(crate) fn new(host: &dyn Host) -> Replication {
+        Replication {
+            is_on: AtomicBool::new(false),
+            state: Mutex::default(),
+            acks: Acks::default(),
+            work: host.signal().into(),
+            wants_acks: AtomicBool::new(false),
+            totals: Totals::default(),
+        }
+    }
+    /// True while the journal's bytes are kept for replicas.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(SeqCst)
+    }
+    /// The function with which the journal wakes the feeding thread.
+    pub(crate) fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let work = self.work.clone();
+        Box::new(move || work.notify())
+    }
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset_totals(&self) {
+        let Totals { full, partial_ok, partial_err, output_bytes } = &self.totals;
+        [full, partial_ok, partial_err, output_bytes].iter().for_each(|total| total.store(0, Relaxed));
+    }
+    /// Number of replicas.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().replicas.len()
+    }
+    /// Bytes that wait for the replicas, without those that the backlog has, too.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        if !self.is_on() {
+            return 0;
+        }
+        let state = self.state.lock();
+        // Replicas share the blocks of the stream.
+        let most = state.replicas.iter().map(|replica| replica.waiting_bytes()).max().unwrap_or(0);
+        most.saturating_sub(state.backlog.len() as u64)
+    }
+    /// Keeps new bytes of the stream and gives them to the replicas. `end`: the journal's offset after them. The caller
+    /// has the lock of the append-only file's writer.
+    fn append(&self, bytes: &Chain, end: u64, backlog_bytes_max: usize) {
+        let mut state = self.state.lock();
+        state.backlog.push_chain(bytes.share());
+        state.end = end;
+        let excess = state.backlog.len().saturating_sub(backlog_bytes_max);
+        state.backlog.advance(excess);
+        state.replicas.iter().for_each(|replica| replica.append(bytes));
+    }
+}
+
+impl Engine {
+    /// Takes the next bytes of the journal. All takers of the journal call this, with the lock of the append-only file's
+    /// writer. Returns the journal's offset after the bytes.
+    pub(crate) fn take_journal(&self, out: &mut Chain) -> u64 {
+        let end = self.keyspace.journal().take(out);
+        if self.replication.is_on() && !out.is_empty() {
+            let backlog_bytes_max = self.config.number(Opt::ReplBacklogSize) as usize;
+            self.replication.append(out, end, backlog_bytes_max);
+        }
+        end
+    }
+    /// `PSYNC`: continues a replica's stream after an interruption, if the backlog has what the replica lacks. `offset`: the
+    /// number of the next byte that the replica wants; the stream's first byte is 1. `reply` comes before the stream.
+    pub(crate) fn resume_replica(&self, replica: &Arc<Replica>, id: &[u8], offset: i64, reply: &str) -> bool {
+        let mut state = self.replication.state.lock();
+        if !self.replication.is_on() || self.replication_id.lock().as_bytes() != id {
+            return false;
+        }
+        let from = offset.checked_sub(1).and_then(|at| u64::try_from(at).ok());
+        let Some(from) = from.filter(|at| (state.start()..=state.end).contains(at)) else { return false };
+        let mut bytes = state.backlog.share();
+        bytes.advance((from - state.start()) as usize);
+        self.host.log(&format!(
+            "Partial resynchronization request from {} accepted. Sending {} bytes of backlog starting from offset {offset}.",
+            replica.name(),
+            bytes.len()
+        ));
+        replica.resume(reply, bytes, from, self.host.mono_us());
+        state.replicas.push(replica.clone());
+        state.alone_since_us = None;
+        drop(state);
+        self.replicas_changed();
+        true
+    }
+    /// Ends a replica, because its connection has ended.
+    pub(crate) fn forget_replica(&self, replica: &Arc<Replica>) {
+        replica.end();
+        let mut state = self.replication.state.lock();
+        let is_same = |other: &Arc<Replica>| Arc::ptr_eq(other, replica);
+        state.replicas.retain(|other| !is_same(other));
+        state.waiting.retain(|other| !is_same(other));
+        if state.replicas.is_empty() {
+            state.alone_since_us = Some(self.host.mono_us());
+        }
+        drop(state);
+        self.host.log(&format!("Connection with replica {} lost.", replica.name()));
+        self.replicas_changed();
+    }
+    /// Disconnects all replicas, and gives the stream a new id: the data was replaced without the journal. The replicas
+    /// come back and get all data.
+    pub(crate) fn restart_replication(&self) {
+        if !self.replication.is_on() {
+            return;
+        }
+        let mut state = self.replication.state.lock();
+        state.backlog = Chain::new();
+        state.replicas.iter().for_each(|replica| replica.client.kill());
+        *self.replication_id.lock() = self.new_replication_id();
+    }
+    /// A new id of a stream: 40 hexadecimal digits.
+    pub(crate) fn new_replication_id(&self) -> String {
+        let mut bytes = [0; 20];
+        // Without randomness from the system, the clock makes ids of one process differ.
+        if self.host.random_bytes(&mut bytes).is_err() {
+            let mut rng = fastrand::Rng::with_seed(self.facts.run_id_seed ^ self.host.mono_us());
+            rng.fill(&mut bytes);
+        }
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+    /// Call this when replicas or their acknowledgements have changed, or the options about them. Refuses writes while too
+    /// few replicas are near (`min-replicas-to-write`), and ends waits.
+    pub(crate) fn replicas_changed(&self) {
+        let wanted = self.config.number(Opt::MinReplicasToWrite);
+        let lag_s_max = self.config.number(Opt::MinReplicasMaxLag);
+        let is_short = wanted > 0 && lag_s_max > 0 && {
+            let now_us = self.host.mono_us();
+            let state = self.replication.state.lock();
+            let near = state.replicas.iter().filter(|replica| replica.lag_s(now_us) <= lag_s_max as u64);
+            (near.filter(|replica| replica.phase() == Phase::Online).count() as i64) < wanted
+        };
+        self.persist.set(FEW_REPLICAS, is_short);
+    }
+}

@@ -1,0 +1,226 @@
+//! [`Replica`]: a connection that follows this server, and what waits for its session.
+
+use crate::clients::Client;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strand_chain::Chain;
+
+/// What a replica tells about itself with REPLCONF, before PSYNC.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// The port at which the replica listens. 0: unknown.
+    pub(crate) port: u16,
+    /// The address of the replica, if the replica has told it.
+    pub(crate) ip: Option<String>,
+    /// True when the replica wants a snapshot and no stream.
+    pub(crate) wants_snapshot_only: bool,
+    /// True when the replica knows partial resynchronization of other streams (`capa psync2`).
+    pub(crate) knows_ids: bool,
+    /// True when the replica sent SYNC: it acknowledges nothing.
+    pub(crate) is_silent: bool,
+}
+
+/// What a replica gets at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The snapshot is not complete.
+    #[default]
+    Waiting,
+    /// The replica gets the snapshot.
+    Loading,
+    /// The replica gets the stream.
+    Online,
+    /// The connection has ended.
+    Gone,
+}
+
+/// More waits for the replica than `client-output-buffer-limit replica` allows. The connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outgrown;
+
+/// A replica. Its session takes what is ready ([`Replica::take`]).
+pub(crate) struct Replica {
+    pub(crate) client: Arc<Client>,
+    pub(crate) facts: Facts,
+    outbox: Mutex<Outbox>,
+    /// The offset up to which the replica has the stream, and up to which it has the stream on its disk.
+    acked: AtomicU64,
+    acked_in_file: AtomicU64,
+    /// The time of the last acknowledgement, on the clock of [`crate::Now::mono_us`].
+    acked_us: AtomicU64,
+    /// The hard limit on waiting bytes. `u64::MAX`: none.
+    bytes_max: AtomicU64,
+}
+
+#[derive(Default)]
+struct Outbox {
+    phase: Phase,
+    /// Bytes that the session takes.
+    ready: Chain,
+    /// The stream after the snapshot, while the replica has no whole snapshot.
+    later: Chain,
+    /// The offset of the first byte of `later`.
+    later_from: u64,
+    is_outgrown: bool,
+}
+
+impl Replica {
+    pub(crate) fn new(client: Arc<Client>, facts: Facts, bytes_max: usize) -> Arc<Replica> {
+        let replica = Replica {
+            client,
+            facts,
+            outbox: Mutex::default(),
+            acked: AtomicU64::new(0),
+            acked_in_file: AtomicU64::new(0),
+            acked_us: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(u64::MAX),
+        };
+        replica.set_bytes_max(bytes_max);
+        Arc::new(replica)
+    }
+    /// Sets the hard limit on waiting bytes. 0: none.
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.store(if bytes_max == 0 { u64::MAX } else { bytes_max as u64 }, Relaxed);
+    }
+    pub(crate) fn phase(&self) -> Phase {
+        self.outbox.lock().phase
+    }
+    /// The replica's own address and port, as far as they are known.
+    pub(crate) fn name(&self) -> String {
+        match self.facts.port {
+            0 => format!("client id #{}", self.client.id),
+            port => format!("{}:{port}", self.ip()),
+        }
+    }
+    /// The replica's address.
+    pub(crate) fn ip(&self) -> &str {
+        let peer = &*self.client.peer.addr;
+        let of_peer = || peer.rsplit_once(':').map_or(peer, |(ip, _)| ip.trim_matches(['[', ']']));
+        self.facts.ip.as_deref().unwrap_or_else(of_peer)
+    }
+    /// Records an acknowledgement. `in_file`: the offset up to which the replica has the stream on its disk.
+    pub(crate) fn acknowledge(&self, offset: u64, in_file: Option<u64>, now_us: u64) {
+        self.acked.fetch_max(offset, Relaxed);
+        if let Some(offset) = in_file {
+            self.acked_in_file.fetch_max(offset, Relaxed);
+        }
+        self.acked_us.store(now_us, Relaxed);
+    }
+    /// The offset up to which the replica has the stream, or has it on its disk.
+    pub(crate) fn acked(&self, in_file: bool) -> u64 {
+        if in_file { &self.acked_in_file } else { &self.acked }.load(Relaxed)
+    }
+    /// Seconds since the last acknowledgement.
+    pub(crate) fn lag_s(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.acked_us.load(Relaxed)) / 1_000_000
+    }
+    /// Bytes that wait for the replica, here and in its session.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let outbox = self.outbox.lock();
+        (outbox.ready.len() + outbox.later.len()) as u64 + self.client.output_bytes()
+    }
+    /// Takes what is ready.
+    ///
+    /// # Errors
+    /// When too much waited.
+    pub(crate) fn take(&self) -> Result<Chain, Outgrown> {
+        let mut outbox = self.outbox.lock();
+        if outbox.is_outgrown { Err(Outgrown) } else { Ok(std::mem::take(&mut outbox.ready)) }
+    }
+    /// Ends the replica. Nothing more is kept for it.
+    pub(super) fn end(&self) {
+        *self.outbox.lock() = Outbox { phase: Phase::Gone, ..Outbox::default() };
+    }
+    /// Begins to keep the stream for a replica that waits for a snapshot. `end`: the offset of the next byte.
+    pub(super) fn keep_from(&self, end: u64, now_us: u64) {
+        self.acked_us.store(now_us, Relaxed);
+        self.outbox.lock().later_from = end;
+    }
+    /// Continues the stream with `bytes`, which begin at `offset`.
+    pub(super) fn resume(&self, reply: &str, bytes: Chain, offset: u64, now_us: u64) {
+        self.acknowledge(offset, None, now_us);
+        let mut outbox = self.outbox.lock();
+        outbox.phase = Phase::Online;
+        outbox.ready.push_slice(reply.as_bytes());
+        outbox.ready.push_chain(bytes);
+    }
+    /// Gives the replica new bytes of the stream.
+    pub(super) fn append(&self, bytes: &Chain) {
+        self.change(|outbox| match outbox.phase {
+            Phase::Online => outbox.ready.push_chain(bytes.share()),
+            Phase::Waiting | Phase::Loading if !self.facts.wants_snapshot_only => {
+                outbox.later.push_chain(bytes.share());
+            }
+            Phase::Waiting | Phase::Loading | Phase::Gone => {}
+        });
+    }
+    /// The moment of the snapshot: the stream after `offset` follows the snapshot. `reply` comes first.
+    pub(super) fn begin_at(&self, offset: u64, reply: &str) {
+        self.change(|outbox| {
+            let before = offset.saturating_sub(outbox.later_from) as usize;
+            // The journal's bytes before the moment may not be taken yet.
+            let here = before.min(outbox.later.len());
+            outbox.later.advance(here);
+            outbox.later_from += here as u64;
+            outbox.ready.push_slice(reply.as_bytes());
+        });
+    }
+    /// Tells a replica that waits for its snapshot that this server lives.
+    pub(super) fn keep_alive(&self) {
+        self.change(|outbox| {
+            if outbox.phase == Phase::Waiting {
+                outbox.ready.push_slice(b"\n");
+            }
+        });
+    }
+    /// The snapshot follows.
+    pub(super) fn begin_snapshot(&self, header: &str) {
+        self.change(|outbox| {
+            if outbox.phase == Phase::Waiting {
+                outbox.phase = Phase::Loading;
+                outbox.ready.push_slice(header.as_bytes());
+            }
+        });
+    }
+    /// Gives the replica a part of the snapshot.
+    pub(super) fn send_part(&self, bytes: &[u8]) {
+        self.change(|outbox| {
+            if outbox.phase == Phase::Loading {
+                outbox.ready.push_slice(bytes);
+            }
+        });
+    }
+    /// The replica has the whole snapshot, and the stream after `offset` follows.
+    pub(super) fn go_online(&self, offset: u64, now_us: u64) {
+        self.acked_us.store(now_us, Relaxed);
+        self.change(|outbox| {
+            if outbox.phase != Phase::Loading || self.facts.wants_snapshot_only {
+                return;
+            }
+            outbox.phase = Phase::Online;
+            let mut later = std::mem::take(&mut outbox.later);
+            later.advance((offset.saturating_sub(outbox.later_from) as usize).min(later.len()));
+            outbox.ready.push_chain(later);
+        });
+    }
+    /// Bytes that the session has not taken or not sent.
+    pub(super) fn unsent_bytes(&self) -> u64 {
+        self.outbox.lock().ready.len() as u64 + self.client.output_bytes()
+    }
+    /// Changes the outbox, checks the limit, and wakes the session if it has something to do.
+    fn change(&self, change: impl FnOnce(&mut Outbox)) {
+        let mut outbox = self.outbox.lock();
+        let was_empty = outbox.ready.is_empty();
+        change(&mut outbox);
+        let bytes = (outbox.ready.len() + outbox.later.len()) as u64 + self.client.output_bytes();
+        if bytes > self.bytes_max.load(Relaxed) && !outbox.is_outgrown {
+            *outbox = Outbox { phase: Phase::Gone, is_outgrown: true, ..Outbox::default() };
+        }
+        let wakes = was_empty && !outbox.ready.is_empty() || outbox.is_outgrown;
+        drop(outbox);
+        if wakes {
+            self.client.wake_handle().wake();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! REPLCONF PSYNC SYNC ROLE: the commands with which replicas follow this server ([`crate::replication`]).
+
+use super::{DONE, Outcome, SYNTAX, Session};
+use crate::replication::{self, Facts, Replica};
+use crate::session::settings::OutputClass;
+use crate::{Framing, Now};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::errors;
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
+
+/// Maximum length in bytes of the address that a replica tells.
+const IP_BYTES_MAX: usize = 255;
+
+/// The replica's part of a session.
+#[derive(Default)]
+pub(in crate::session) struct ReplicaSession {
+    facts: Facts,
+    /// The stream, from PSYNC on.
+    stream: Option<Arc<Replica>>,
+}
+
+impl Session {
+    /// `REPLCONF option value [option value ...]`: what a replica tells about itself, and its acknowledgements. `ACK` and
+    /// `GETACK` have no reply.
+    pub(super) fn replconf(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        if args.len().is_multiple_of(2) {
+            return Err(SYNTAX.into());
+        }
+        for at in (1..args.len()).step_by(2) {
+            let value = args.at(at + 1);
+            if args.is(at, "ACK") {
+                let in_file = (at + 3 < args.len() && args.is(at + 2, "FACK")).then(|| args.at(at + 3));
+                self.acknowledge_stream(value, in_file, now);
+                return DONE;
+            }
+            if args.is(at, "GETACK") {
+                return DONE;
+            }
+            let facts = &mut self.replica.get_or_insert_default().facts;
+            if args.is(at, "LISTENING-PORT") {
+                let port = parse_int(value).ok_or(errors::NOT_AN_INTEGER)?;
+                facts.port = u16::try_from(port).unwrap_or_default();
+            } else if args.is(at, "IP-ADDRESS") {
+                if value.len() > IP_BYTES_MAX {
+                    let bytes = value.len();
+                    return Err(format!(
+                        "ERR REPLCONF ip-address provided by replica instance is too long: {bytes} bytes"
+                    )
+                    .into());
+                }
+                facts.ip = Some(String::from_utf8_lossy(value).into_owned());
+            } else if args.is(at, "CAPA") {
+                facts.knows_ids |= value.eq_ignore_ascii_case(b"psync2");
+            } else if args.is(at, "RDB-ONLY") {
+                let only = parse_int(value).ok_or(errors::NOT_AN_INTEGER)?;
+                if !(0..=1).contains(&only) {
+                    return Err("ERR value is out of range, value must between 0 and 1".into());
+                }
+                facts.wants_snapshot_only = only == 1;
+            } else if args.is(at, "RDB-FILTER-ONLY") {
+                // Only the filter that leaves out nothing is supported.
+                if !value.is_empty() {
+                    return Err([b"ERR Unsupported rdb-filter-only option: ", value].concat());
+                }
+            } else {
+                return Err([b"ERR Unrecognized REPLCONF option: ", args.at(at)].concat());
+            }
+        }
+        // A reply would be a part of the stream.
+        if self.is_replica() { DONE } else { self.ok() }
+    }
+    fn acknowledge_stream(&mut self, offset: &[u8], in_file: Option<&[u8]>, now: Now) {
+        let number = |text: &[u8]| parse_int(text).and_then(|offset| u64::try_from(offset).ok());
+        let (Some(stream), Some(offset)) = (self.stream(), number(offset)) else { return };
+        stream.acknowledge(offset, in_file.and_then(number), now.mono_us);
+        self.engine.acknowledged();
+        self.engine.replicas_changed();
+    }
+    /// `PSYNC replicationid offset` and `SYNC`: this connection gets the stream from now on. Reply: `+CONTINUE`, or
+    /// `+FULLRESYNC` and then a snapshot (after SYNC only the snapshot).
+    pub(super) fn psync(&mut self, args: Args<'_>) -> Outcome {
+        // As in redis-server, a replica gets no second stream.
+        if self.is_replica() {
+            return DONE;
+        }
+        if self.replies.len() > 0 {
+            return Err("ERR SYNC and PSYNC are invalid with pending output".into());
+        }
+        if self.client.peer.framing != Framing::Resp {
+            return Err("ERR SYNC and PSYNC need a connection without frames".into());
+        }
+        if args.len() > 3 && args.is(3, "FAILOVER") {
+            return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());
+        }
+        let resumed = match args.len() {
+            1 => None,
+            _ => Some((args.at(1), parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?)),
+        };
+        let mut facts = self.replica.get_or_insert_default().facts.clone();
+        facts.is_silent = resumed.is_none();
+        let bytes_max = self.settings.output(OutputClass::Replica).hard_bytes;
+        let stream = Replica::new(self.client.clone(), facts, bytes_max);
+        self.replica.get_or_insert_default().stream = Some(stream.clone());
+        self.client.is_replica.store(true, Relaxed);
+        self.update_guard();
+        let (engine, totals) = (self.engine.clone(), &self.engine.replication.totals);
+        if let Some((id, offset)) = resumed {
+            let reply = match stream.facts.knows_ids {
+                true => format!("+CONTINUE {}\r\n", String::from_utf8_lossy(id)),
+                false => "+CONTINUE\r\n".into(),
+            };
+            if engine.resume_replica(&stream, id, offset, &reply) {
+                totals.partial_ok.fetch_add(1, Relaxed);
+                self.take_stream();
+                return DONE;
+            }
+            totals.partial_err.fetch_add(u64::from(id != b"?"), Relaxed);
+        }
+        engine.host.log(&format!("Full resync requested by replica {}", stream.name()));
+        engine.sync_replica(&stream);
+        DONE
+    }
+    /// `ROLE`. Reply: `master`, the offset of the stream, and the address, port and offset of each replica.
+    pub(super) fn role(&mut self) -> Outcome {
+        let figures = replication::figures(&self.engine);
+        let mut reply = self.reply();
+        reply.array(3);
+        reply.bulk(b"master");
+        reply.int(figures.offset as i64);
+        reply.array(figures.replicas.len());
+        for replica in &figures.replicas {
+            reply.array(3);
+            reply.bulk(replica.ip().as_bytes());
+            reply.bulk(replica.facts.port.to_string().as_bytes());
+            reply.bulk(replica.acked(false).to_string().as_bytes());
+        }
+        DONE
+    }
+
+    fn stream(&self) -> Option<&Arc<Replica>> {
+        self.replica.as_ref().and_then(|replica| replica.stream.as_ref())
+    }
+    /// True when the client is a replica.
+    #[inline]
+    pub(in crate::session) fn is_replica(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| replica.stream.is_some())
+    }
+    /// Appends what is ready of the stream to the output.
+    pub(in crate::session) fn take_stream(&mut self) {
+        let Some(stream) = self.stream() else { return };
+        stream.set_bytes_max(self.settings.output(OutputClass::Replica).hard_bytes);
+        match stream.take() {
+            Ok(bytes) => {
+                self.engine.count_sent_to_replica(bytes.len());
+                self.replies.push_target().push_chain(bytes);
+            }
+            Err(_outgrown) => self.abort_over_output_limit(),
+        }
+    }
+    /// The session ends: it follows no longer.
+    pub(in crate::session) fn leave_replication(&mut self) {
+        if let Some(stream) = self.replica.take().and_then(|replica| replica.stream) {
+            self.engine.forget_replica(&stream);
+        }
+    }
+}
