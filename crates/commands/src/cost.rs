@@ -200,6 +200,20 @@ impl Cost {
     }
 }
 
+/// The length in bytes that a call gives a string at least, if an argument says it: the end of what SETRANGE, SETBIT or
+/// BITFIELD write. 0 for other commands. Memory for it is needed, although the arguments are short.
+pub fn string_bytes_needed(spec: &CommandSpec, args: Args<'_>) -> usize {
+    match spec.cost() {
+        Cost::Overwrite => {
+            let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            offset.saturating_add(args.at(3).len())
+        }
+        Cost::SetBit => bitmap::written_by_setbit(args).end,
+        Cost::BitField => bitmap::written_by_bitfield(args).end,
+        _ => 0,
+    }
+}
+
 /// The number of elements of a call whose cost depends on the values at `keys`. The keys' shards must be locked.
 /// Bytes are converted to the number of elements that take equally long.
 pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> usize {

@@ -27,7 +27,9 @@ const SPARE_BYTES_MAX: i64 = 64 << 10;
 const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
 /// Before a command with arguments of at least this size, the allocator is asked for the memory in use. The arguments
 /// are already received, and their bytes alone may exceed the limit.
-const HUGE_BYTES_MIN: usize = 1 << 20;
+const HUGE_BYTES_MIN: i64 = 1 << 20;
+/// No command is refused by a sample that is older than this. A sample costs 25 us.
+const OLD_SAMPLE_US: u64 = 1_000;
 /// Writers wait for eviction when memory exceeds the limit by more than the limit divided by this number, or by more
 /// than [`OVER_BYTES_MIN`] if that is larger.
 const OVER_PART: u64 = 32;
@@ -85,13 +87,14 @@ pub(crate) enum Admission {
 }
 
 impl Engine {
-    /// Decides whether a command with `bytes` of arguments may run, and evicts if necessary. As in redis-server, nothing is
+    /// Decides whether a command may run that makes the data grow by up to `bytes` (its arguments, and what SETRANGE and
+    /// similar commands put before an offset), and evicts if necessary. As in redis-server, nothing is
     /// evicted or denied while CLIENT PAUSE stops writes. Call this while [`crate::memory::Memory::is_limited`].
     pub(crate) fn admit(&self, worker: usize, bytes: usize, now: Now) -> Admission {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let worker_memory = &self.worker_memories[worker % SLOTS];
         // Two workers may share a copy and lose one of two changes. The next check of the data's size corrects that.
-        let left =
-            worker_memory.spare_bytes.load(Relaxed).saturating_sub((bytes as i64).max(WRITE_BYTES_MIN));
+        let left = worker_memory.spare_bytes.load(Relaxed).saturating_sub(bytes.max(WRITE_BYTES_MIN));
         if left >= 0 {
             worker_memory.spare_bytes.store(left, Relaxed);
             return Admission::Granted;
@@ -99,10 +102,21 @@ impl Engine {
         if bytes >= HUGE_BYTES_MIN {
             self.sample_memory();
         }
-        self.admit_slow(worker_memory, now)
+        match self.admit_slow(worker_memory, bytes, now) {
+            // Memory that is no data may have become free since the last sample.
+            Admission::Refused if self.sample_is_old() => {
+                self.sample_memory();
+                self.admit_slow(worker_memory, bytes, now)
+            }
+            admission => admission,
+        }
+    }
+    fn sample_is_old(&self) -> bool {
+        let sampled_us = self.memory.sampled_us.load(Relaxed);
+        self.host.mono_us().saturating_sub(sampled_us) >= OLD_SAMPLE_US
     }
     #[cold]
-    fn admit_slow(&self, worker_memory: &WorkerMemory, now: Now) -> Admission {
+    fn admit_slow(&self, worker_memory: &WorkerMemory, bytes: i64, now: Now) -> Admission {
         if self.pause.is_set() && self.pause.waits_until(true, now.mono_us).is_some() {
             return Admission::Granted;
         }
@@ -129,20 +143,32 @@ impl Engine {
             }
         }
         let share = self.memory.spare_bytes(data_bytes) / (2 * self.facts.workers.max(1) as i64);
-        worker_memory.spare_bytes.store(share.min(SPARE_BYTES_MAX), Relaxed);
+        // The data grows by the command only after this.
+        worker_memory.spare_bytes.store(share.min(SPARE_BYTES_MAX).saturating_sub(bytes), Relaxed);
         Admission::Granted
     }
     /// Background work at the memory limit: asks the allocator, and evicts a slice when memory is over the limit.
     /// Call it from one thread, again after the returned number of microseconds.
     pub fn watch_memory(&self, now: Now) -> u64 {
-        self.sample_memory();
+        self.sample_memory_and_echo(now);
         self.slow_clients(now);
-        let pause_us = match self.evict_clients() || self.headroom.is_low() {
+        let closed_clients = self.evict_clients();
+        let pause_us = match closed_clients.is_some() || self.headroom.is_low() {
             true => PAUSE_NEAR_US,
             false => PAUSE_FAR_US,
         };
         self.reclaim();
-        let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        if closed_clients.is_some_and(|closed| closed > 0) {
+            // The memory of the closed clients is free soon. No key is evicted for it.
+            return PAUSE_OVER_US;
+        }
+        let mut over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        if over > 0 && self.memory.may_free_blocks(now.mono_us) {
+            // No key is evicted for blocks that are kept ready.
+            strand_chain::free_pooled();
+            self.sample_memory();
+            over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        }
         self.memory.count_time(over > 0, now.mono_us);
         let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
         if limit == 0 || used < limit / 10 * 9 {
@@ -179,14 +205,16 @@ impl Engine {
         let done = self.while_data_stays(slice)?;
         let took_us = self.host.mono_us().saturating_sub(began_us);
         self.stats.events.note(Event::EvictionCycle, took_us, now.unix_s());
+        if done.records > 0 {
+            self.echo.note_eviction(now);
+        }
         Some(done)
     }
-    /// Enforces `maxmemory-clients`. True when that limit is set.
-    pub(crate) fn evict_clients(&self) -> bool {
-        let Some(bytes_max) = self.clients_bytes_max() else { return false };
-        let evicted = self.clients.evict(bytes_max);
+    /// Enforces `maxmemory-clients`. Returns the number of clients that it closes. `None`: that limit is not set.
+    pub(crate) fn evict_clients(&self) -> Option<usize> {
+        let evicted = self.clients.evict(self.clients_bytes_max()?);
         self.stats.add(0, Stat::ClientEvictions, evicted as u64);
-        true
+        Some(evicted)
     }
     /// `maxmemory-clients` in bytes, if that limit is set.
     pub(crate) fn clients_bytes_max(&self) -> Option<u64> {
@@ -215,8 +243,11 @@ impl Engine {
         // No key must be evicted for what a service frees by itself, or for a profile. The allocator's figures of a
         // profile are those of its last reading, so this reading comes second.
         let buffered_bytes = self.host.buffered_bytes();
-        let uncounted_bytes = garbage_bytes + buffered_bytes + self.replication.waiting_bytes();
-        self.memory.record_sample(allocated_bytes, data_bytes, uncounted_bytes);
+        let of_messages = self.replication.waiting_bytes() + self.echo.bytes();
+        self.memory.record_sample(allocated_bytes, data_bytes, garbage_bytes + buffered_bytes + of_messages);
+        if self.memory.is_limited() {
+            self.memory.sampled_us.store(self.host.mono_us(), Relaxed);
+        }
     }
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {

@@ -349,6 +349,16 @@ impl Clients {
     pub(crate) fn uncount_orphaned_command(&self) {
         self.orphaned_commands.fetch_sub(1, Relaxed);
     }
+    /// Bytes of messages and replies that wait for clients, without those for replicas. `each_bytes` are added for each
+    /// client for whom something waits.
+    pub(crate) fn waiting_bytes(&self, each_bytes: u64) -> u64 {
+        let of_client = |client: &Arc<Client>| match client.waiting_bytes() {
+            0 => 0,
+            bytes => bytes + each_bytes,
+        };
+        let by_id = self.by_id.lock();
+        by_id.values().filter(|client| !client.is_replica.load(Relaxed)).map(of_client).sum()
+    }
     /// Number of open clients.
     pub(crate) fn len(&self) -> usize {
         self.open.load(Relaxed) as usize

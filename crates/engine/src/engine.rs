@@ -5,6 +5,7 @@ use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::diag::Diag;
+use crate::echo::Echo;
 use crate::headroom::Headroom;
 use crate::importers::Importers;
 use crate::long_locks::LongLocks;
@@ -63,6 +64,7 @@ pub struct Engine {
     /// Set by DEBUG PAUSE-CRON.
     pub(crate) cron_paused: AtomicBool,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) echo: Echo,
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) scripts: Scripts,
     pub(crate) worker_memories: Box<[WorkerMemory]>,
@@ -104,6 +106,7 @@ impl Engine {
             cron_paused: false.into(),
             scripts: Scripts::new(memory.clone()),
             memory,
+            echo: Echo::default(),
             headroom: Arc::default(),
             worker_memories: worker_memories(facts.run_id_seed),
             config,

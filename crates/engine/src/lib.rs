@@ -12,6 +12,7 @@ mod admission;
 mod clients;
 pub mod config;
 mod diag;
+mod echo;
 mod engine;
 mod error;
 mod folder;

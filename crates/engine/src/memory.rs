@@ -10,6 +10,9 @@ use crate::MemoryFacts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
+/// Over the limit, spare blocks of the network buffers are freed at this interval. A busy server soon needs them again.
+const BLOCKS_FREED_EVERY_US: u64 = 100_000;
+
 /// The error of a command that may need memory when none is left.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -156,6 +159,10 @@ pub(crate) struct Memory {
     is_watched: AtomicBool,
     /// The data size at which the limit is reached. Negative: the server would be over the limit without any data.
     data_bytes_max: AtomicI64,
+    /// The time of the last sample, on the clock of [`crate::Now::mono_us`].
+    pub(crate) sampled_us: AtomicU64,
+    /// The time at which spare blocks were freed last, on the same clock.
+    blocks_freed_us: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
     startup_bytes: AtomicU64,
@@ -179,6 +186,8 @@ impl Memory {
             has_slowed_clients: false.into(),
             is_watched: false.into(),
             data_bytes_max: i64::MAX.into(),
+            sampled_us: 0.into(),
+            blocks_freed_us: 0.into(),
             used_bytes: startup_bytes.into(),
             peak_bytes: startup_bytes.into(),
             startup_bytes: startup_bytes.into(),
@@ -255,6 +264,16 @@ impl Memory {
             }
         };
         self.data_bytes_max.store(max, Relaxed);
+    }
+    /// True when the spare blocks of the network buffers were not freed for a while. Then call this again after
+    /// [`BLOCKS_FREED_EVERY_US`] at the earliest.
+    pub(crate) fn may_free_blocks(&self, now_us: u64) -> bool {
+        let freed_us = self.blocks_freed_us.load(Relaxed);
+        let may = now_us >= freed_us + BLOCKS_FREED_EVERY_US;
+        if may {
+            self.blocks_freed_us.store(now_us, Relaxed);
+        }
+        may
     }
     /// Counts the time over the limit.
     pub(crate) fn count_time(&self, over: bool, now_us: u64) {

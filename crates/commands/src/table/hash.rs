@@ -33,7 +33,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "O(N) with the number of fields given",
         "Sets the expiry of fields, some seconds from now.",
     )
-    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRY_CONDITION, FIELDS])
     .exec(Exec::Estimated(hash::hexpire, Cost::Arguments, SlowPath::Locked)),
@@ -44,7 +44,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "O(N) with the number of fields given",
         "Sets the expiry of fields as a unix time in seconds.",
     )
-    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRY_CONDITION, FIELDS])
     .exec(Exec::Estimated(hash::hexpireat, Cost::Arguments, SlowPath::Locked)),
@@ -113,7 +113,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "O(N) with the number of fields given",
         "Sets the expiry of fields, some milliseconds from now.",
     )
-    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRY_CONDITION, FIELDS])
     .exec(Exec::Estimated(hash::hpexpire, Cost::Arguments, SlowPath::Locked)),
@@ -124,7 +124,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         "O(N) with the number of fields given",
         "Sets the expiry of fields as a unix time in milliseconds.",
     )
-    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), EXPIRY_CONDITION, FIELDS])
     .exec(Exec::Estimated(hash::hpexpireat, Cost::Arguments, SlowPath::Locked)),

@@ -137,7 +137,9 @@ impl Session {
             || self.queue.is_some() && matches!(kind_of(found.spec), CommandKind::Multi | CommandKind::Watch);
         let denies_oom = flags.has(Flags::DENYOOM) || in_multi;
         if denies_oom && self.engine.memory.is_limited() {
-            let bytes = self.request_bytes.saturating_sub(self.input.len());
+            let request_bytes = self.request_bytes.saturating_sub(self.input.len());
+            let args = self.argv.args();
+            let bytes = request_bytes.saturating_add(cost::string_bytes_needed(found.spec, args));
             match self.engine.admit(self.slot(), bytes, now) {
                 Admission::Granted => {}
                 Admission::Later { at_us: until_mono_us } => {
