@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const HOLDS_MAX: usize = 10_000;
 /// Maximum number of bytes of a report.
 pub(crate) const REPORT_BYTES_MAX: usize = 4096;
+/// Maximum number of words of a report. An empty word takes memory, too.
+pub(crate) const REPORT_WORDS_MAX: usize = 256;
 
 /// The numbers of a report that are counted, in the order of [`Totals::counted`].
 pub(crate) const COUNTED: [&str; 9] = [

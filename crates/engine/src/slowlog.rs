@@ -160,9 +160,10 @@ impl SlowLog {
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().0.len()
     }
-    pub(crate) fn reset(&self) {
-        self.entries.lock().0.clear();
+    /// Empties the log. The caller frees the returned entries where that may take long.
+    pub(crate) fn reset(&self) -> VecDeque<Arc<SlowLogEntry>> {
         self.waited.lock().clear();
+        std::mem::take(&mut self.entries.lock().0)
     }
 }
 

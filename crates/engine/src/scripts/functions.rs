@@ -3,12 +3,17 @@
 use super::Routes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_script::{FunctionInfo, Library, library_name};
 
 /// Maximum number of libraries.
 pub(crate) const LIBRARIES_MAX: usize = 10_000;
 /// Maximum number of bytes of all library texts.
 pub(crate) const CODE_BYTES_MAX: usize = 256 << 20;
+
+/// With more functions, or more bytes of library texts, a walk over all of them runs on a helper thread.
+const FUNCTIONS_AT_ONCE_MAX: usize = 256;
+const CODE_BYTES_AT_ONCE_MAX: usize = 64 << 10;
 
 /// A function of a library.
 #[derive(Clone)]
@@ -43,7 +48,14 @@ pub(crate) struct Functions {
     functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
     /// The texts of libraries of the data's files that cannot be loaded. They are saved again, so nothing is lost.
     unloaded: Vec<Arc<[u8]>>,
+    /// Bytes of all library texts.
+    code_bytes: usize,
+    /// A number that no other state of the libraries has. 0: no library was ever loaded.
+    version: u64,
 }
+
+/// The last number of [`Functions::version`].
+static VERSIONS: AtomicU64 = AtomicU64::new(0);
 
 impl Functions {
     /// A function by its name.
@@ -65,7 +77,19 @@ impl Functions {
     }
     /// Bytes of all library texts.
     pub(crate) fn code_bytes(&self) -> usize {
-        self.libraries.values().map(|library| library.code.len()).sum()
+        self.code_bytes
+    }
+    /// True when a walk over all libraries takes too long for a worker.
+    pub(crate) fn are_many(&self) -> bool {
+        self.len() > FUNCTIONS_AT_ONCE_MAX || self.code_bytes > CODE_BYTES_AT_ONCE_MAX
+    }
+    /// A number that changes with the libraries.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+    /// Call this after a change.
+    pub(crate) fn set_new_version(&mut self) {
+        self.version = VERSIONS.fetch_add(1, Relaxed) + 1;
     }
     /// The texts to save.
     pub(crate) fn texts(&self) -> Vec<Vec<u8>> {
@@ -107,6 +131,7 @@ impl Functions {
             // Of two functions of a library whose names differ only in case, FCALL finds the first one.
             self.functions.entry(info.name.to_ascii_lowercase()).or_insert(function);
         }
+        self.code_bytes += library.code.len();
         self.libraries.insert(library.name.clone(), library);
         Ok(())
     }
@@ -115,6 +140,7 @@ impl Functions {
         let unloaded = self.unloaded.len();
         self.unloaded.retain(|text| !library_name(text).is_ok_and(|kept| kept == name));
         let Some(library) = self.libraries.remove(name) else { return self.unloaded.len() < unloaded };
+        self.code_bytes -= library.code.len();
         for info in &library.functions {
             self.functions.remove(&info.name.to_ascii_lowercase());
         }

@@ -156,7 +156,7 @@ pub(crate) struct Scripts {
 pub(crate) struct Interpreter {
     pub(crate) vm: Vm,
     flushes: u64,
-    functions: Arc<Functions>,
+    functions_version: u64,
     /// The memory ledger of the server to which the interpreter belongs, because a test may have several servers on
     /// one thread.
     memory: Arc<Memory>,
@@ -260,9 +260,9 @@ impl Scripts {
             taken.flushes = flushes;
         }
         let functions = self.functions.read();
-        if !Arc::ptr_eq(&taken.functions, &functions) {
+        if taken.functions_version != functions.version() {
             taken.vm.retain_libraries(|library| functions.has(library));
-            taken.functions = functions.clone();
+            taken.functions_version = functions.version();
         }
         drop(functions);
         Ok(taken)
@@ -271,9 +271,9 @@ impl Scripts {
         let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
         let charged_bytes = vm.used_bytes() as u64;
         let charge = Charge::new(&self.memory, Purpose::Scripts, charged_bytes);
-        let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
+        let (flushes, functions_version) = (self.flushes.load(Relaxed), self.functions.read().version());
         let memory = self.memory.clone();
-        Ok(Box::new(Interpreter { vm, flushes, functions, memory, charged_bytes, charge }))
+        Ok(Box::new(Interpreter { vm, flushes, functions_version, memory, charged_bytes, charge }))
     }
     /// Keeps an interpreter for this thread's next script, unless it has grown too much.
     pub(crate) fn return_interpreter(&self, mut given: Box<Interpreter>) {

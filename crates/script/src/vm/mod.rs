@@ -52,6 +52,10 @@ pub struct Script {
 }
 
 impl Script {
+    /// Length in bytes of the text that is compiled.
+    pub fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
     /// Reads the first line. Compiles nothing.
     ///
     /// # Errors

@@ -162,7 +162,7 @@ pub(super) fn valid_name(name: &[u8]) -> Option<String> {
 pub(super) fn ping(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     match args.len() {
         1 => reply.simple("PONG"),
-        2 => reply.bulk(args.at(1)),
+        2 => reply.bulk_blob(&args.blob(1)),
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::{DONE, NextStep, Outcome, SYNTAX, Session};
 use crate::acl::Rights;
 use crate::headroom::{IMPORT_BYTES, WorkAdmission, refusal};
-use crate::importers::{REPORT_BYTES_MAX, Status};
+use crate::importers::{REPORT_BYTES_MAX, REPORT_WORDS_MAX, Status};
 use crate::session::waits::ParkReason;
 use crate::{Now, TABLE};
 use std::collections::BTreeSet;
@@ -38,10 +38,14 @@ impl Session {
     /// `IMPORT.VERSION REPORT dataset name value [name value ...]`. Reply: 1, or 0 when this connection does not hold the
     /// dataset.
     pub(super) fn import_version_report(&mut self, args: Args<'_>) -> Outcome {
-        let words: Vec<Vec<u8>> = (3..args.len()).map(|i| args.at(i).to_vec()).collect();
-        if !words.len().is_multiple_of(2) {
+        let count = args.len() - 3;
+        if !count.is_multiple_of(2) {
             return Err(SYNTAX.into());
         }
+        if count > REPORT_WORDS_MAX {
+            return Err(format!("ERR a report has {REPORT_WORDS_MAX} words at the most").into());
+        }
+        let words: Vec<Vec<u8>> = (3..args.len()).map(|i| args.at(i).to_vec()).collect();
         if words.iter().map(Vec::len).sum::<usize>() > REPORT_BYTES_MAX {
             return Err(format!("ERR a report has {REPORT_BYTES_MAX} bytes at the most").into());
         }

@@ -3,6 +3,7 @@
 use super::{DONE, Outcome, Session};
 use crate::Engine;
 use crate::scripts::functions::Functions;
+use crate::session::run::NextStep;
 use crate::session::script::load;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -88,6 +89,14 @@ impl Session {
         run(&engine, args, &mut self.reply())?;
         DONE
     }
+    /// Runs a command that walks over all libraries: on a helper thread when they are many.
+    pub(super) fn with_libraries(&mut self, run: ScriptSubcommand, args: Args<'_>) -> Outcome {
+        let are_many = self.engine.scripts.functions.read().are_many();
+        match are_many {
+            true => Ok(NextStep::Detach),
+            false => self.scripting(run, args),
+        }
+    }
 }
 
 pub(super) fn script_debug(_: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
@@ -136,7 +145,7 @@ pub(super) fn function_delete(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    change(engine, Some(args), |functions| match functions.remove(args.at(2)) {
+    change(engine, Some(args), Edit::InPlace, |functions| match functions.remove(args.at(2)) {
         true => Ok(()),
         false => Err("ERR Library not found".into()),
     })?;
@@ -158,8 +167,9 @@ pub(super) fn function_flush(
         return Err(wrong_arguments(args));
     }
     check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-    change(engine, Some(args), |functions| {
-        *functions = Functions::default();
+    let mut old = Functions::default();
+    change(engine, Some(args), Edit::InPlace, |functions| {
+        std::mem::swap(functions, &mut old);
         Ok(())
     })?;
     reply.ok();
@@ -186,20 +196,38 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), ErrorText> {
     if fits { Ok(()) } else { Err(text.into()) }
 }
 
+/// What an edit of the libraries changes when it fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edit {
+    /// Nothing. So it edits the libraries themselves, and costs no more when there are many.
+    InPlace,
+    /// Perhaps some libraries. So it edits a copy.
+    OfCopy,
+}
+
 /// Applies a change to the libraries completely or not at all. The libraries are a part of the data. So the journal gets
-/// the command, under the lock of the libraries, so that it has the order of the changes.
+/// the command, under the lock of the libraries, so that it has the order of the changes. A snapshot keeps the libraries
+/// of its moment, so the change is made to a copy while it does.
 fn change(
     engine: &Engine,
     command: Option<Args<'_>>,
+    kind: Edit,
     edit: impl FnOnce(&mut Functions) -> Result<(), ErrorText>,
 ) -> Result<(), ErrorText> {
     let mut current = engine.scripts.functions.write();
-    let mut changed = (**current).clone();
-    edit(&mut changed)?;
+    // What is dropped is freed without the lock.
+    let mut copy = (kind == Edit::OfCopy).then(|| current.clone());
+    let changed = Arc::make_mut(copy.as_mut().unwrap_or(&mut current));
+    edit(changed)?;
+    changed.set_new_version();
     if let Some(command) = command {
         engine.keyspace.record(command.iter());
     }
-    *current = Arc::new(changed);
+    if let Some(copy) = copy {
+        let old = std::mem::replace(&mut *current, copy);
+        drop(current);
+        drop(old);
+    }
     Ok(())
 }
 
@@ -317,7 +345,7 @@ pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     }
     let library = library(engine, code)?;
     let name = library.name.clone();
-    change(engine, Some(args), |functions| {
+    change(engine, Some(args), Edit::InPlace, |functions| {
         functions.add(library, replace).map_err(|error| format!("ERR {error}").into_bytes())
     })?;
     reply.bulk(&name);
@@ -349,7 +377,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
     let payload = dump::open(args.at(2)).map_err(|_| errors::WRONG_PAYLOAD)?;
     let codes = payload.functions().map_err(|_| "ERR failed loading functions payload")?;
     let libraries: Vec<Library> = codes.iter().map(|code| library(engine, code)).collect::<Result<_, _>>()?;
-    change(engine, Some(args), |functions| {
+    change(engine, Some(args), Edit::OfCopy, |functions| {
         match policies[policy] {
             "FLUSH" => *functions = Functions::default(),
             // Remove them all first, because a function may have moved from one of these libraries to another.
@@ -375,7 +403,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), ErrorText> {
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), ErrorText> {
     let library = library(engine, code);
     let mut problem = None;
-    change(engine, None, |functions| {
+    change(engine, None, Edit::InPlace, |functions| {
         let added = library
             .and_then(|library| functions.add(library, true).map_err(|error| error.to_string().into_bytes()));
         problem = added.err();

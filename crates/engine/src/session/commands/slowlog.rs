@@ -30,7 +30,8 @@ impl Session {
         DONE
     }
     pub(super) fn slowlog_reset(&mut self) -> Outcome {
-        self.engine.slow_log.reset();
+        let entries = self.engine.slow_log.reset();
+        self.engine.host.reclaim(Box::new(entries));
         self.ok()
     }
     pub(super) fn slowlog_help(&mut self) -> Outcome {

@@ -86,6 +86,13 @@ impl ScriptCall {
             Callable::Function(function) => &function.routes,
         }
     }
+    /// Length in bytes of the text that an interpreter compiles before its first run.
+    pub(super) fn text_bytes(&self) -> usize {
+        match &self.callable {
+            Callable::Script(cached) => cached.script.text_bytes(),
+            Callable::Function(function) => function.library.code.len(),
+        }
+    }
     pub(super) fn name(&self) -> String {
         match &self.callable {
             Callable::Script(cached) => cached.script.sha.clone(),

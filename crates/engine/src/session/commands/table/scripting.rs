@@ -135,8 +135,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(1)",
                 "Deletes a library.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.scripting(scripting::function_delete, args)
+                    session.with_libraries(scripting::function_delete, args)
                 })
+                .or_detached(|engine, args, _, reply| scripting::function_delete(engine, args, reply))
                 .in_files(InFiles::Runs(scripting::function_delete)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
@@ -148,8 +149,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N libraries",
                 "Returns all libraries as one payload.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.scripting(scripting::function_dump, args)
-                }),
+                    session.with_libraries(scripting::function_dump, args)
+                })
+                .or_detached(|engine, args, _, reply| scripting::function_dump(engine, args, reply)),
             )
             .flags(&[F::NOSCRIPT]),
             sub(
@@ -158,8 +160,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N functions",
                 "Deletes all libraries.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.scripting(scripting::function_flush, args)
+                    session.with_libraries(scripting::function_flush, args)
                 })
+                .or_detached(|engine, args, _, reply| scripting::function_flush(engine, args, reply))
                 .in_files(InFiles::Runs(scripting::function_flush)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
@@ -193,8 +196,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N functions",
                 "Lists the libraries.",
                 &SessionCommand::at_once(|session, args, _| {
-                    session.scripting(scripting::function_list, args)
-                }),
+                    session.with_libraries(scripting::function_list, args)
+                })
+                .or_detached(|engine, args, _, reply| scripting::function_list(engine, args, reply)),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[
