@@ -14,7 +14,7 @@ use strand_chain::Chain;
 use strand_keyspace::journal::decode_fields_expired;
 use strand_keyspace::types::hash::HashValue;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Collection, KeyHash, Keyspace};
+use strand_keyspace::{Collection, KeyHash, Keyspace, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Protocol;
 
@@ -103,6 +103,10 @@ impl Replay {
     pub fn in_multi(&self) -> bool {
         self.queue.is_some()
     }
+    /// Selects a database, for a journal that continues another one.
+    pub fn set_db(&mut self, db: usize) {
+        self.db = db;
+    }
     /// The database that is selected.
     pub fn db(&self) -> usize {
         self.db
@@ -130,9 +134,7 @@ impl Replay {
             }
             ("exec", queue) => {
                 let Some(queue) = queue.take() else { return Err(ReplayError::NoMulti) };
-                queue
-                    .iter()
-                    .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, run_other))
+                self.transaction(keyspace, &queue, now_ms, run_other)
             }
             (_, Some(queue)) => {
                 queue.push((spec, std::mem::take(argv)));
@@ -142,6 +144,43 @@ impl Replay {
         }
     }
 
+    /// Runs the commands of a transaction. Clients see the changes of all of them at one moment, if all are commands on
+    /// keys.
+    fn transaction(
+        &mut self,
+        keyspace: &Keyspace,
+        queue: &[(&'static CommandSpec, Argv)],
+        now_ms: i64,
+        run_other: RunOther<'_>,
+    ) -> Result<(), ReplayError> {
+        let is_on_keys =
+            |(spec, _): &(&'static CommandSpec, Argv)| run::handler(spec).is_some() || is_select(spec);
+        if !queue.iter().all(is_on_keys) {
+            return queue
+                .iter()
+                .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, run_other));
+        }
+        let mut txn = lock(keyspace, queue.iter().map(|(spec, argv)| (*spec, argv.args())), now_ms);
+        for (spec, argv) in queue {
+            self.commands += 1;
+            let error = match is_select(spec) {
+                true => {
+                    self.select(keyspace, argv.args())?;
+                    None
+                }
+                false => self.on_keys(spec, argv.args(), &mut txn),
+            };
+            self.note(error);
+        }
+        Ok(())
+    }
+    /// Counts the error reply of a command.
+    fn note(&mut self, error: Option<String>) {
+        if let Some(text) = error {
+            self.failed += 1;
+            self.first_error.get_or_insert(text);
+        }
+    }
     fn run(
         &mut self,
         keyspace: &Keyspace,
@@ -151,7 +190,7 @@ impl Replay {
         run_other: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         self.commands += 1;
-        if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
+        if is_select(spec) {
             return self.select(keyspace, args);
         }
         let error = if run::handler(spec).is_some() {
@@ -166,10 +205,7 @@ impl Replay {
                 None => run_other(spec, args, self.db)?,
             }
         };
-        if let Some(text) = error {
-            self.failed += 1;
-            self.first_error.get_or_insert(text);
-        }
+        self.note(error);
         Ok(())
     }
     /// Removes the fields of a hash whose expiry is `until_ms` or earlier.
@@ -216,16 +252,11 @@ impl Replay {
         args: Args<'_>,
         now_ms: i64,
     ) -> Option<String> {
-        let mut txn = match run::needs_all_shards(spec) {
-            true => keyspace.lock_all(now_ms),
-            false => {
-                let keys = dispatch::keys_to_lock(spec, args);
-                let hashes: smallvec::SmallVec<[KeyHash; 4]> =
-                    keys.iter().map(|at| keyspace.key(args.at(*at)).hash).collect();
-                keyspace.lock(&hashes, now_ms)
-            }
-        };
-        txn.set_replaying();
+        let mut txn = lock(keyspace, std::iter::once((spec, args)), now_ms);
+        self.on_keys(spec, args, &mut txn)
+    }
+    /// Runs a command on keys whose shards are held. If the reply is an error, returns its text.
+    fn on_keys(&mut self, spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>) -> Option<String> {
         let context = Context {
             db: self.db,
             protocol: Protocol::Resp2,
@@ -234,8 +265,7 @@ impl Replay {
             rights: None,
             client: 0,
         };
-        let error = run::to_end(spec, args, &mut txn, &mut self.out, context);
-        drop(txn);
+        let error = run::to_end(spec, args, txn, &mut self.out, context);
         let text = error.map(|_| {
             let mut line = vec![0; self.out.len().min(SHOWN_BYTES_MAX)];
             self.out.peek(&mut line);
@@ -245,6 +275,27 @@ impl Replay {
         self.out.advance(bytes);
         text
     }
+}
+
+/// Locks the shards that commands on keys need.
+fn lock<'k, 'a>(
+    keyspace: &'k Keyspace,
+    commands: impl Iterator<Item = (&'a CommandSpec, Args<'a>)>,
+    now_ms: i64,
+) -> Txn<'k> {
+    let mut hashes: smallvec::SmallVec<[KeyHash; 4]> = smallvec::SmallVec::new();
+    let mut needs_all = false;
+    for (spec, args) in commands {
+        needs_all |= run::needs_all_shards(spec);
+        hashes.extend(dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at)).hash));
+    }
+    let mut txn = if needs_all { keyspace.lock_all(now_ms) } else { keyspace.lock(&hashes, now_ms) };
+    txn.set_replaying();
+    txn
+}
+
+fn is_select(spec: &CommandSpec) -> bool {
+    matches!(spec.exec, Exec::Session(_)) && spec.name == "select"
 }
 
 /// An ECHO of a journal that stands for something else.

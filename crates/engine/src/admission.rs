@@ -191,7 +191,7 @@ impl Engine {
         // bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
     }
-    /// Evicts records. `None`: as in redis-server, nothing is evicted while data is loaded from a file.
+    /// Evicts records. `None`: as in redis-server, nothing is evicted while data is loaded from a file, nor by a replica.
     fn evict(
         &self,
         evictor: &mut Evictor,
@@ -200,6 +200,10 @@ impl Engine {
         wanted: u64,
         now: Now,
     ) -> Option<Evicted> {
+        // The primary decides what is evicted.
+        if self.following.is_on() && self.config.number(Opt::ReplicaIgnoreMaxmemory) != 0 {
+            return None;
+        }
         let began_us = self.host.mono_us();
         let slice = || self.keyspace.evict(evictor, policy, records_max, wanted, now.unix_ms());
         let done = self.while_data_stays(slice)?;

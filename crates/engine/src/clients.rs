@@ -167,6 +167,10 @@ impl Client {
     }
     /// Sends a push message to the client.
     pub(crate) fn push_frame(&self, frame: Frame) {
+        // A message would be a part of the stream.
+        if self.is_replica.load(Relaxed) {
+            return;
+        }
         if self.inbox.put(frame, self.output_bytes()) {
             self.wake.wake();
         }
@@ -378,14 +382,14 @@ impl Clients {
     /// CLIENT NO-EVICT protects a client.
     pub(crate) fn evict(&self, bytes_max: u64) -> usize {
         // A killed client does not count, because its memory is freed soon.
-        let mut left: Vec<_> = self.all().into_iter().filter(|client| !client.is_killed()).collect();
+        // Replicas have a limit of their own.
+        let counts = |client: &Arc<Client>| !client.is_killed() && !client.is_replica.load(Relaxed);
+        let mut left: Vec<_> = self.all().into_iter().filter(counts).collect();
         let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
         if held_bytes <= bytes_max {
             return 0;
         }
-        let may_be_closed =
-            |client: &Client| !client.turn_fields.no_evict.load(Relaxed) && !client.is_replica.load(Relaxed);
-        left.retain(|client| may_be_closed(client) && client.held_bytes() > 0);
+        left.retain(|client| !client.turn_fields.no_evict.load(Relaxed) && client.held_bytes() > 0);
         left.sort_by_cached_key(|client| std::cmp::Reverse(client.held_bytes()));
         let mut evicted = 0;
         for client in left {

@@ -6,6 +6,7 @@ use crate::clients::Clients;
 use crate::config::Opt;
 use crate::diag::Diag;
 use crate::echo::Echo;
+use crate::following::Following;
 use crate::headroom::Headroom;
 use crate::importers::Importers;
 use crate::long_locks::LongLocks;
@@ -57,9 +58,11 @@ pub struct Engine {
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
     pub(crate) replication: Replication,
+    pub(crate) following: Following,
     pub(crate) started: Now,
-    /// 40 hexadecimal digits: `run_id` and `master_replid`.
+    /// 40 hexadecimal digits: `run_id`.
     pub(crate) run_id: String,
+    /// 40 hexadecimal digits: `master_replid`, the id of the stream for replicas.
     pub(crate) replication_id: Mutex<String>,
     /// Set by DEBUG PAUSE-CRON.
     pub(crate) cron_paused: AtomicBool,
@@ -97,7 +100,7 @@ impl Engine {
         let tracking = Arc::new(Tracking::new(clients.clone()));
         let long_locks = LongLocks::new(host.signal());
         let persist = Persist::new(&*host, now);
-        let replication = Replication::new(&*host);
+        let (replication, following) = (Replication::new(&*host), Following::new(&*host));
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
@@ -125,6 +128,7 @@ impl Engine {
             monitors: Monitors::default(),
             persist,
             replication,
+            following,
             started: now,
             active_expire: true.into(),
             tls_change: Mutex::new(()),
@@ -257,7 +261,7 @@ impl Engine {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
         // The last save is repeated when data changes meanwhile.
-        let is_off = is_off || self.persist.is_in_last_save();
+        let is_off = is_off || self.persist.is_in_last_save() || self.following.is_on();
         if is_off || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }

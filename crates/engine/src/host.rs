@@ -6,6 +6,7 @@ use crate::{Config, NoProfile};
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::time::Duration;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
 use strand_diag::history::Figure;
 
@@ -67,6 +68,15 @@ pub type OpenedFile = (Box<dyn Read + Send>, u64);
 /// A function that writes the content of a file.
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
+/// A connection to another server.
+pub trait Link: Read + Write + Send {
+    /// Limits the time of a read. A read that takes longer fails with `WouldBlock` or `TimedOut`.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn set_read_timeout(&self, time: Duration) -> io::Result<()>;
+}
+
 /// A file without a name, which is gone when this is dropped. Any number of threads may read it.
 pub trait ScratchFile: Send + Sync {
     /// The file's length in bytes.
@@ -103,6 +113,14 @@ pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures +
     /// Ends the process at once and logs `text`. Called when the server can no longer keep a promise to its clients.
     fn die(&self, text: &str) {
         self.warn(text);
+    }
+    /// Connects to another server by TCP. `timeout` limits the connection's beginning and each write. May block.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<Box<dyn Link>> {
+        let _ = (host, port, timeout);
+        Err(io::Error::other("the host makes no connections"))
     }
     /// SHUTDOWN: stop gracefully.
     fn shutdown(&self, request: ShutdownRequest);
@@ -198,13 +216,12 @@ pub trait HostFiles {
         let _ = (name, in_parts, write);
         Err(io::Error::other("the host keeps no files"))
     }
-    /// Writes the output of `write` to a file without a name in the working folder. `in_parts`: the content is synced in
-    /// parts while it is written, so that other files of the disk are written meanwhile. May block.
+    /// Writes the output of `write` to a file without a name in the working folder. The file is not synced. May block.
     ///
     /// # Errors
     /// The system's error, or the error of `write`.
-    fn scratch_file(&self, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
-        let _ = (in_parts, write);
+    fn scratch_file(&self, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+        let _ = write;
         Err(io::Error::other("the host keeps no files"))
     }
     /// Opens the file `name` of the working folder and returns it with its length. `None` when the file is missing.

@@ -16,6 +16,7 @@ mod echo;
 mod engine;
 mod error;
 mod folder;
+mod following;
 mod headroom;
 mod host;
 mod importers;
@@ -42,9 +43,9 @@ pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
-    CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts, Now,
-    OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory, ShutdownRequest, Signal,
-    Wake, WriteFile,
+    CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link, MemoryFacts,
+    Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory, ShutdownRequest,
+    Signal, Wake, WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use pubsub::Delivery;

@@ -3,11 +3,13 @@
 
 use crate::extendible::{INLINE_BYTES_MAX, Location, Payload, position_of};
 use crate::journal::Arg;
+use crate::record::key_expiry_ms;
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
 use crate::usage::{FREQUENCY_NEW, Usage};
 use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
+use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
 
 /// A command expected another type of value than the key has.
@@ -497,14 +499,16 @@ impl Db<'_, '_> {
     ) {
         let expiry_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
         let (slot, clock) = (self.slot, self.txn.clock);
-        let shard = self.changed(key);
         match at {
             Some(at) => {
-                let former = shard.replace(slot, at, key, payload, expiry_ms, &clock);
+                let former = self.changed(key).replace(slot, at, key, payload, expiry_ms, &clock);
                 self.txn.garbage(former);
             }
             None => {
-                shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
+                if clock.settings.keeps_expired.load(Relaxed) != 0 {
+                    self.remove_kept(key);
+                }
+                self.changed(key).insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
                     // Report only the event `new` here. `report_change` below reports the change of the key.
                     self.report(key, KeyEvent::NEW, Changed::No);
@@ -512,6 +516,14 @@ impl Db<'_, '_> {
             }
         }
         self.report_change(key);
+    }
+    /// Removes the record of a key that has expired and was kept, before the key is added again.
+    #[cold]
+    fn remove_kept(&mut self, key: &Key<'_>) {
+        let (slot, position) = (self.slot, position_of(key.hash.0));
+        let at = self.shard(key).table(slot).and_then(|table| table.records.locate(position, key.bytes));
+        let value = at.and_then(|at| self.changed(key).remove(slot, at, key));
+        self.txn.garbage(value);
     }
     #[inline]
     pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
@@ -550,6 +562,10 @@ impl Db<'_, '_> {
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: Location) -> Option<Location> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
+        if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 {
+            let table = self.shard(key).table(slot)?;
+            return (key_expiry_ms(&table.records.at(at)) > now_ms).then_some(at);
+        }
         let names_fields = self.txn.listens();
         let shard = self.changed(key);
         let expired = shard.expire_fields(slot, at, key, now_ms, names_fields);

@@ -38,6 +38,9 @@ pub struct Settings {
     pub lfu_log_factor: AtomicU64,
     /// `lfu-decay-time` (default 1): the access counter falls by one per this number of minutes. 0: it never falls.
     pub lfu_decay_time: AtomicU64,
+    /// 1 while another server decides what expires: a key that has expired is missing for commands, and stays. Expired
+    /// fields of a hash stay visible. 0: what has expired is removed.
+    pub keeps_expired: AtomicU64,
     /// The receivers of changes: the bits [`LISTENER`] and [`JOURNAL`]. 0: none.
     pub listens: AtomicU64,
 }
@@ -58,6 +61,7 @@ impl Settings {
             lfu,
             lfu_log_factor,
             lfu_decay_time,
+            keeps_expired,
             listens: _,
         } = self;
         let now = |tunable: &AtomicU64| AtomicU64::new(tunable.load(Relaxed));
@@ -74,6 +78,7 @@ impl Settings {
             lfu: now(lfu),
             lfu_log_factor: now(lfu_log_factor),
             lfu_decay_time: now(lfu_decay_time),
+            keeps_expired: now(keeps_expired),
             listens: AtomicU64::new(0),
         }
     }
@@ -94,6 +99,7 @@ impl Default for Settings {
             lfu: AtomicU64::new(0),
             lfu_log_factor: AtomicU64::new(10),
             lfu_decay_time: AtomicU64::new(1),
+            keeps_expired: AtomicU64::new(0),
             listens: AtomicU64::new(0),
         }
     }

@@ -93,8 +93,6 @@ pub enum ValueError {
     OomScore,
     #[error("Invalid master port")]
     PrimaryPort,
-    #[error("replication is not supported; without this option the server starts as a primary")]
-    NoReplicas,
     #[error("argument must be part=level, several with commas, where a level is one of: {}", LOG_LEVELS.join(", "))]
     LogLevels,
     #[error("argument must be an address such as http://HOST:PORT")]

@@ -118,6 +118,21 @@ impl Config {
         values[option as usize] = value;
         self.generation.fetch_add(1, Ordering::Release);
     }
+    /// REPLICAOF: sets `replicaof`. `None`: `no one`.
+    pub(crate) fn set_primary(&self, primary: Option<(&str, u16)>) {
+        let words = primary.map_or(Vec::new(), |(host, port)| vec![host.into(), port.to_string().into()]);
+        self.put(&mut self.values.write(), Opt::ReplicaOf, Value::Words(words));
+    }
+    /// The host and the port of `replicaof`. `None`: this server follows no other.
+    pub(crate) fn primary(&self) -> Option<(String, u16)> {
+        match &self.values.read()[Opt::ReplicaOf as usize] {
+            Value::Words(words) if words.len() == 2 => {
+                let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+                Some((text(&words[0]), text(&words[1]).parse().ok()?))
+            }
+            _ => None,
+        }
+    }
     /// Makes all sessions read their settings again, after a change outside the table.
     pub(crate) fn invalidate_sessions(&self) {
         self.generation.fetch_add(1, Ordering::Release);

@@ -118,15 +118,14 @@ pub(super) fn oom_scores(words: &[&[u8]]) -> Result<Value, ValueError> {
     Ok(Value::Words(words.iter().map(number).collect::<Result<_, ValueError>>()?))
 }
 
-/// `replicaof`: only `no one`. Another server is an error, because this server would start as a primary, empty and open
-/// to writes.
+/// `replicaof`: host and port, or `no one`.
 pub(super) fn primary(words: &[&[u8]]) -> Result<Value, ValueError> {
     let [host, port] = words else { return Err(ValueError::WordCount) };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(Value::Words(Vec::new()));
     }
     match parse_int(port).filter(|port| (0..=65535).contains(port)) {
-        Some(_) => Err(ValueError::NoReplicas),
+        Some(_) => Ok(Value::Words(vec![host.to_vec(), port.to_vec()])),
         None => Err(ValueError::PrimaryPort),
     }
 }
@@ -228,11 +227,7 @@ mod tests {
                 "1 2 2001",
                 Err("Invalid oom-score-adj-values, elements must be between -2000 and 2000."),
             ),
-            (
-                primary,
-                "10.0.0.1 6379",
-                Err("replication is not supported; without this option the server starts as a primary"),
-            ),
+            (primary, "10.0.0.1 6379", Ok("10.0.0.1 6379")),
             (primary, "NO one", Ok("")),
             (primary, "10.0.0.1", Err("wrong number of arguments")),
             (primary, "10.0.0.1 x", Err("Invalid master port")),

@@ -38,7 +38,6 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 // The reasons why an option has no effect. Each text follows "has no effect:".
-const NO_PRIMARY: &str = "this server follows no primary";
 const SYNC_BY_FILE: &str = "a snapshot for replicas always goes through a file without a name, so writes never wait for a slow replica";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
@@ -267,8 +266,8 @@ options! {
          (HTTP: the head of each request) in full; otherwise it is disconnected; 0: no limit";
     LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
-    MasterAuth "masterauth", Text, "", Anytime, "Password for the primary", no effect: NO_PRIMARY;
-    MasterUser "masteruser", Text, "", Anytime, "User for the primary", no effect: NO_PRIMARY;
+    MasterAuth "masterauth", Text, "", Anytime, "Password for the primary";
+    MasterUser "masteruser", Text, "", Anytime, "User for the primary";
     MaxClients "maxclients", Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Memory(0, LONG), "0", Anytime,
         "Most memory that the allocator may have given out; 0 is no limit";
@@ -304,7 +303,7 @@ options! {
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
         "What to do when a replicated command fails",
-        no effect: NO_PRIMARY;
+        no effect: "a failed command of the stream is logged, and the stream goes on";
     ProtectedMode "protected-mode", Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
     ProtoMaxBulkLen "proto-max-bulk-len", Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
@@ -324,7 +323,7 @@ options! {
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Bool, "no", Anytime,
         "Send fewer packets to replicas, with up to 40 ms of delay", no effect: "packets to replicas are never delayed";
     ReplDisklessLoad "repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
-        "Load a primary's snapshot from the socket", no effect: NO_PRIMARY;
+        "Load a primary's snapshot from the socket", no effect: "a snapshot is loaded when all of it has arrived";
     ReplDisklessSync "repl-diskless-sync", Bool, "yes", Anytime,
         "Send snapshots to replicas without a file", no effect: SYNC_BY_FILE;
     ReplDisklessSyncDelay "repl-diskless-sync-delay", Integer(0, INT), "5", Anytime,
@@ -336,25 +335,25 @@ options! {
     ReplTimeout "repl-timeout", Integer(1, INT), "60", Anytime,
         "Seconds after which a silent primary or replica is gone";
     ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Text, "", Anytime,
-        "Address that is announced to the primary", no effect: NO_PRIMARY;
+        "Address that is announced to the primary";
     ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Integer(0, 65535), "0", Anytime,
-        "Port that is announced to the primary", no effect: NO_PRIMARY;
+        "Port that is announced to the primary";
     ReplicaAnnounced "replica-announced", Bool, "yes", Anytime,
-        "Announce this replica to Sentinel", no effect: NO_PRIMARY;
+        "Announce this replica to Sentinel";
     ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Bool, "no", Anytime,
-        "As a replica, go on when the disk fails", no effect: NO_PRIMARY;
+        "As a replica, go on when the disk fails", no effect: "the stream goes on when the disk fails";
     ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Bool, "yes", Anytime,
-        "As a replica, leave evicting to the primary", no effect: NO_PRIMARY;
+        "As a replica, leave evicting to the primary";
     ReplicaLazyFlush "replica-lazy-flush" / "slave-lazy-flush", Bool, "no", Anytime,
-        "Free old data in the background before a full synchronization", no effect: NO_PRIMARY;
+        "Free old data in the background before a full synchronization", no effect: ALWAYS_LAZY;
     ReplicaPriority "replica-priority" / "slave-priority", Integer(0, INT), "100", Anytime,
-        "Which replica Sentinel promotes first; 0 is never", no effect: NO_PRIMARY;
+        "Which replica Sentinel promotes first; 0 is never";
     ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
-        "As a replica, refuse writes", no effect: NO_PRIMARY;
+        "As a replica, refuse writes", no effect: "a replica is always read-only";
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
-        "As a replica without its primary, serve the data that it has", no effect: NO_PRIMARY;
+        "As a replica without its primary, serve the data that it has";
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
-        "Primary to be a replica of; only `no one` is accepted", no effect: NO_PRIMARY;
+        "Primary to be a replica of: host and port, or `no one`";
     RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked completely", no effect: ALWAYS_CHECKED;
@@ -430,7 +429,7 @@ options! {
         "Choose cipher suites in the server's order, not in the client's";
     TlsProtocols "tls-protocols", Text, "", Anytime,
         "TLSv1.2, TLSv1.3, or both with a space between them; empty is both";
-    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: NO_PRIMARY;
+    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: "a connection to a primary has no TLS";
     TlsSessionCacheSize "tls-session-cache-size", Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
     TlsSessionCacheTimeout "tls-session-cache-timeout", Integer(0, INT), "300", Anytime,
@@ -529,7 +528,7 @@ mod tests {
             KeyspaceEvents => "letters".into(),
             Percentiles => "numbers from 0 to 100".into(),
             OomScores => "three numbers from -2000 to 2000".into(),
-            Primary => "`no one`".into(),
+            Primary => "a host and a port, or `no one`".into(),
             LogLevels => "`part=level`, several with commas".into(),
             HttpAddress => "`http://HOST:PORT`, perhaps with a path".into(),
         }

@@ -127,6 +127,39 @@ impl Engine {
         self.record_loaded(&loaded);
         Ok(())
     }
+    /// Replaces the data with the snapshot of a primary. Clients get LOADING meanwhile. Replicas of this server are
+    /// disconnected. May block.
+    ///
+    /// # Errors
+    /// The problem with the snapshot. No data is left.
+    pub(crate) fn load_from_primary(
+        &self,
+        source: &mut dyn Read,
+        total_bytes: u64,
+        now: Now,
+    ) -> Result<(), DataError> {
+        self.await_rewrite();
+        let _long_lock = self.long_locks.announce(None);
+        self.begin_loading(total_bytes, now);
+        let is_recorded = self.keyspace.journal().is_on();
+        if is_recorded {
+            self.keyspace.switch_journal(false);
+        }
+        let loaded = {
+            let _replacing = self.persist.replacing.write();
+            self.forget_data();
+            let load = Load { name: "the primary's snapshot", source, total_bytes, replace: false };
+            self.load_part(load, None, true, now).inspect_err(|_| self.forget_data())
+        };
+        if is_recorded {
+            self.keyspace.switch_journal(true);
+            self.restart_replication();
+            // The append-only file has the former data.
+            self.schedule_bgrewriteaof();
+        }
+        self.persist.set(LOADING, false);
+        loaded.map(drop)
+    }
     /// Removes all keys and functions, before a file is loaded again.
     pub(super) fn forget_data(&self) {
         drop(self.keyspace.lock_all(0).flush_each(0..self.keyspace.databases()));
@@ -143,21 +176,28 @@ impl Engine {
         now: Now,
     ) -> Result<(Vec<u8>, u64), DataError> {
         let load = Load { name, source, total_bytes, replace: false };
-        let loaded = self.load_part(load, Some(before), now)?;
+        let loaded = self.load_part(load, Some(before), true, now)?;
         let mut state = self.persist.state.lock();
         (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
         drop(state);
         Ok((loaded.rest, loaded.bytes))
     }
     fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, DataError> {
-        self.load_part(load, None, now)
+        self.load_part(load, None, false, now)
     }
-    /// `before`: the data is the start of an append-only file, after this many bytes of other files.
-    fn load_part(&self, load: Load<'_>, before: Option<u64>, now: Now) -> Result<file::Loaded, DataError> {
+    /// `before`: the data is the start of an append-only file, after this many bytes of other files. `keep_expired`: load keys
+    /// that have expired, because commands that follow may need them.
+    fn load_part(
+        &self,
+        load: Load<'_>,
+        before: Option<u64>,
+        keep_expired: bool,
+        now: Now,
+    ) -> Result<file::Loaded, DataError> {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
-        let (keep_expired, file_bytes) = (before.is_some(), total_bytes);
+        let file_bytes = total_bytes;
         let verify_checksum = self.config.number(Opt::RdbChecksum) != 0;
         let loading =
             file::Loading { now_ms: now.unix_ms(), keep_expired, replace, file_bytes, verify_checksum };

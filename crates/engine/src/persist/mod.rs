@@ -7,7 +7,7 @@
 //!
 //! Every command checks one number, [`Persist::alerts`]. It is zero except in seven states: the dataset is loading, the
 //! last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
-//! journal waits to be written, the server makes its last save, too few replicas are connected.
+//! journal waits to be written, the server makes its last save, it is a replica or lacks replicas.
 
 mod aof;
 mod error;
@@ -18,7 +18,7 @@ mod moment;
 mod save;
 
 pub use aof::FoundAof;
-pub(crate) use aof::{Aof, AofMode, RewriteStart};
+pub(crate) use aof::{Aof, AofMode, RewriteStart, run_other};
 pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;
@@ -45,8 +45,8 @@ const SAVE_FAILED: u8 = 4;
 pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
 /// The last save has begun: writes wait for it.
 const LAST_SAVE_RUNNING: u8 = 8;
-/// Writes are refused: too few replicas are connected (`min-replicas-to-write`).
-pub(crate) const FEW_REPLICAS: u8 = 128;
+/// Writes are refused: this server is a replica, or too few replicas are connected (`min-replicas-to-write`).
+const REPLICATION: u8 = 128;
 /// The last save is done: a writing command ends its session.
 const LAST_SAVE_DONE: u8 = 16;
 
@@ -68,6 +68,7 @@ pub(crate) enum Verdict {
 /// The error of a command that needs the data while the data is loaded.
 pub(crate) const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
                            disk. Commands that may modify the data set are disabled, because this instance is configured \
                            to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). \
@@ -85,6 +86,8 @@ pub(crate) struct Persist {
     ends_unsaved: AtomicBool,
     /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
     may_lose_writes: AtomicBool,
+    /// True while this server is a replica.
+    is_replica: AtomicBool,
     pub(crate) aof: Aof,
 }
 
@@ -153,6 +156,7 @@ impl Persist {
             replacing: RwLock::new(()),
             ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
+            is_replica: AtomicBool::new(false),
             aof: Aof::new(host),
         }
     }
@@ -196,7 +200,7 @@ impl Persist {
         }
         if (is_ping || all_flags.has(Flags::WRITE))
             && let Some(text) = self.write_refusal()
-            && !(is_ping && text == TOO_FEW_REPLICAS)
+            && !(is_ping && self.alerts() & FAILURES == 0)
         {
             return Verdict::Refuse(text);
         }
@@ -216,12 +220,19 @@ impl Persist {
         match self.alerts() {
             alerts if alerts & SAVE_FAILED != 0 => Some(CANNOT_SAVE.into()),
             alerts if alerts & AOF_FAILED != 0 => Some(self.aof.refusal().into()),
-            alerts if alerts & FEW_REPLICAS != 0 => Some(TOO_FEW_REPLICAS.into()),
+            alerts if alerts & REPLICATION != 0 => {
+                Some(if self.is_replica.load(Relaxed) { READ_ONLY } else { TOO_FEW_REPLICAS }.into())
+            }
             _ => None,
         }
     }
+    /// Refuses writes because this server is a replica, or because it has too few replicas.
+    pub(crate) fn refuse_for_replication(&self, is_replica: bool, lacks_replicas: bool) {
+        self.is_replica.store(is_replica, Relaxed);
+        self.set(REPLICATION, is_replica || lacks_replicas);
+    }
     /// Sets an alert or takes it back.
-    pub(crate) fn set(&self, alert: u8, on: bool) {
+    fn set(&self, alert: u8, on: bool) {
         match on {
             true => self.alerts.fetch_or(alert, Relaxed),
             false => self.alerts.fetch_and(!alert, Relaxed),

@@ -243,7 +243,7 @@ impl Engine {
     }
     /// Waits until each worker's current turn has ended. A turn that began before [`LAST_SAVE_RUNNING`] was set may have
     /// admitted a write that has not run yet. The last save must have this write, because its client gets a reply.
-    fn await_turns(&self) {
+    pub(crate) fn await_turns(&self) {
         // After this time each worker's memory shows a turn that began before.
         self.host.nap_us(super::RETRY_US);
         let turns = self.diag.turn_watch.current();
@@ -416,7 +416,7 @@ impl Engine {
     }
     /// Returns a function that takes the number of keys so far. The function waits for `rdb-key-save-delay`, and
     /// fails after a cancel.
-    pub(super) fn delay_or_cancel(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
+    pub(crate) fn delay_or_cancel(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
         let previous_keys = Cell::new(0);
         move |keys| {
             let delay_us = self.config.number(Opt::RdbKeySaveDelay).max(0) as u64;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Time between two requests for acknowledgements at the end of the server.
-const ASK_EVERY_US: u64 = 20_000;
+const ASK_EVERY_US: u64 = 100_000;
 
 /// What a command waits for. Ordered by kind and number of replicas, then by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,9 @@ pub(crate) struct AckWait {
     pub(crate) in_file: bool,
     /// The number of replicas.
     pub(crate) replicas: usize,
+    /// The offset of the stream.
     pub(crate) offset: u64,
+    /// The number of the waiting client.
     pub(crate) client: u64,
 }
 
@@ -77,23 +79,22 @@ impl Engine {
     pub(crate) fn forget_acks(&self, wait: AckWait) {
         self.replication.acks.waiting.lock().remove(&wait);
     }
-    /// Call this when a replica has acknowledged. Ends the waits that are over. The cost grows with the replicas and the
-    /// ended waits, not with the waiting commands.
+    /// Call this when a replica has acknowledged. Wakes the commands whose wait may be over. They stay registered until
+    /// their wait has ended, because a replica may leave meanwhile. The cost grows with the replicas and the woken
+    /// commands, not with all that wait.
     pub(crate) fn acknowledged(&self) {
         if self.replication.acks.waiting.lock().is_empty() {
             return;
         }
-        let mut ended = Vec::new();
+        let mut woken: Vec<Arc<dyn Wake>> = Vec::new();
         for in_file in [false, true] {
             let offsets = self.acked_offsets(in_file);
-            let mut waiting = self.replication.acks.waiting.lock();
+            let waiting = self.replication.acks.waiting.lock();
             for (i, acked) in offsets.iter().enumerate() {
                 let at = |offset, client| AckWait { in_file, replicas: i + 1, offset, client };
-                let over: Vec<AckWait> =
-                    waiting.range(at(0, 0)..=at(*acked, u64::MAX)).map(|(wait, _)| *wait).collect();
-                ended.extend(over.iter().filter_map(|wait| waiting.remove(wait)));
+                woken.extend(waiting.range(at(0, 0)..=at(*acked, u64::MAX)).map(|(_, wake)| wake.clone()));
             }
         }
-        wake_together(ended.iter());
+        wake_together(woken.iter());
     }
 }

@@ -6,6 +6,7 @@
 use super::Phase;
 use crate::config::Opt;
 use crate::{Engine, Now};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use strand_chain::Chain;
 
@@ -23,7 +24,13 @@ impl Engine {
     /// The feeding thread.
     pub(super) fn run_feeding_thread(&self) {
         // The thread that switches replication on takes the journal until it has done so.
-        self.while_nobody_takes(|_| ());
+        self.await_taker();
+        while catch_unwind(AssertUnwindSafe(|| self.feed_until_stopped())).is_err() {
+            // Without this thread, writers would wait forever. The panic is in the log.
+            self.host.nap_us(LOOK_EVERY_US);
+        }
+    }
+    fn feed_until_stopped(&self) {
         let (mut look_at_us, mut ping_at_us) = (0, 0);
         while self.replication.is_on() {
             let now = self.host.now();
@@ -118,7 +125,6 @@ impl Engine {
         *self.replication_id.lock() = self.new_replication_id();
         drop(state);
         if !has_file {
-            let _long_lock = self.long_locks.announce(None);
             self.keyspace.switch_journal(false);
             // Nobody needs the bytes since the last turn.
             self.take_journal(&mut Chain::new());

@@ -14,6 +14,8 @@ pub(crate) struct ReplicationFigures {
     /// The number of the backlog's first byte. The stream's first byte is 1.
     pub(crate) first_byte: u64,
     pub(crate) backlog_bytes: usize,
+    /// Number of replicas that have acknowledged within `min-replicas-max-lag` seconds, if the options demand some.
+    pub(crate) near_replicas: Option<usize>,
 }
 
 /// The figures as they are now.
@@ -26,6 +28,7 @@ pub(crate) fn figures(engine: &Engine) -> ReplicationFigures {
         is_on,
         first_byte: if is_on { state.start() + 1 } else { 0 },
         backlog_bytes: state.backlog.len(),
+        near_replicas: engine.near_replicas(&state),
     }
 }
 
@@ -38,7 +41,8 @@ pub(crate) fn replica_lines(figures: &ReplicationFigures, now_us: u64) -> Vec<(S
     };
     let line = |(i, replica): (usize, &Arc<Replica>)| {
         let (ip, port) = (replica.ip(), replica.facts.port);
-        let (offset, lag_s) = (replica.acked(false), replica.lag_s(now_us));
+        let is_online = replica.phase() == Phase::Online;
+        let (offset, lag_s) = (replica.acked(false), if is_online { replica.lag_s(now_us) } else { 0 });
         let state = state(replica.phase());
         (format!("slave{i}"), format!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}"))
     };

@@ -9,7 +9,8 @@
 //!
 //! While the journal's bytes are kept for replicas, replication is *on*: from the first replica on, until
 //! `repl-backlog-ttl` seconds after the last one has left. The lock of the append-only file's writer orders the
-//! takers of the journal ([`Engine::while_nobody_takes`]). This server follows no other server.
+//! takers of the journal ([`Engine::while_nobody_takes`]). Locks are taken in this order: the writer's, a long lock on
+//! shards, `State`, and then a replica's outbox or the stream's id. [`crate::following`] is the other direction.
 
 mod acks;
 mod feed;
@@ -19,10 +20,9 @@ mod sync;
 
 pub(crate) use acks::AckWait;
 pub(crate) use info::{figures, replica_lines};
-pub(crate) use replica::{Facts, Phase, Replica};
+pub(crate) use replica::{Facts, Phase, Replica, Taken};
 
 use crate::config::Opt;
-use crate::persist::FEW_REPLICAS;
 use crate::{Engine, Host, Signal};
 use acks::Acks;
 use parking_lot::Mutex;
@@ -31,7 +31,10 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use strand_chain::Chain;
+use strand_chain::{Blob, Chain};
+
+/// A chain of up to this many bytes is copied into another chain.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 /// The replicas, and the newest part of the stream. See the module.
 pub(crate) struct Replication {
@@ -111,25 +114,32 @@ impl Replication {
     pub(crate) fn len(&self) -> usize {
         self.state.lock().replicas.len()
     }
-    /// Bytes that wait for the replicas, without those that the backlog has, too.
+    /// Bytes that wait for the replicas.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         if !self.is_on() {
             return 0;
         }
-        let state = self.state.lock();
-        // Replicas share the blocks of the stream.
-        let most = state.replicas.iter().map(|replica| replica.waiting_bytes()).max().unwrap_or(0);
-        most.saturating_sub(state.backlog.len() as u64)
+        // Replicas share the bytes of the stream.
+        self.state.lock().replicas.iter().map(|replica| replica.waiting_bytes()).max().unwrap_or(0)
     }
     /// Keeps new bytes of the stream and gives them to the replicas. `end`: the journal's offset after them. The caller
     /// has the lock of the append-only file's writer.
     fn append(&self, bytes: &Chain, end: u64, backlog_bytes_max: usize) {
         let mut state = self.state.lock();
+        // Short pieces are copied, so that the blocks of the backlog are full.
         state.backlog.push_chain(bytes.share());
         state.end = end;
         let excess = state.backlog.len().saturating_sub(backlog_bytes_max);
         state.backlog.advance(excess);
-        state.replicas.iter().for_each(|replica| replica.append(bytes));
+        let Some((last, others)) = state.replicas.split_last() else { return };
+        // One copy is shared by all replicas. With a single replica, its own copy fills blocks.
+        match others.is_empty() {
+            true => last.append(bytes.share()),
+            false => {
+                let shared = blob_of(bytes);
+                state.replicas.iter().for_each(|replica| replica.append_shared(bytes, shared.as_ref()));
+            }
+        }
     }
 }
 
@@ -155,16 +165,18 @@ impl Engine {
         let Some(from) = from.filter(|at| (state.start()..=state.end).contains(at)) else { return false };
         let mut bytes = state.backlog.share();
         bytes.advance((from - state.start()) as usize);
-        self.host.log(&format!(
-            "Partial resynchronization request from {} accepted. Sending {} bytes of backlog starting from offset {offset}.",
-            replica.name(),
-            bytes.len()
-        ));
+        let sent_bytes = bytes.len();
         replica.resume(reply, bytes, from, self.host.mono_us());
         state.replicas.push(replica.clone());
         state.alone_since_us = None;
         drop(state);
+        self.host.log(&format!(
+            "Partial resynchronization request from {} accepted. Sending {sent_bytes} bytes of backlog starting from offset \
+             {offset}.",
+            replica.name(),
+        ));
         self.replicas_changed();
+        self.acknowledged();
         true
     }
     /// Ends a replica, because its connection has ended.
@@ -202,17 +214,37 @@ impl Engine {
         }
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
-    /// Call this when replicas or their acknowledgements have changed, or the options about them. Refuses writes while too
-    /// few replicas are near (`min-replicas-to-write`), and ends waits.
+    /// Call this when replicas or their acknowledgements have changed, the options about them, or whether this server is a
+    /// replica. Refuses writes while it is one, or while too few replicas are near (`min-replicas-to-write`).
     pub(crate) fn replicas_changed(&self) {
         let wanted = self.config.number(Opt::MinReplicasToWrite);
-        let lag_s_max = self.config.number(Opt::MinReplicasMaxLag);
-        let is_short = wanted > 0 && lag_s_max > 0 && {
-            let now_us = self.host.mono_us();
-            let state = self.replication.state.lock();
-            let near = state.replicas.iter().filter(|replica| replica.lag_s(now_us) <= lag_s_max as u64);
-            (near.filter(|replica| replica.phase() == Phase::Online).count() as i64) < wanted
-        };
-        self.persist.set(FEW_REPLICAS, is_short);
+        let follows = self.following.is_on();
+        // The lock orders the decisions of several threads.
+        let state = self.replication.state.lock();
+        let near = self.near_replicas(&state).unwrap_or(usize::MAX);
+        self.persist
+            .refuse_for_replication(follows, !follows && i64::try_from(near).is_ok_and(|near| near < wanted));
     }
+    /// Number of replicas that have acknowledged within `min-replicas-max-lag` seconds. `None`: the options demand none.
+    fn near_replicas(&self, state: &State) -> Option<usize> {
+        let lag_s_max = self.config.number(Opt::MinReplicasMaxLag);
+        if self.config.number(Opt::MinReplicasToWrite) <= 0 || lag_s_max <= 0 {
+            return None;
+        }
+        let now_us = self.host.mono_us();
+        let is_near = |replica: &&Arc<Replica>| {
+            replica.phase() == Phase::Online && replica.lag_s(now_us) <= lag_s_max as u64
+        };
+        Some(state.replicas.iter().filter(is_near).count())
+    }
+}
+
+/// The bytes in one blob, if a chain would copy them each time it is given to another chain.
+fn blob_of(bytes: &Chain) -> Option<Blob> {
+    if bytes.len() > COPIED_BYTES_MAX {
+        return None;
+    }
+    let mut blob = Blob::with_capacity(bytes.len());
+    bytes.slices().for_each(|slice| blob.extend_from_slice(slice));
+    Some(blob)
 }

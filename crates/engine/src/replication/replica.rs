@@ -4,7 +4,7 @@ use crate::clients::Client;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_chain::Chain;
+use strand_chain::{Blob, Chain};
 
 /// What a replica tells about itself with REPLCONF, before PSYNC.
 #[derive(Clone, Debug, Default)]
@@ -60,9 +60,33 @@ struct Outbox {
     ready: Chain,
     /// The stream after the snapshot, while the replica has no whole snapshot.
     later: Chain,
+    /// True when `later` takes the stream.
+    keeps: bool,
     /// The offset of the first byte of `later`.
     later_from: u64,
+    /// True when the connection ends after what is ready.
+    is_last: bool,
     is_outgrown: bool,
+}
+
+/// What the session takes of a replica's outbox.
+pub(crate) struct Taken {
+    pub(crate) bytes: Chain,
+    /// True when the connection ends after these bytes.
+    pub(crate) is_last: bool,
+}
+
+impl Outbox {
+    /// The chain that takes new bytes of the stream.
+    fn stream_target(&mut self, facts: &Facts) -> Option<&mut Chain> {
+        match self.phase {
+            Phase::Online => Some(&mut self.ready),
+            Phase::Waiting | Phase::Loading if self.keeps && !facts.wants_snapshot_only => {
+                Some(&mut self.later)
+            }
+            Phase::Waiting | Phase::Loading | Phase::Gone => None,
+        }
+    }
 }
 
 impl Replica {
@@ -124,18 +148,25 @@ impl Replica {
     ///
     /// # Errors
     /// When too much waited.
-    pub(crate) fn take(&self) -> Result<Chain, Outgrown> {
+    pub(crate) fn take(&self) -> Result<Taken, Outgrown> {
         let mut outbox = self.outbox.lock();
-        if outbox.is_outgrown { Err(Outgrown) } else { Ok(std::mem::take(&mut outbox.ready)) }
+        match outbox.is_outgrown {
+            true => Err(Outgrown),
+            false => Ok(Taken { bytes: std::mem::take(&mut outbox.ready), is_last: outbox.is_last }),
+        }
     }
     /// Ends the replica. Nothing more is kept for it.
     pub(super) fn end(&self) {
         *self.outbox.lock() = Outbox { phase: Phase::Gone, ..Outbox::default() };
     }
     /// Begins to keep the stream for a replica that waits for a snapshot. `end`: the offset of the next byte.
-    pub(super) fn keep_from(&self, end: u64, now_us: u64) {
+    pub(super) fn keep_from(&self, end: u64) {
+        let mut outbox = self.outbox.lock();
+        (outbox.keeps, outbox.later_from) = (true, end);
+    }
+    /// The replica lives.
+    pub(crate) fn hear(&self, now_us: u64) {
         self.acked_us.store(now_us, Relaxed);
-        self.outbox.lock().later_from = end;
     }
     /// Continues the stream with `bytes`, which begin at `offset`.
     pub(super) fn resume(&self, reply: &str, bytes: Chain, offset: u64, now_us: u64) {
@@ -146,13 +177,19 @@ impl Replica {
         outbox.ready.push_chain(bytes);
     }
     /// Gives the replica new bytes of the stream.
-    pub(super) fn append(&self, bytes: &Chain) {
-        self.change(|outbox| match outbox.phase {
-            Phase::Online => outbox.ready.push_chain(bytes.share()),
-            Phase::Waiting | Phase::Loading if !self.facts.wants_snapshot_only => {
-                outbox.later.push_chain(bytes.share());
+    pub(super) fn append(&self, bytes: Chain) {
+        self.change(|outbox| {
+            if let Some(to) = outbox.stream_target(&self.facts) {
+                to.push_chain(bytes);
             }
-            Phase::Waiting | Phase::Loading | Phase::Gone => {}
+        });
+    }
+    /// Does what [`Replica::append`] does. `blob` has the bytes, if they are few: the replicas share it.
+    pub(super) fn append_shared(&self, bytes: &Chain, blob: Option<&Blob>) {
+        self.change(|outbox| match (outbox.stream_target(&self.facts), blob) {
+            (Some(to), Some(blob)) => to.push_blob(blob.clone()),
+            (Some(to), None) => to.push_chain(bytes.share()),
+            (None, _) => {}
         });
     }
     /// The moment of the snapshot: the stream after `offset` follows the snapshot. `reply` comes first.
@@ -195,7 +232,11 @@ impl Replica {
     pub(super) fn go_online(&self, offset: u64, now_us: u64) {
         self.acked_us.store(now_us, Relaxed);
         self.change(|outbox| {
-            if outbox.phase != Phase::Loading || self.facts.wants_snapshot_only {
+            if outbox.phase != Phase::Loading {
+                return;
+            }
+            if self.facts.wants_snapshot_only {
+                outbox.is_last = true;
                 return;
             }
             outbox.phase = Phase::Online;
@@ -217,7 +258,7 @@ impl Replica {
         if bytes > self.bytes_max.load(Relaxed) && !outbox.is_outgrown {
             *outbox = Outbox { phase: Phase::Gone, is_outgrown: true, ..Outbox::default() };
         }
-        let wakes = was_empty && !outbox.ready.is_empty() || outbox.is_outgrown;
+        let wakes = was_empty && !outbox.ready.is_empty() || outbox.is_outgrown || outbox.is_last;
         drop(outbox);
         if wakes {
             self.client.wake_handle().wake();

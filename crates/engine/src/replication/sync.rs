@@ -12,7 +12,10 @@ use crate::{Engine, Now, system_text};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use strand_commands::serial::file::{Saving, save};
 
 /// Number of bytes of the snapshot that are read at a time.
@@ -27,7 +30,10 @@ impl Engine {
     pub(crate) fn sync_replica(self: &Arc<Self>, replica: &Arc<Replica>) {
         let mut state = self.replication.state.lock();
         state.alone_since_us = None;
+        replica.hear(self.host.mono_us());
+        state.replicas.push(replica.clone());
         state.waiting.push(replica.clone());
+        self.replication.totals.full.fetch_add(1, Relaxed);
         if std::mem::replace(&mut state.is_syncing, true) {
             return;
         }
@@ -59,6 +65,9 @@ impl Engine {
         state.is_syncing.then_some(waiting)
     }
     fn refuse_replicas(&self, replicas: &[Arc<Replica>], why: &io::Error) {
+        if replicas.iter().all(|replica| replica.phase() == Phase::Gone) {
+            return self.host.log("A snapshot for replicas is given up, because they have left");
+        }
         self.host.warn(&format!("Cannot synchronize replicas: {}", system_text(why)));
         replicas.iter().for_each(|replica| replica.client.kill());
     }
@@ -71,7 +80,6 @@ impl Engine {
             let engine = self.clone();
             self.host.spawn("replica-feed", Box::new(move || engine.run_feeding_thread()))?;
             if !has_file {
-                let _long_lock = self.long_locks.announce(None);
                 self.keyspace.switch_journal(true);
             }
             self.replication.state.lock().end = self.keyspace.journal().frontier();
@@ -83,18 +91,20 @@ impl Engine {
         self.check_disk_room(self.persist.snapshot_bytes()).map_err(io::Error::other)?;
         let now = self.host.now();
         {
-            let mut state = self.replication.state.lock();
-            let end = state.end;
-            replicas.iter().for_each(|replica| replica.keep_from(end, now.mono_us));
-            let here = replicas.iter().filter(|replica| replica.phase() != Phase::Gone);
-            state.replicas.extend(here.cloned());
+            let state = self.replication.state.lock();
+            replicas.iter().for_each(|replica| replica.keep_from(state.end));
         }
         let names: Vec<String> = replicas.iter().map(|replica| replica.name()).collect();
         self.host.log(&format!("Starting a snapshot for replicas: {}", names.join(", ")));
         let (file, offset) = self.write_replica_snapshot(replicas, now)?;
         for replica in replicas {
             let (engine, file, to) = (self.clone(), file.clone(), replica.clone());
-            let work = Box::new(move || engine.send_snapshot(&to, &*file, offset));
+            let work = Box::new(move || {
+                let send = || engine.send_snapshot(&to, &*file, offset);
+                if catch_unwind(AssertUnwindSafe(send)).is_err() {
+                    engine.refuse_snapshot(&to, &io::Error::other("the sender panicked, see the log"));
+                }
+            });
             self.host.spawn("replica-send", work)?;
         }
         Ok(())
@@ -108,7 +118,9 @@ impl Engine {
     ) -> io::Result<(Arc<dyn ScratchFile>, u64)> {
         let flag = |option| self.config.number(option) != 0;
         let mut offset = 0;
-        let file = self.host.scratch_file(flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
+        let never_cancelled = AtomicBool::new(false);
+        let delay = self.delay_or_cancel(&never_cancelled);
+        let file = self.host.scratch_file(&mut |out| {
             let someone_waits =
                 |_: Option<bool>| match replicas.iter().all(|replica| replica.phase() == Phase::Gone) {
                     true => Err(io::Error::other("the replicas have left")),
@@ -139,7 +151,7 @@ impl Engine {
                 expiry_ms: i64::MIN,
                 clock_ms: &|| self.host.now().unix_ms(),
                 pause: &|| self.host.yield_now(),
-                progress: &|_| someone_waits(None),
+                progress: &|keys| delay(keys).and_then(|()| someone_waits(None)),
             };
             save(moment.snapshot, &saving, out).map(drop)
         })?;
@@ -182,7 +194,6 @@ impl Engine {
         if replica.phase() != Phase::Loading {
             return;
         }
-        self.replication.totals.full.fetch_add(1, Relaxed);
         replica.go_online(offset, self.host.mono_us());
         self.replicas_changed();
         self.host.log(&format!("Synchronization with replica {} succeeded", replica.name()));

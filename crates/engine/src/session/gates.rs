@@ -25,6 +25,9 @@ use strand_wire::args::Args;
 /// The error of a client that must authenticate first.
 pub(in crate::session) const NO_AUTH: &str = "NOAUTH Authentication required.";
 
+/// The error while there is no connection to the primary (`replica-serve-stale-data no`).
+const MASTER_DOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+
 impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
@@ -89,15 +92,9 @@ impl Session {
             );
             return Some(self.reject(found.spec, text.as_bytes()));
         }
-        // A reply would be a part of the stream. As in redis-server, the replica is disconnected.
+        // A reply would be a part of the stream.
         if self.is_replica() && kind_of(found.spec) != CommandKind::Replication {
-            self.engine.host.warn(&format!(
-                "Replica {} sent '{}', which has a reply: disconnecting",
-                self.client.peer.addr,
-                found.full_name()
-            ));
-            self.abort();
-            return Some(NextStep::Stop(Turn::Abort));
+            return Some(self.reject(found.spec, b"ERR Replica can't interact with the keyspace"));
         }
         // As in redis-server, a client in MONITOR counts as a replica.
         if self.is_monitor()
@@ -106,6 +103,7 @@ impl Session {
             return Some(self.reject(found.spec, b"ERR Replica can't interact with the keyspace"));
         }
         if self.engine.pause.is_set()
+            && !self.is_replica()
             && let Some(until_mono_us) =
                 self.engine.pause.waits_until(self.is_paused(found.spec), now.mono_us)
         {
@@ -199,6 +197,9 @@ impl Session {
         let is_queued = self.queues(found.spec);
         let may_write = !is_queued && self.runs_script_that_may_write(found.spec);
         match self.engine.persist.verdict(found.spec.flags, flags, may_write, is_ping, now) {
+            Verdict::Run if self.engine.is_data_stale() && !found.spec.flags.has(Flags::STALE) => {
+                Some(self.reject(found.spec, MASTER_DOWN.as_bytes()))
+            }
             Verdict::Run => None,
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.

@@ -78,6 +78,9 @@ impl Session {
                 _ => _ = self.close(),
             }
         }
+        if self.meter.active && self.replica.is_some() {
+            self.hear_replica(now);
+        }
         // A client that reads its queued output is not idle. Writing the last reply does not show that the client
         // reads.
         let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
@@ -428,6 +431,9 @@ impl Session {
     /// Replies with an error and counts it for the last command.
     #[cold]
     pub(super) fn fail(&mut self, counter: CommandCounter, text: &[u8]) {
+        if self.is_replica() {
+            return self.disconnect_replica(text);
+        }
         let mut reply = self.reply();
         reply.error_bytes(text);
         let code = reply.error_code().unwrap_or_default().to_vec();
@@ -495,6 +501,7 @@ impl Session {
         Turn::Abort
     }
     pub(super) fn abort_over_output_limit(&mut self) {
+        self.warn_of_slow_replica();
         self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
         self.abort();
     }

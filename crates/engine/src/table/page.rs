@@ -35,11 +35,7 @@ const NOT_THERE: &[(&str, &str)] = &[
         "A cluster",
         "One server uses all cores. `CLUSTER` and similar commands reply as redis-server does outside a cluster.",
     ),
-    (
-        "Replicas",
-        "Replicas may follow this server, and this server follows no other. So `REPLICAOF` accepts only `NO ONE`, and \
-         `FAILOVER` is an error.",
-    ),
+    ("`FAILOVER`", "It is an error. Let Redis Sentinel change roles, or send `REPLICAOF`."),
     ("Modules", "`MODULE LOAD` fails; text search and regular expressions are built in."),
     (
         "`COMMANDLOG` (Valkey)",

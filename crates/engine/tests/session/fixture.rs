@@ -151,7 +151,7 @@ impl HostFiles for TestHost {
         self.acl_files.lock().insert(path.into(), text());
         Ok(())
     }
-    fn scratch_file(&self, _in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+    fn scratch_file(&self, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
         let mut bytes = Vec::new();
         write(&mut bytes)?;
         Ok(Arc::new(InMemory(bytes)))
@@ -183,7 +183,7 @@ impl HostThreads for TestHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
             // Do not start these threads: the test runs their turns.
-            "aof" | "aof-sync" | "replica-feed" => {}
+            "aof" | "aof-sync" | "replica-feed" | "replica-link" => {}
             // Start the threads that load, because the reading thread waits for them.
             name if name.starts_with("load-") => _ = thread(work),
             _ => work(),

@@ -242,6 +242,114 @@ fn wrong_uses_are_refused() {
     let (mut peer, _) = replica(&mut server);
     assert_eq!(peer.run(&server, "REPLCONF capa eof"), "");
     assert_eq!(peer.run(&server, PSYNC), "");
-    assert_eq!(peer.run(&server, "GET a"), "");
-    assert_eq!(peer.ended, Some(End::Abort));
+    for bad in ["GET a", "NOSUCH", "SYNC x", "REPLCONF nonsense 1", "ECHO"] {
+        let (mut peer, _) = replica(&mut server);
+        assert_eq!(peer.run(&server, bad), "", "{bad}");
+        assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)), "{bad}");
+    }
+    // Messages would be a part of the stream, too.
+    let mut subscriber = server.connect();
+    subscriber.run(&server, "HELLO 3");
+    subscriber.run(&server, "SUBSCRIBE ch");
+    let refused = "-ERR SYNC and PSYNC need a connection without subscriptions and tracking|";
+    assert_eq!(subscriber.run(&server, PSYNC), refused);
+    let mut monitor = server.connect();
+    monitor.run(&server, "MONITOR");
+    assert_eq!(monitor.run(&server, PSYNC), "");
+}
+
+#[test]
+fn a_replica_that_loads_or_is_paused_lives() {
+    let mut server = Server::with("repl-timeout 3");
+    let (mut peer, offset) = replica(&mut server);
+    let lag = |server: &mut Server| info(server, "slave0").rsplit_once('=').expect("a lag").1.to_owned();
+    server.advance_ms(2000);
+    assert_eq!(lag(&mut server), "2");
+    assert_eq!(peer.send(&server, b"\n"), "");
+    assert_eq!(lag(&mut server), "0", "an empty line shows that it lives");
+    server.connect().run(&server, "CLIENT PAUSE 2500 ALL");
+    server.advance_ms(2000);
+    peer.run(&server, &format!("REPLCONF ACK {offset}"));
+    server.advance_ms(600);
+    assert_eq!(lag(&mut server), "0", "a pause stops no acknowledgement");
+}
+
+#[test]
+fn a_wait_for_the_disk_and_replicas_goes_on_when_a_replica_leaves() {
+    let mut server = Server::new();
+    let (mut first, end) = replica(&mut server);
+    let (mut second, _) = replica(&mut server);
+    let mut client = server.connect();
+    client.feed(&command("WAIT 2 0"), usize::MAX);
+    first.run(&server, &format!("REPLCONF ACK {end}"));
+    second.run(&server, &format!("REPLCONF ACK {end}"));
+    drop(second);
+    // The session notices only now, and a replica is missing again.
+    assert_eq!(client.drive(&server), Stop::Blocked(None));
+    let (mut third, end) = replica(&mut server);
+    third.run(&server, &format!("REPLCONF ACK {end}"));
+    assert_eq!((client.drive(&server), client.replies().as_str()), (Stop::Read, ":2|"));
+}
+
+/// The thread that connects to the primary does not run, so the server is a replica without a connection.
+#[test]
+fn a_replica_is_read_only_and_keeps_expired_keys() {
+    let read_only = "-READONLY You can't write against a read only replica.|";
+    let mut server = Server::with("enable-debug-command yes");
+    let mut client = server.connect();
+    client.script(
+        &server,
+        &[
+            ("SET k v", "+OK|"),
+            ("SET short v PX 100", "+OK|"),
+            ("REPLICAOF 10.0.0.1 x", "-ERR Invalid master port|"),
+            ("REPLICAOF 10.0.0.1 70000", "-ERR Invalid master port|"),
+            ("REPLICAOF 10.0.0.1 6379", "+OK|"),
+            ("REPLICAOF 10.0.0.1 6379", "+OK Already connected to specified master|"),
+            ("SET k w", read_only),
+            ("DEL k", read_only),
+            ("BLPOP l 0", read_only),
+            ("GET k", "$1|v|"),
+            ("PING", "+PONG|"),
+            ("ROLE", "*5|$5|slave|$8|10.0.0.1|:6379|$7|connect|:-1|"),
+            ("CONFIG GET replicaof", "*2|$9|replicaof|$13|10.0.0.1 6379|"),
+            ("MULTI", "+OK|"),
+            ("SET k w", read_only),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors.|"),
+            ("EVAL \"return redis.call('get', 'k')\" 1 k", "$1|v|"),
+        ],
+    );
+    let in_script = client.run(&server, "EVAL \"return redis.call('set', 'k', 'w')\" 1 k");
+    assert!(in_script.starts_with(&read_only[..read_only.len() - 1]), "{in_script}");
+    let wait = client.run(&server, "WAIT 0 0");
+    assert!(wait.starts_with("-ERR WAIT cannot be used with replica instances."), "{wait}");
+    assert!(client.run(&server, "HELLO 2").contains("|$4|role|$7|replica|"));
+    let fields = client.run(&server, "INFO replication");
+    assert!(
+        fields.contains("|role:slave|master_host:10.0.0.1|master_port:6379|master_link_status:down|"),
+        "{fields}"
+    );
+    // The key has expired: it is missing, and stays until the primary says that it is gone.
+    server.advance_ms(200);
+    client.script(&server, &[("GET short", "$-1|"), ("EXISTS short k", ":1|"), ("DBSIZE", ":2|")]);
+    server.engine.tick(server.now);
+    client.script(
+        &server,
+        &[
+            ("DBSIZE", ":2|"),
+            ("CONFIG SET replica-serve-stale-data no", "+OK|"),
+            ("GET k", "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.|"),
+            ("REPLICAOF NO ONE", "+OK|"),
+            ("CONFIG GET replicaof", "*2|$9|replicaof|$0||"),
+            ("ROLE", "*3|$6|master|:0|*0|"),
+            ("SETNX short w", ":1|"),
+            ("GET short", "$1|w|"),
+            ("DBSIZE", ":2|"),
+        ],
+    );
+    // As Sentinel does: the role is changed within a transaction.
+    let lines = ["MULTI", "REPLICAOF 10.0.0.1 6379", "CLIENT KILL TYPE normal", "EXEC"];
+    let sent: Vec<u8> = lines.iter().flat_map(|line| command(line)).collect();
+    assert_eq!(client.send(&server, &sent), "+OK|+QUEUED|+QUEUED|*2|+OK|:0|");
+    assert_eq!(client.run(&server, "SET k w"), read_only);
 }

@@ -365,10 +365,3 @@ fn keysizes_tell_how_large_values_are() {
                 db0_distrib_zsets_items:2=1|db0_distrib_hashes_items:1=1|db3_distrib_strings_sizes:1=1||";
     assert_eq!(text.split_once('|').expect("a bulk string").1, want);
 }
-
-#[test]
-fn this_server_follows_no_other() {
-    let mut server = Server::new();
-    let said = server.connect().run(&server, "REPLICAOF 127.0.0.1 6379");
-    assert_eq!(said, "-ERR replication is not supported: this server follows no other|");
-}

@@ -8,6 +8,7 @@ use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
 use super::peer::OtherServers;
+use super::primary;
 use super::profiler_memory;
 use super::profiles::Profiles;
 use super::signal::Changes;
@@ -20,13 +21,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
-    Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts,
-    NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServiceMemory, ShutdownRequest,
-    Signal, StartError, WriteFile,
+    Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
+    MemoryFacts, NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServiceMemory,
+    ShutdownRequest, Signal, StartError, WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -231,6 +233,9 @@ impl Host for ServerHost {
         tracing::error!("{text}");
         std::process::exit(1);
     }
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<Box<dyn Link>> {
+        primary::connect(host, port, timeout)
+    }
     fn shutdown(&self, request: ShutdownRequest) {
         // The receiver is gone only when the server is already stopping.
         let _ = self.requests.send(Request::Stop(request));
@@ -312,8 +317,8 @@ impl HostFiles for ServerHost {
         disk::replace(&folder, name, in_parts, write)?;
         disk::sync_folder(&folder)
     }
-    fn scratch_file(&self, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
-        Ok(Arc::new(disk::write_scratch(&std::env::current_dir()?, in_parts, write)?))
+    fn scratch_file(&self, write: &mut WriteFile<'_>) -> io::Result<Arc<dyn ScratchFile>> {
+        Ok(Arc::new(disk::write_scratch(&std::env::current_dir()?, write)?))
     }
     fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
         disk::open(name)

@@ -27,6 +27,7 @@ mod manager;
 mod otlp;
 mod page_cache;
 mod peer;
+mod primary;
 pub mod priority;
 mod profiler_memory;
 mod profiles;
@@ -252,6 +253,7 @@ fn load_data(
     loaded: UnboundedSender<Request>,
 ) -> io::Result<()> {
     if matches!(data, Data::None) {
+        engine.follow_configured();
         return Ok(());
     }
     let work = move || {
@@ -266,6 +268,9 @@ fn load_data(
         };
         let done = catch_unwind(AssertUnwindSafe(load));
         let done = done.unwrap_or(Err(StartError::Data(DataError::Panicked)));
+        if done.is_ok() {
+            engine.follow_configured();
+        }
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };

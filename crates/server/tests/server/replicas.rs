@@ -1,6 +1,6 @@
 //! redis-server as a replica of Strand: it gets all data and every change, on one stream and on several workers.
 
-use crate::aof::persist_all;
+use crate::aof::{persist_all, shut_down};
 use crate::harness::{Server, comes_true, generator};
 use crate::saving::{Link, call, folder, link, start};
 use std::thread;
@@ -21,13 +21,13 @@ fn follower(primary: &Server) -> (Peer, Link) {
 }
 
 /// A field of INFO.
-fn field(link: &mut Link, field: &str) -> String {
+pub fn field(link: &mut Link, field: &str) -> String {
     let all = call(link, &["INFO", "everything"]);
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {field} in {all}")).to_string()
 }
 
-fn await_online(client: &mut Link, replicas: usize) {
+pub fn await_online(client: &mut Link, replicas: usize) {
     let online = |client: &mut Link| {
         call(client, &["INFO", "replication"]).lines().filter(|line| line.contains("state=online")).count()
     };
@@ -117,12 +117,11 @@ fn replicas_have_equal_data_under_load_after_interruptions_and_with_an_append_on
 
     // The end of the server waits for the replicas. The append-only file has all changes, and the commands that are only
     // for replicas change nothing.
-    assert!(client.call(&["SHUTDOWN"]).is_err());
+    shut_down(server);
     comes_true(|| field(&mut first, "master_link_status") == "down");
     for follower in [&mut first, &mut second] {
         assert_eq!(call(follower, &["DEBUG", "DIGEST"]), last);
     }
-    drop(server);
     let server = start(folder.path(), &["--appendonly", "yes"]);
     assert_eq!(call(&mut link(&server), &["DEBUG", "DIGEST"]), last);
 }

@@ -21,6 +21,7 @@ mod writer;
 pub(crate) use gates::Gates;
 pub(super) use info::info;
 pub use load::FoundAof;
+pub(crate) use replay::run_other;
 pub(crate) use rewrite::RewriteStart;
 
 use crate::config::Opt;

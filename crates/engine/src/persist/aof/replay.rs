@@ -1,5 +1,5 @@
-//! Runs the commands of a file one after the other, on data that no client sees yet. [`strand_commands::replay`] runs
-//! commands on keys, this module runs the others.
+//! Runs the commands of a file, or of a primary's stream, one after the other. [`strand_commands::replay`] runs commands
+//! on keys, this module runs the others.
 
 use crate::session::{CommandKind, InFiles, SessionCommand, replay_script};
 use crate::{Engine, Now};
@@ -16,7 +16,7 @@ const SHOWN_REPLY_BYTES_MAX: usize = 256;
 ///
 /// # Errors
 /// Why the command may not be in a file.
-pub(super) fn run_other(
+pub(crate) fn run_other(
     engine: &Engine,
     spec: &'static CommandSpec,
     args: Args<'_>,

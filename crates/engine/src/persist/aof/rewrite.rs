@@ -492,12 +492,13 @@ impl Engine {
                 if !self.replication.is_on() {
                     self.keyspace.switch_journal(false);
                 }
-                drop((guard, long_lock));
-                self.update_gates();
                 if let Some(writer) = writer {
-                    // Drop changes that were made after the writer's last turn, because no file needs them.
+                    // Drop changes that were made after the writer's last turn, because no file needs them. Nobody else may
+                    // take the journal meanwhile.
                     writer.end(self);
                 }
+                drop((guard, long_lock));
+                self.update_gates();
                 // A running rewrite also holds the folder, so wait for its end.
                 self.await_rewrite();
                 let mut status = aof.status.lock();

@@ -14,6 +14,7 @@ use crate::persist::AOF_FAILED;
 use crate::system_text;
 use crate::timing::Event;
 use crate::{Engine, Now};
+use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use strand_aof::manifest::{File, Manifest};
@@ -310,11 +311,16 @@ pub(super) fn new_increment(folder: &dyn Folder, new: &File) -> io::Result<Box<d
 }
 
 impl Engine {
-    /// Runs `work` while nobody else takes bytes of the journal. `work` gets true when there is an append-only file. May
-    /// block.
+    /// Runs `work` while nobody else takes bytes of the journal, under a long lock on all shards. `work` gets true when
+    /// there is an append-only file. May block.
     pub(crate) fn while_nobody_takes<R>(&self, work: impl FnOnce(bool) -> R) -> R {
-        let guard = self.persist.aof.writer.lock();
+        let locked = self.lock_writer_and_shards(|_| Ok::<(), Infallible>(()));
+        let (guard, _long_lock) = locked.unwrap_or_else(|never| match never {});
         work(guard.is_some())
+    }
+    /// Waits until the call of [`Engine::while_nobody_takes`] that runs now has ended. May block.
+    pub(crate) fn await_taker(&self) {
+        drop(self.persist.aof.writer.lock());
     }
     /// Takes what the journal has now, for the replicas. The append-only file's writer keeps it for the file. May block.
     pub(crate) fn take_for_replicas(&self) {

@@ -1,4 +1,4 @@
-//! REPLICAOF FAILOVER MODULE: the replies of a server that follows no other, without cluster and modules.
+//! FAILOVER MODULE: the replies of a server without cluster and modules.
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use strand_commands::{errors, introspect};
@@ -8,9 +8,6 @@ use strand_wire::args::Args;
 pub(crate) const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
 pub(super) const NOT_LOADED: &str = "ERR Error loading the extension. Please check the server logs.";
 pub(super) const NOT_UNLOADED: &str = "ERR Error unloading module: no such module with that name";
-
-const NO_MASTER: &str = "ERR replication is not supported: this server follows no other";
-const PORT_MAX: i64 = 65_535;
 
 const MODULE_HELP: &[&str] = &[
     "LIST",
@@ -24,15 +21,6 @@ const MODULE_HELP: &[&str] = &[
 ];
 
 impl Session {
-    /// `REPLICAOF NO ONE` is the server's state. It follows no other server.
-    pub(super) fn replica_of(&mut self, args: Args<'_>) -> Outcome {
-        if args.is(1, "NO") && args.is(2, "ONE") {
-            return self.ok();
-        }
-        let port = parse_int(args.at(2)).filter(|port| (0..=PORT_MAX).contains(port));
-        port.ok_or("ERR Invalid master port")?;
-        Err(NO_MASTER.into())
-    }
     /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: an error, because replicas cannot become primaries from here.
     pub(super) fn failover(&mut self, args: Args<'_>) -> Outcome {
         if args.len() == 2 && args.is(1, "ABORT") {

@@ -91,6 +91,7 @@ impl Session {
         self.protocol = protocol;
         self.update_guard();
         let id = self.client.id as i64;
+        let role = if self.engine.following.is_on() { "replica" } else { "master" };
         let mut reply = self.reply();
         reply.map(7);
         reply.bulk(b"server");
@@ -104,7 +105,7 @@ impl Session {
         reply.bulk(b"mode");
         reply.bulk(b"standalone");
         reply.bulk(b"role");
-        reply.bulk(b"master");
+        reply.bulk(role.as_bytes());
         reply.bulk(b"modules");
         reply.array(0);
         DONE

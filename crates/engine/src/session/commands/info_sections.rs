@@ -2,6 +2,7 @@
 
 use super::connection::REDIS_VERSION;
 use crate::config::Opt;
+use crate::following;
 use crate::importers::COUNTED;
 use crate::memory::Purpose;
 use crate::pubsub::Namespace;
@@ -221,9 +222,15 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
 pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
     let figures = replication::figures(f.engine);
     fields!(out, "Replication",
-        "role": "master",
-        "connected_slaves": figures.replicas.len(),
+        "role": if f.engine.following.is_on() { "slave" } else { "master" },
     );
+    for (name, value) in following::fields(f.engine, f.now.mono_us).unwrap_or_default() {
+        write!(out, "{name}:{value}\r\n").expect("a string takes everything");
+    }
+    lines!(out, "connected_slaves": figures.replicas.len());
+    if let Some(near) = figures.near_replicas {
+        lines!(out, "min_slaves_good_slaves": near);
+    }
     for (name, value) in replication::replica_lines(&figures, f.now.mono_us) {
         write!(out, "{name}:{value}\r\n").expect("a string takes everything");
     }

@@ -66,6 +66,20 @@ pub(super) fn publish_detached(
     Ok(())
 }
 
+impl Engine {
+    /// Sends a message that a primary's stream has. False for another command.
+    pub(crate) fn publish_from_primary(&self, args: Args<'_>) -> bool {
+        let kind = match args.len() == 3 {
+            true if args.is(0, "PUBLISH") => Namespace::Channel,
+            true if args.is(0, "SPUBLISH") => Namespace::Shard,
+            _ => return false,
+        };
+        // A channel with a name that is too long has no subscriber here.
+        let _ = publish(self, kind, args);
+        true
+    }
+}
+
 fn publish(engine: &Engine, kind: Namespace, args: Args<'_>) -> Result<usize, ErrorText> {
     if args.at(1).len() > CHANNEL_BYTES_MAX {
         return Err(format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes").into());

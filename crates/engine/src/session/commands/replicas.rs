@@ -1,14 +1,19 @@
-//! REPLCONF PSYNC SYNC ROLE: the commands with which replicas follow this server ([`crate::replication`]).
+//! REPLCONF PSYNC SYNC ROLE: the commands with which replicas follow this server ([`crate::replication`]). REPLICAOF: this
+//! server follows another one ([`crate::following`]).
 
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::replication::{self, Facts, Replica};
+use crate::following;
+use crate::replication::Taken;
+use crate::replication::{self, Facts, Phase, Replica};
 use crate::session::settings::OutputClass;
-use crate::{Framing, Now};
+use crate::tracking::TrackingFlags;
+use crate::{Engine, Framing, Now, system_text};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum length in bytes of the address that a replica tells.
 const IP_BYTES_MAX: usize = 255;
@@ -19,6 +24,28 @@ pub(in crate::session) struct ReplicaSession {
     facts: Facts,
     /// The stream, from PSYNC on.
     stream: Option<Arc<Replica>>,
+}
+
+/// `REPLICAOF host port`: this server follows that one. `REPLICAOF NO ONE`: it follows no other.
+pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    if args.is(1, "NO") && args.is(2, "ONE") {
+        engine.stop_following();
+        engine.config.set_primary(None);
+        reply.ok();
+        return Ok(());
+    }
+    let port = parse_int(args.at(2)).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or("ERR Invalid master port")?;
+    let host = std::str::from_utf8(args.at(1)).map_err(|_| "ERR Invalid master host")?;
+    let Some(engine) = engine.me() else { return Err("ERR the server stops".into()) };
+    let is_new = engine.follow(host, port);
+    let is_new = is_new.map_err(|why| format!("ERR cannot follow {host}:{port}: {}", system_text(&why)))?;
+    engine.config.set_primary(Some((host, port)));
+    match is_new {
+        true => reply.ok(),
+        false => reply.simple("OK Already connected to specified master"),
+    }
+    Ok(())
 }
 
 impl Session {
@@ -81,9 +108,12 @@ impl Session {
     /// `PSYNC replicationid offset` and `SYNC`: this connection gets the stream from now on. Reply: `+CONTINUE`, or
     /// `+FULLRESYNC` and then a snapshot (after SYNC only the snapshot).
     pub(super) fn psync(&mut self, args: Args<'_>) -> Outcome {
-        // As in redis-server, a replica gets no second stream.
-        if self.is_replica() {
+        // As in redis-server, a replica gets no second stream, and a client in MONITOR counts as a replica.
+        if self.is_replica() || self.is_monitor() {
             return DONE;
+        }
+        if self.is_subscriber() || self.client.tracked.mode() != TrackingFlags::OFF {
+            return Err("ERR SYNC and PSYNC need a connection without subscriptions and tracking".into());
         }
         if self.replies.len() > 0 {
             return Err("ERR SYNC and PSYNC are invalid with pending output".into());
@@ -122,15 +152,28 @@ impl Session {
         engine.sync_replica(&stream);
         DONE
     }
-    /// `ROLE`. Reply: `master`, the offset of the stream, and the address, port and offset of each replica.
+    /// `ROLE`. Reply: `master`, the offset of the stream, and the address, port and offset of each replica. Of a replica:
+    /// `slave`, the primary's host and port, the state of the connection, and the offset.
     pub(super) fn role(&mut self) -> Outcome {
+        if let Some((host, port, state, offset)) = following::role(&self.engine) {
+            let mut reply = self.reply();
+            reply.array(5);
+            reply.bulk(b"slave");
+            reply.bulk(host.as_bytes());
+            reply.int(port.into());
+            reply.bulk(state.as_bytes());
+            reply.int(offset);
+            return DONE;
+        }
         let figures = replication::figures(&self.engine);
+        let online: Vec<_> =
+            figures.replicas.iter().filter(|replica| replica.phase() == Phase::Online).collect();
         let mut reply = self.reply();
         reply.array(3);
         reply.bulk(b"master");
         reply.int(figures.offset as i64);
-        reply.array(figures.replicas.len());
-        for replica in &figures.replicas {
+        reply.array(online.len());
+        for replica in online {
             reply.array(3);
             reply.bulk(replica.ip().as_bytes());
             reply.bulk(replica.facts.port.to_string().as_bytes());
@@ -152,11 +195,38 @@ impl Session {
         let Some(stream) = self.stream() else { return };
         stream.set_bytes_max(self.settings.output(OutputClass::Replica).hard_bytes);
         match stream.take() {
-            Ok(bytes) => {
+            Ok(Taken { bytes, is_last }) => {
                 self.engine.count_sent_to_replica(bytes.len());
                 self.replies.push_target().push_chain(bytes);
+                if is_last {
+                    let _ = self.close();
+                }
             }
             Err(_outgrown) => self.abort_over_output_limit(),
+        }
+    }
+    /// Bytes of a replica show that it lives. While it loads its snapshot, it sends empty lines.
+    pub(in crate::session) fn hear_replica(&self, now: Now) {
+        if let Some(stream) = self.stream() {
+            stream.hear(now.mono_us);
+        }
+    }
+    /// Ends a replica that has sent something with an error as its reply, which would be a part of the stream.
+    #[cold]
+    pub(in crate::session) fn disconnect_replica(&mut self, text: &[u8]) {
+        let (who, text) = (&self.client.peer.addr, String::from_utf8_lossy(text));
+        self.engine
+            .host
+            .warn(&format!("Disconnecting replica {who}, because it sent what is an error: {text}"));
+        self.client.kill();
+    }
+    /// Logs that a replica is about to be disconnected, because too much waits for it.
+    pub(in crate::session) fn warn_of_slow_replica(&self) {
+        if let Some(stream) = self.stream() {
+            let name = stream.name();
+            self.engine.host.warn(&format!(
+                "Disconnecting replica {name}, because too much waits for it (client-output-buffer-limit replica)"
+            ));
         }
     }
     /// The session ends: it follows no longer.

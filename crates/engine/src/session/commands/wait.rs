@@ -11,6 +11,10 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
+/// The error at a replica.
+const NOT_HERE: &str = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
+                        configured to be writable (which is not the default) writes to replicas are just local and are not propagated.";
+
 impl Session {
     /// `WAIT numreplicas timeout`. Reply: the number of replicas that have all earlier writes. The reply comes when
     /// `numreplicas` have them, or after the timeout.
@@ -53,6 +57,9 @@ impl Session {
     }
     fn wait_or_reply(&mut self, wait: KeylessWait) -> Outcome {
         let engine = self.engine.clone();
+        if engine.following.is_on() {
+            return Err(NOT_HERE.into());
+        }
         if !wait.is_over(&engine) {
             return Ok(NextStep::Block(wait));
         }

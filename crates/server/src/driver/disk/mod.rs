@@ -57,13 +57,9 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
 ///
 /// # Errors
 /// Errors of `write` and of the system.
-pub fn write_scratch(folder: &Path, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<Scratch> {
+pub fn write_scratch(folder: &Path, write: &mut WriteFile<'_>) -> io::Result<Scratch> {
     let mut file = tempfile::tempfile_in(folder)?;
-    if in_parts {
-        write_and_sync(&file, write)?;
-    } else {
-        write(&mut file)?;
-    }
+    write(&mut file)?;
     let bytes = file.metadata()?.len();
     Ok(Scratch { file, bytes })
 }

@@ -1,8 +1,8 @@
-//! The rows of commands about other servers and about modules. This server has no primary, no cluster and no modules,
-//! and answers as a redis-server without them does.
+//! The rows of commands about other servers and about modules. This server has no cluster and no modules, and answers
+//! as a redis-server without them does.
 
-use super::super::alone;
-use crate::session::session_command::{CommandKind, InFiles, InScripts, SessionCommand};
+use super::super::{alone, replicas};
+use crate::session::session_command::{CommandKind, InFiles, InMulti, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
@@ -13,6 +13,11 @@ const OF_REPLICAS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MU
 const NO_CLUSTER: &SessionCommand = &SessionCommand::at_once(|_, _, _| Err(alone::NO_CLUSTER.into()))
     .or_detached(|_, _, _, _| Err(alone::NO_CLUSTER.into()))
     .in_scripts(InScripts::Detached);
+
+/// How REPLICAOF runs: on a helper thread, because it may wait for a command of the primary's stream.
+const REPLICA_OF: &SessionCommand =
+    &SessionCommand::detached(|engine, args, _, reply| replicas::replica_of(engine, args, reply))
+        .in_multi(InMulti::AfterUnlock);
 
 /// The arguments of REPLICAOF.
 const MASTER: &[Arg] = &[Arg::oneof(
@@ -229,7 +234,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     )
     .flags(ADMIN)
     .args(MASTER)
-    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
+    .exec(Exec::Session(REPLICA_OF)),
     CommandSpec::new(
         "role",
         "server",
@@ -244,7 +249,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         .flags(ADMIN)
         .deprecated("5.0.0", "`REPLICAOF`")
         .args(MASTER)
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
+        .exec(Exec::Session(REPLICA_OF)),
     CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins the stream that a replica reads.")
         .flags(OF_REPLICAS)
         .exec(Exec::Session(

@@ -1,0 +1,57 @@
+//! Following in INFO and ROLE.
+
+use super::Phase;
+use crate::Engine;
+use crate::config::Opt;
+
+/// The fields of INFO about the primary. `None` when this server follows no other.
+pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+    let state = engine.following.state.lock();
+    let (host, port) = state.primary.clone()?;
+    let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
+    let is_up = state.phase == Phase::Connected;
+    let is_syncing = state.phase == Phase::Snapshot;
+    let offset = state.position.offset.to_string();
+    let mut fields = vec![
+        ("master_host", host),
+        ("master_port", port.to_string()),
+        ("master_link_status", if is_up { "up" } else { "down" }.into()),
+        ("master_last_io_seconds_ago", if is_up { seconds(state.heard_us).to_string() } else { "-1".into() }),
+        ("master_sync_in_progress", u8::from(is_syncing).to_string()),
+        ("slave_read_repl_offset", offset.clone()),
+        ("slave_repl_offset", offset),
+    ];
+    if is_syncing {
+        let all = state.snapshot_bytes_all;
+        let here = state.snapshot_bytes;
+        let left = all.map_or(-1, |all| all.saturating_sub(here) as i64);
+        fields.extend([
+            ("master_sync_total_bytes", all.map_or(-1, |all| all as i64).to_string()),
+            ("master_sync_read_bytes", here.to_string()),
+            ("master_sync_left_bytes", left.to_string()),
+            ("master_sync_last_io_seconds_ago", seconds(state.heard_us).to_string()),
+        ]);
+    }
+    if !is_up {
+        fields.push(("master_link_down_since_seconds", seconds(state.down_since_us).to_string()));
+    }
+    fields.extend([
+        ("slave_priority", engine.config.number(Opt::ReplicaPriority).to_string()),
+        ("slave_read_only", "1".into()),
+        ("replica_announced", engine.config.number(Opt::ReplicaAnnounced).to_string()),
+    ]);
+    Some(fields)
+}
+
+/// What ROLE replies about the primary: host, port, state and offset. `None` when this server follows no other.
+pub(crate) fn role(engine: &Engine) -> Option<(String, u16, &'static str, i64)> {
+    let state = engine.following.state.lock();
+    let (host, port) = state.primary.clone()?;
+    let (text, offset) = match state.phase {
+        Phase::Down => ("connect", -1),
+        Phase::Connecting => ("connecting", -1),
+        Phase::Snapshot => ("sync", -1),
+        Phase::Connected => ("connected", state.position.offset as i64),
+    };
+    Some((host, port, text, offset))
+}

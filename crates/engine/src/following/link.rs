@@ -1,0 +1,242 @@
+//! The thread `replica-link`: connects to the primary, and runs the commands of its stream.
+
+use super::wire::Wire;
+use super::{Phase, Position};
+use crate::config::Opt;
+use crate::persist::run_other;
+use crate::{Engine, TABLE, system_text};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use strand_commands::replay::{Replay, ReplayError};
+use strand_wire::args::{Args, Argv};
+use strand_wire::resp::{Decoded, Decoder, RequestLimits};
+
+/// Time between two attempts to connect.
+const RETRY_US: u64 = 1_000_000;
+/// Time between two acknowledgements.
+const ACK_EVERY_US: u64 = 1_000_000;
+/// A read waits at most this long for bytes, so that an acknowledgement is sent in time.
+const READ_MS_MAX: u64 = 100;
+
+impl Engine {
+    /// The thread: follows the primary with this number until another is set.
+    pub(super) fn run_link(&self, number: u64) {
+        // Writes of clients that were admitted before are made before the primary's data comes.
+        self.await_turns();
+        while self.following.is_current(number) {
+            let Err(why) = self.follow_once(number) else { return };
+            if !self.following.is_current(number) {
+                return;
+            }
+            self.host.warn(&format!("Connection with the primary lost: {}", system_text(&why)));
+            let seen = self.following.changed.changes();
+            {
+                let mut state = self.following.state.lock();
+                if state.phase == Phase::Connected {
+                    state.down_since_us = self.host.mono_us();
+                }
+                state.phase = Phase::Down;
+            }
+            if self.following.is_current(number) {
+                self.following.changed.wait(seen, Some(RETRY_US));
+            }
+        }
+    }
+    /// Connects once, and follows until the connection ends.
+    ///
+    /// # Errors
+    /// Why the connection has ended. `Ok` when another primary was set.
+    fn follow_once(&self, number: u64) -> io::Result<()> {
+        let (host, port) = match &self.following.state.lock().primary {
+            Some((host, port)) => (host.clone(), *port),
+            None => return Ok(()),
+        };
+        self.following.set_phase(number, Phase::Connecting);
+        let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
+        let mut wire = Wire::new(self.host.dial(&host, port, timeout)?);
+        wire.set_read_timeout(timeout)?;
+        self.introduce(&mut wire)?;
+        let before = self.following.state.lock().position.clone();
+        let (id, next) = match &*before.id {
+            "" => ("?".to_owned(), "-1".to_owned()),
+            id => (id.to_owned(), (before.offset + 1).to_string()),
+        };
+        let reply = wire.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()])?;
+        let words: Vec<&str> = reply.split(' ').collect();
+        let position = match *words {
+            ["+FULLRESYNC", id, offset] => {
+                let offset = offset.parse().map_err(|_| refused("PSYNC", &reply))?;
+                self.following.set_phase(number, Phase::Snapshot);
+                self.following.state.lock().position = Position::default();
+                self.receive_snapshot(&mut wire, number)?;
+                Position { id: id.to_owned(), offset, db: 0 }
+            }
+            ["+CONTINUE"] => before,
+            ["+CONTINUE", id] => Position { id: id.to_owned(), ..before },
+            _ => return Err(refused("PSYNC", &reply)),
+        };
+        {
+            let mut state = self.following.state.lock();
+            if state.number != number {
+                return Ok(());
+            }
+            (state.position, state.phase, state.heard_us) =
+                (position.clone(), Phase::Connected, self.host.mono_us());
+        }
+        self.host.log(&format!("Following {host}:{port} from offset {}", position.offset));
+        wire.set_read_timeout(Duration::from_millis(READ_MS_MAX))?;
+        self.apply_stream(&mut wire, position, timeout, number)
+    }
+    /// Tells the primary who this server is.
+    fn introduce(&self, wire: &mut Wire) -> io::Result<()> {
+        let pong = wire.ask(&[b"PING"])?;
+        // As in redis-server, these errors still allow a login.
+        let may_continue = ["+", "-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
+        if !may_continue.iter().any(|start| pong.starts_with(start)) {
+            return Err(refused("PING", &pong));
+        }
+        let (user, password) = (self.config.text(Opt::MasterUser), self.config.text(Opt::MasterAuth));
+        if !password.is_empty() {
+            let words: &[&[u8]] = match user.is_empty() {
+                true => &[b"AUTH", &password],
+                false => &[b"AUTH", &user, &password],
+            };
+            let reply = wire.ask(words)?;
+            if !reply.starts_with('+') {
+                return Err(refused("AUTH", &reply));
+            }
+        }
+        let port = match self.config.number(Opt::ReplicaAnnouncePort) {
+            0 => self.config.port().to_string(),
+            port => port.to_string(),
+        };
+        // A primary that does not know one of these replies with an error, and works without it.
+        wire.ask(&[b"REPLCONF", b"listening-port", port.as_bytes()])?;
+        let ip = self.config.text(Opt::ReplicaAnnounceIp);
+        if !ip.is_empty() {
+            wire.ask(&[b"REPLCONF", b"ip-address", &ip])?;
+        }
+        wire.ask(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
+        Ok(())
+    }
+    /// Runs the commands of the stream.
+    fn apply_stream(
+        &self,
+        wire: &mut Wire,
+        position: Position,
+        timeout: Duration,
+        number: u64,
+    ) -> io::Result<()> {
+        let used = wire.received - wire.input.len() as u64;
+        let begin = position.offset.wrapping_sub(used);
+        let mut replay = Replay::new(&TABLE, self.host.mono_us());
+        replay.set_db(position.db);
+        let mut stream = Stream { replay, offset: position.offset, begin, has_failed: false };
+        let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
+        let mut ack_at_us = 0;
+        loop {
+            let now_us = self.host.mono_us();
+            if now_us >= ack_at_us {
+                ack_at_us = now_us + ACK_EVERY_US;
+                stream.acknowledge(wire)?;
+            }
+            let decoded = decoder.decode(&mut wire.input, &mut argv).map_err(|error| {
+                // What follows in the stream cannot be found.
+                self.following.state.lock().position = Position::default();
+                io::Error::new(ErrorKind::InvalidData, String::from_utf8_lossy(&error.message()).into_owned())
+            })?;
+            match decoded {
+                Decoded::Command => {
+                    if !self.apply(&mut stream, wire, &mut argv, number)? {
+                        return Ok(());
+                    }
+                    argv.clear();
+                }
+                Decoded::LimitReached => {}
+                Decoded::NeedsBytes => {
+                    let mut state = self.following.state.lock();
+                    if state.number != number {
+                        return Ok(());
+                    }
+                    let silent_us = now_us.saturating_sub(state.heard_us);
+                    drop(state);
+                    if silent_us > timeout.as_micros() as u64 {
+                        return Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent"));
+                    }
+                    if wire.fill()? {
+                        state = self.following.state.lock();
+                        state.heard_us = self.host.mono_us();
+                    }
+                }
+            }
+        }
+    }
+    /// Runs a command of the stream. False when another primary was set.
+    fn apply(&self, stream: &mut Stream, wire: &mut Wire, argv: &mut Argv, number: u64) -> io::Result<bool> {
+        let asks_for_ack = argv.args().is(0, "REPLCONF") && argv.args().is(1, "GETACK");
+        if asks_for_ack {
+            stream.acknowledge(wire)?;
+        }
+        {
+            let _applying = self.following.applying.lock();
+            if !self.following.is_current(number) {
+                return Ok(false);
+            }
+            if !argv.is_empty() {
+                let now = self.host.now();
+                let run = &mut |spec, args: Args<'_>, db| match self.publish_from_primary(args) {
+                    true => Ok(None),
+                    false => run_other(self, spec, args, db, now),
+                };
+                let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
+                stream.report(self, done);
+            }
+        }
+        let end = stream.begin.wrapping_add(wire.received - wire.input.len() as u64);
+        // After an interruption the stream continues before the transaction.
+        if !stream.replay.in_multi() {
+            stream.offset = end;
+            let mut state = self.following.state.lock();
+            if state.number == number {
+                (state.position.offset, state.position.db) = (end, stream.replay.db());
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The state of a connection's stream.
+struct Stream {
+    replay: Replay,
+    /// The offset of the end of what was applied.
+    offset: u64,
+    /// The offset of the connection's first byte, if all its bytes were of the stream. It may lie before 0, and wraps.
+    begin: u64,
+    /// True when a command has failed.
+    has_failed: bool,
+}
+
+impl Stream {
+    fn acknowledge(&self, wire: &mut Wire) -> io::Result<()> {
+        wire.send_command(&[b"REPLCONF", b"ACK", self.offset.to_string().as_bytes()])
+    }
+    /// Logs the first command of the connection that failed. As in redis-server, the stream goes on.
+    fn report(&mut self, engine: &Engine, done: Result<(), ReplayError>) {
+        let why = match done {
+            Err(why) => Some(why.to_string()),
+            Ok(()) => self.replay.first_error.take(),
+        };
+        if let Some(why) = why
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            engine.host.warn(&format!(
+                "A command of the primary's stream failed: {why}. Later failures of this connection are not logged"
+            ));
+        }
+    }
+}
+
+fn refused(what: &str, reply: &str) -> io::Error {
+    let shown: String = reply.chars().take(200).collect();
+    io::Error::other(format!("the primary replies to {what}: {shown}"))
+}

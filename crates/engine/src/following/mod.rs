@@ -1,0 +1,160 @@
+//! Following: this server is a replica of another one (REPLICAOF).
+//!
+//! The thread `replica-link` ([`link`]) connects to the primary, gets a snapshot where the data here cannot be continued
+//! ([`snapshot`]), and runs the commands of the stream on the keyspace. It acknowledges the stream once a second, and
+//! connects again after an interruption. [`strand_commands::replay`] runs the commands, as for an append-only file.
+//!
+//! While the server follows, clients may only read. Keys do not expire and are not evicted by themselves: the stream has
+//! the removals. A key whose expiry has passed is missing for clients. What the stream changes is in this server's own
+//! journal, so an append-only file and replicas of this server get the changes, at offsets of this server.
+
+mod info;
+mod link;
+mod snapshot;
+mod wire;
+
+pub(crate) use info::{fields, role};
+
+use crate::config::Opt;
+use crate::{Engine, Host, Signal, system_text};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
+
+/// The primary, and how far this server follows it. See the module.
+pub(crate) struct Following {
+    is_on: AtomicBool,
+    state: Mutex<State>,
+    /// Locked while a command or a snapshot of the primary is applied.
+    applying: Mutex<()>,
+    /// Signalled when the link must look at the state.
+    changed: Arc<dyn Signal>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The primary's host and port. `None`: this server follows no other.
+    primary: Option<(String, u16)>,
+    /// How many times a primary was set. The thread of an earlier primary ends.
+    number: u64,
+    phase: Phase,
+    position: Position,
+    /// The time of the last byte from the primary, on the clock of [`crate::Now::mono_us`].
+    heard_us: u64,
+    /// The time since which there is no connection.
+    down_since_us: u64,
+    /// Bytes of the snapshot that have arrived, and all of them, if the primary has told the number.
+    snapshot_bytes: u64,
+    snapshot_bytes_all: Option<u64>,
+}
+
+/// The end of the part of the primary's stream that the data here has.
+#[derive(Clone, Debug, Default)]
+struct Position {
+    /// The stream's id. Empty: the data here is of no stream.
+    id: String,
+    offset: u64,
+    /// The database that the stream has selected.
+    db: usize,
+}
+
+/// The state of the connection to the primary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// There is no connection.
+    #[default]
+    Down,
+    /// The connection begins.
+    Connecting,
+    /// The snapshot arrives or is loaded.
+    Snapshot,
+    /// The stream arrives.
+    Connected,
+}
+
+impl Following {
+    pub(crate) fn new(host: &dyn Host) -> Following {
+        Following {
+            is_on: AtomicBool::new(false),
+            state: Mutex::default(),
+            applying: Mutex::default(),
+            changed: host.signal().into(),
+        }
+    }
+    /// True while this server is a replica.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+    /// True while the primary with this number is followed.
+    fn is_current(&self, number: u64) -> bool {
+        self.state.lock().number == number
+    }
+    fn set_phase(&self, number: u64, phase: Phase) {
+        let mut state = self.state.lock();
+        if state.number == number {
+            state.phase = phase;
+        }
+    }
+}
+
+impl Engine {
+    /// `REPLICAOF host port`. False when this server follows that primary already.
+    pub(crate) fn follow(self: &Arc<Self>, host: &str, port: u16) -> std::io::Result<bool> {
+        if self.config.number(Opt::TlsReplication) != 0 {
+            return Err(std::io::Error::other("a connection to a primary has no TLS (tls-replication)"));
+        }
+        let number = {
+            let mut state = self.following.state.lock();
+            if state.primary.as_ref().is_some_and(|(h, p)| h.eq_ignore_ascii_case(host) && *p == port) {
+                return Ok(false);
+            }
+            let number = state.number + 1;
+            let primary = Some((host.to_owned(), port));
+            *state = State { primary, number, down_since_us: self.host.mono_us(), ..State::default() };
+            number
+        };
+        self.set_following(true);
+        self.following.changed.notify();
+        self.host.log(&format!("Following {host}:{port}"));
+        let engine = self.clone();
+        self.host.spawn("replica-link", Box::new(move || engine.run_link(number))).map(|()| true)
+    }
+    /// Follows the primary of the option `replicaof`, if there is one. Call it when the data is loaded.
+    pub fn follow_configured(self: &Arc<Self>) {
+        let Some((host, port)) = self.config.primary() else { return };
+        if let Err(why) = self.follow(&host, port) {
+            self.host.warn(&format!("cannot follow {host}:{port}: {}", system_text(&why)));
+        }
+    }
+    /// `REPLICAOF NO ONE`: this server accepts writes again. Its data stays. Waits for the command of the stream that runs
+    /// now. May block.
+    pub(crate) fn stop_following(&self) {
+        {
+            let mut state = self.following.state.lock();
+            if state.primary.is_none() {
+                return;
+            }
+            let number = state.number + 1;
+            *state = State { number, ..State::default() };
+        }
+        self.following.changed.notify();
+        let _applied = self.following.applying.lock();
+        self.set_following(false);
+        self.host.log("MASTER MODE enabled: this server follows no other");
+    }
+    fn set_following(&self, on: bool) {
+        self.following.is_on.store(on, SeqCst);
+        self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
+        self.replicas_changed();
+    }
+    /// True when clients may not read, because there is no connection to the primary (`replica-serve-stale-data no`).
+    pub(crate) fn is_data_stale(&self) -> bool {
+        self.following.is_on()
+            && self.config.number(Opt::ReplicaServeStaleData) == 0
+            && self.following.state.lock().phase != Phase::Connected
+    }
+}

@@ -1,0 +1,154 @@
+//! The primary's snapshot: its bytes go to a file without a name, and are loaded when all have arrived.
+
+use super::wire::Wire;
+use crate::Engine;
+use crate::host::ScratchFile;
+use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
+
+/// Length in bytes of the mark at the end of a snapshot whose length the primary does not know before.
+const MARK_BYTES: usize = 40;
+/// While a snapshot is loaded, the primary gets a byte at this interval, so that it does not give this server up.
+const KEEP_ALIVE_US: u64 = 1_000_000;
+
+/// How the end of the snapshot is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SnapshotEnd {
+    /// After this number of bytes.
+    After(u64),
+    /// At this mark, which follows the snapshot.
+    Mark([u8; MARK_BYTES]),
+}
+
+impl SnapshotEnd {
+    /// Parses the line before the snapshot: `$LENGTH` or `$EOF:MARK`.
+    fn parse(line: &str) -> io::Result<SnapshotEnd> {
+        let bad = || {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!(
+                    "expected the length of a snapshot, got {:?}",
+                    line.chars().take(100).collect::<String>()
+                ),
+            )
+        };
+        let text = line.strip_prefix('$').ok_or_else(bad)?;
+        match text.strip_prefix("EOF:") {
+            Some(mark) => mark.as_bytes().try_into().map(SnapshotEnd::Mark).map_err(|_| bad()),
+            None => text.parse().map(SnapshotEnd::After).map_err(|_| bad()),
+        }
+    }
+}
+
+impl Engine {
+    /// Receives a snapshot and replaces the data with it. The stream after `offset` of the stream `id` follows.
+    pub(super) fn receive_snapshot(&self, wire: &mut Wire, number: u64) -> io::Result<()> {
+        let end = SnapshotEnd::parse(&wire.line()?)?;
+        {
+            let mut state = self.following.state.lock();
+            state.snapshot_bytes = 0;
+            state.snapshot_bytes_all = if let SnapshotEnd::After(bytes) = end { Some(bytes) } else { None };
+        }
+        self.host.log("Receiving a snapshot from the primary");
+        let file = self.host.scratch_file(&mut |out| self.copy_snapshot(wire, &end, number, out))?;
+        let bytes = match end {
+            SnapshotEnd::After(_) => file.bytes(),
+            SnapshotEnd::Mark(_) => file.bytes() - MARK_BYTES as u64,
+        };
+        self.host.log(&format!("Loading a snapshot of {bytes} bytes from the primary"));
+        let mut source = SnapshotReader { engine: self, file, at: 0, bytes, wire, number, kept_alive_us: 0 };
+        let _applying = self.following.applying.lock();
+        if !self.following.is_current(number) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        self.load_from_primary(&mut source, bytes, self.host.now())
+            .map_err(|why| io::Error::other(why.to_string()))
+    }
+    /// Copies the snapshot's bytes, with the mark at their end, from the connection to `out`.
+    fn copy_snapshot(
+        &self,
+        wire: &mut Wire,
+        end: &SnapshotEnd,
+        number: u64,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let (mut copied, mut last) = (0u64, Vec::with_capacity(2 * MARK_BYTES));
+        loop {
+            while !wire.input.is_empty() {
+                let front = wire.input.front();
+                let left = if let SnapshotEnd::After(bytes) = end { bytes - copied } else { u64::MAX };
+                let n = front.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                out.write_all(&front[..n])?;
+                last.extend_from_slice(&front[n.saturating_sub(MARK_BYTES)..n]);
+                last.drain(..last.len().saturating_sub(MARK_BYTES));
+                wire.input.advance(n);
+                copied += n as u64;
+                if left == n as u64 {
+                    break;
+                }
+            }
+            let is_whole = match end {
+                SnapshotEnd::After(bytes) => copied == *bytes,
+                // After the mark the primary waits for an acknowledgement, so the mark ends what has arrived.
+                SnapshotEnd::Mark(mark) => last == mark,
+            };
+            let mut state = self.following.state.lock();
+            (state.snapshot_bytes, state.heard_us) = (copied, self.host.mono_us());
+            drop(state);
+            if is_whole {
+                return Ok(());
+            }
+            if !self.following.is_current(number) {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if !wire.fill()? {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the primary's snapshot does not continue"));
+            }
+        }
+    }
+}
+
+/// Reads the snapshot to be loaded, and tells the primary meanwhile that this server lives.
+struct SnapshotReader<'a> {
+    engine: &'a Engine,
+    file: Arc<dyn ScratchFile>,
+    at: u64,
+    bytes: u64,
+    wire: &'a mut Wire,
+    number: u64,
+    kept_alive_us: u64,
+}
+
+impl Read for SnapshotReader<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let now_us = self.engine.host.mono_us();
+        if now_us >= self.kept_alive_us + KEEP_ALIVE_US {
+            self.kept_alive_us = now_us;
+            self.wire.send(b"\n")?;
+            if !self.engine.following.is_current(self.number) {
+                return Err(ErrorKind::Interrupted.into());
+            }
+        }
+        let left = usize::try_from(self.bytes - self.at).unwrap_or(usize::MAX);
+        let n = left.min(target.len());
+        let read = self.file.read_at(&mut target[..n], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_before_a_snapshot_is_parsed() {
+        let mark = "0123456789abcdef0123456789abcdef01234567";
+        let marked = SnapshotEnd::Mark(mark.as_bytes().try_into().expect("forty bytes"));
+        assert_eq!(SnapshotEnd::parse(&format!("$EOF:{mark}")).ok(), Some(marked));
+        assert_eq!(SnapshotEnd::parse("$123").ok(), Some(SnapshotEnd::After(123)));
+        for bad in ["", "$", "$-1", "$EOF:12", "+OK", "-ERR no"] {
+            assert!(SnapshotEnd::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

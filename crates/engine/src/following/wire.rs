@@ -1,0 +1,87 @@
+//! [`Wire`]: the connection to the primary, as lines, bytes and requests.
+
+use crate::host::Link;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use strand_chain::Chain;
+use strand_wire::client::encode_command;
+
+/// Maximum length in bytes of a line of the primary.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The connection.
+pub(super) struct Wire {
+    link: Box<dyn Link>,
+    /// Bytes that have arrived and are not used yet.
+    pub(super) input: Chain,
+    /// Number of bytes that have arrived.
+    pub(super) received: u64,
+}
+
+impl Wire {
+    pub(super) fn new(link: Box<dyn Link>) -> Wire {
+        Wire { link, input: Chain::new(), received: 0 }
+    }
+    /// Limits the time of a read.
+    pub(super) fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
+        self.link.set_read_timeout(time)
+    }
+    /// Reads what has arrived. False when nothing arrived in time.
+    ///
+    /// # Errors
+    /// The system's error. Also an error when the primary has closed the connection.
+    pub(super) fn fill(&mut self) -> io::Result<bool> {
+        let read = self.link.read(self.input.spare());
+        self.input.filled(read.as_ref().map_or(0, |n| *n));
+        match read {
+            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the primary has closed the connection")),
+            Ok(n) => {
+                self.received += n as u64;
+                Ok(true)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+    /// Sends bytes.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.link.write_all(bytes)?;
+        self.link.flush()
+    }
+    /// Sends a command.
+    pub(super) fn send_command(&mut self, words: &[&[u8]]) -> io::Result<()> {
+        let mut request = Vec::new();
+        encode_command(&mut request, words);
+        self.send(&request)
+    }
+    /// Sends a command and returns the line of its reply.
+    pub(super) fn ask(&mut self, words: &[&[u8]]) -> io::Result<String> {
+        self.send_command(words)?;
+        self.line()
+    }
+    /// The next line without its end. Empty lines, with which the primary shows that it lives, are skipped.
+    ///
+    /// # Errors
+    /// As [`Wire::fill`]. Also when no line comes in time, or the line is too long.
+    pub(super) fn line(&mut self) -> io::Result<String> {
+        loop {
+            let Some(at) = self.input.find(b'\n', LINE_BYTES_MAX) else {
+                if self.input.len() >= LINE_BYTES_MAX {
+                    return Err(io::Error::new(ErrorKind::InvalidData, "a line of the primary is too long"));
+                }
+                if !self.fill()? {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                continue;
+            };
+            let mut line = vec![0; at + 1];
+            self.input.peek(&mut line);
+            self.input.advance(at + 1);
+            let line = line.trim_ascii_end();
+            if !line.is_empty() {
+                return Ok(String::from_utf8_lossy(line).into_owned());
+            }
+        }
+    }
+}

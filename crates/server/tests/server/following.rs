@@ -1,0 +1,215 @@
+//! Strand as a replica: of redis-server, of Strand, in a chain, and under Redis Sentinel.
+
+use crate::aof::{persist_all, shut_down};
+use crate::harness::{Server, comes_true, generator};
+use crate::replicas::{await_online, field};
+use crate::saving::{Link, call, folder, link, start};
+use std::time::{SystemTime, UNIX_EPOCH};
+use strand_testkit::process::{Server as Peer, free_port};
+
+/// Random commands of a client.
+const COMMANDS: usize = 6_000;
+
+fn follow(replica: &mut Link, port: u16) {
+    assert_eq!(call(replica, &["REPLICAOF", "127.0.0.1", &port.to_string()]), "OK");
+    comes_true(|| field(replica, "master_link_status") == "up");
+}
+
+fn write(client: &mut Link, seed: u64) {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() as i64;
+    let mut generator = generator(seed, now_s);
+    for _ in 0..COMMANDS {
+        client.call(&generator.command()).expect("a reply");
+    }
+}
+
+/// The replica has everything that was written to the primary.
+fn check_equal(primary: &mut Link, replica: &mut Link) {
+    persist_all(primary);
+    assert_eq!(call(primary, &["WAIT", "1", "60000"]), "1");
+    let digest = call(primary, &["DEBUG", "DIGEST"]);
+    assert_eq!(call(replica, &["DEBUG", "DIGEST"]), digest);
+}
+
+#[test]
+fn redis_server_is_followed_with_equal_data_and_its_stream_is_kept_in_the_append_only_file() {
+    // The snapshot's end is known by its length, or by a mark.
+    for (seed, diskless) in [(1, "no"), (2, "yes")] {
+        let options = [
+            "--repl-diskless-sync",
+            diskless,
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-backlog-size",
+            "64mb",
+        ];
+        let redis = Peer::redis(&options, None).expect("redis-server is installed");
+        let mut primary = redis.connect().expect("it listens");
+        let folder = folder();
+        let server = start(folder.path(), &["--appendonly", "yes"]);
+        let mut replica = link(&server);
+        call(&mut replica, &["SET", "old", "data"]);
+        write(&mut primary, seed);
+        follow(&mut replica, redis.address.port());
+        assert_eq!(call(&mut replica, &["EXISTS", "old"]), "0");
+        write(&mut primary, seed + 10);
+        check_equal(&mut primary, &mut replica);
+        // After interruptions the stream continues where it was.
+        for round in 0..3 {
+            assert_eq!(call(&mut primary, &["CLIENT", "KILL", "TYPE", "replica"]), "1");
+            write(&mut primary, seed + 20 + round);
+        }
+        comes_true(|| field(&mut replica, "master_link_status") == "up");
+        check_equal(&mut primary, &mut replica);
+        assert_eq!(field(&mut primary, "sync_full"), "1");
+        // Messages arrive, too.
+        let mut subscriber = link(&server);
+        call(&mut subscriber, &["SUBSCRIBE", "news"]);
+        call(&mut primary, &["PUBLISH", "news", "hello"]);
+        assert!(
+            format!("{:?}", subscriber.reply().expect("a message")).contains("[104, 101, 108, 108, 111]")
+        );
+        // What the replica has is on its disk.
+        assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
+        let digest = call(&mut replica, &["DEBUG", "DIGEST"]);
+        shut_down(server);
+        let again = start(folder.path(), &["--appendonly", "yes"]);
+        assert_eq!(call(&mut link(&again), &["DEBUG", "DIGEST"]), digest, "diskless {diskless}");
+    }
+}
+
+#[test]
+fn a_chain_has_equal_data_and_what_only_strand_has() {
+    let folders = [folder(), folder(), folder()];
+    let servers: Vec<Server> =
+        folders.iter().map(|folder| start(folder.path(), &["--masterauth", "secret"])).collect();
+    let mut links: Vec<Link> = servers.iter().map(link).collect();
+    for link in &mut links {
+        assert_eq!(call(link, &["CONFIG", "SET", "requirepass", "secret"]), "OK");
+        assert_eq!(call(link, &["AUTH", "secret"]), "OK");
+    }
+    let [first, middle, last] = &mut links[..] else { panic!("three") };
+    call(first, &["FT.CREATE", "texts", "PREFIX", "1", "doc:", "SCHEMA", "body", "TEXT"]);
+    call(first, &["HSET", "doc:1", "body", "before"]);
+    follow(middle, servers[0].address.port());
+    follow(last, servers[1].address.port());
+    write(first, 5);
+    call(first, &["HSET", "doc:2", "body", "after"]);
+    call(first, &["HSET", "fields", "a", "1", "b", "2"]);
+    call(first, &["HPEXPIRE", "fields", "50", "FIELDS", "1", "a"]);
+    comes_true(|| call(first, &["HGETALL", "fields"]).matches("Bulk").count() == 2);
+    check_equal(first, middle);
+    check_equal_of_middle(middle, last);
+    // A replica that follows the end of the chain alone is a primary again.
+    assert_eq!(call(middle, &["REPLICAOF", "NO", "ONE"]), "OK");
+    call(middle, &["SET", "own", "write"]);
+    assert_eq!(call(middle, &["WAIT", "1", "60000"]), "1");
+    assert_eq!(call(last, &["GET", "own"]), "write");
+    assert_eq!(call(first, &["EXISTS", "own"]), "0");
+    // A wrong password is said in the log, and the data stays.
+    let wrong = start(folder().path(), &["--masterauth", "wrong"]);
+    let mut client = link(&wrong);
+    call(&mut client, &["SET", "k", "v"]);
+    call(&mut client, &["REPLICAOF", "127.0.0.1", &servers[0].address.port().to_string()]);
+    comes_true(|| wrong.folder.log_text().contains("the primary replies to AUTH: -WRONGPASS"));
+    assert_eq!(call(&mut client, &["GET", "k"]), "v");
+}
+
+fn check_equal_of_middle(middle: &mut Link, last: &mut Link) {
+    let digest = call(middle, &["DEBUG", "DIGEST"]);
+    comes_true(|| call(last, &["DEBUG", "DIGEST"]) == digest);
+}
+
+#[test]
+fn a_configured_replica_follows_at_its_start_and_its_role_is_written_to_the_file() {
+    let redis = Peer::redis(&[], None).expect("redis-server is installed");
+    let mut primary = redis.connect().expect("it listens");
+    call(&mut primary, &["SET", "k", "v"]);
+    let folder = folder();
+    let file = folder.path().join("replica.conf");
+    let port = redis.address.port();
+    std::fs::write(&file, format!("replicaof 127.0.0.1 {port}\nsave \"\"\n")).expect("a file");
+    let path = file.to_str().expect("a plain path");
+    let server = Server::start_as(&[path, "--port", "0", "--http-port", "0", "--bind", "127.0.0.1"], "");
+    let mut replica = link(&server);
+    comes_true(|| call(&mut replica, &["GET", "k"]) == "v");
+    assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(call(&mut replica, &["CONFIG", "REWRITE"]), "OK");
+    let text = std::fs::read_to_string(&file).expect("there");
+    assert!(!text.contains(&port.to_string()), "{text}");
+    follow(&mut replica, port);
+    assert_eq!(call(&mut replica, &["CONFIG", "REWRITE"]), "OK");
+    let text = std::fs::read_to_string(&file).expect("there");
+    assert!(text.contains(&format!("replicaof 127.0.0.1 {port}")), "{text}");
+}
+
+/// Sentinel finds that the primary is gone, and makes the replica a primary. The old primary comes back as a replica.
+#[test]
+fn sentinel_fails_over_between_two_strands() {
+    let folders = [folder(), folder()];
+    let mut servers: Vec<Server> =
+        folders.iter().map(|folder| start(folder.path(), &["--appendonly", "yes"])).collect();
+    let ports: Vec<u16> = servers.iter().map(|server| server.address.port()).collect();
+    let mut replica = link(&servers[1]);
+    follow(&mut replica, ports[0]);
+    let mut primary = link(&servers[0]);
+    await_online(&mut primary, 1);
+    call(&mut primary, &["SET", "k", "v"]);
+    assert_eq!(call(&mut primary, &["WAIT", "1", "60000"]), "1");
+
+    let at = folder();
+    let port = free_port().expect("loopback has ports");
+    let file = at.path().join("sentinel.conf");
+    let text = format!(
+        "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 2000\n\
+         sentinel failover-timeout main 5000\n",
+        at.path().display(),
+        ports[0]
+    );
+    std::fs::write(&file, text).expect("a file");
+    let log = std::fs::File::create(at.path().join("log")).expect("a file");
+    let mut sentinel = std::process::Command::new("redis-server")
+        .arg(&file)
+        .arg("--sentinel")
+        .stdout(log)
+        .spawn()
+        .expect("redis-server is installed");
+    let log = || std::fs::read_to_string(at.path().join("log")).unwrap_or_default();
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        comes_true(|| log().contains(&format!("+slave slave 127.0.0.1:{}", ports[1])));
+        drop(primary);
+        drop(servers.remove(0));
+        comes_true(|| {
+            log().contains(&format!("+switch-master main 127.0.0.1 {} 127.0.0.1 {}", ports[0], ports[1]))
+        });
+        // Sentinel has closed the connections of clients, so that they look for the new primary.
+        comes_true(|| call(&mut link(&servers[0]), &["SET", "k", "w"]) == "OK");
+        // The old primary starts again, and Sentinel makes it a replica.
+        let dir = folders[0].path().to_str().expect("a plain path");
+        let old = Server::start_as(
+            &[
+                "--port",
+                &ports[0].to_string(),
+                "--dir",
+                dir,
+                "--appendonly",
+                "yes",
+                "--save",
+                "",
+                "--http-port",
+                "0",
+                "--bind",
+                "127.0.0.1",
+            ],
+            "",
+        );
+        comes_true(|| call(&mut link(&old), &["GET", "k"]) == "w");
+        assert_eq!(field(&mut link(&old), "role"), "slave");
+    }));
+    let _ = sentinel.kill();
+    let _ = sentinel.wait();
+    if let Err(panic) = seen {
+        eprintln!("Sentinel's log: {}", log());
+        std::panic::resume_unwind(panic);
+    }
+}
