@@ -117,7 +117,8 @@ impl Engine {
     }
     #[cold]
     fn admit_slow(&self, worker_memory: &WorkerMemory, bytes: i64, now: Now) -> Admission {
-        if self.pause.is_set() && self.pause.waits_until(true, now.mono_us).is_some() {
+        let is_paused = self.pause.is_set() && self.pause.waits_until(true, now.mono_us).is_some();
+        if is_paused || self.ignores_maxmemory() {
             return Admission::Granted;
         }
         let mut data_bytes = self.keyspace.data_bytes() as u64;
@@ -201,7 +202,7 @@ impl Engine {
         now: Now,
     ) -> Option<Evicted> {
         // The primary decides what is evicted.
-        if self.following.is_on() && self.config.number(Opt::ReplicaIgnoreMaxmemory) != 0 {
+        if self.ignores_maxmemory() {
             return None;
         }
         let began_us = self.host.mono_us();

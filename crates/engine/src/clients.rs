@@ -205,6 +205,13 @@ impl Client {
         let ticket = self.ticket.lock().clone();
         ticket.is_some_and(|ticket| ticket.unblock(with_error))
     }
+    /// Ends the client's wait because this server became a replica.
+    pub(crate) fn end_wait_of_primary(&self) {
+        let ticket = self.ticket.lock().clone();
+        if let Some(ticket) = ticket {
+            ticket.end_by_role();
+        }
+    }
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }

@@ -25,7 +25,7 @@ use crate::tracking::{FORGOTTEN_PER_TICK, Tracking};
 use crate::{Config, Host, Now, ServerFacts, StartError, TABLE, system_text};
 use parking_lot::Mutex;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
@@ -51,6 +51,8 @@ pub struct Engine {
     pub(crate) slow_log: SlowLog,
     pub(crate) diag: Diag,
     pub(crate) pause: Pause,
+    /// Number of jobs on helper threads that may write.
+    pub(crate) lane_writes: AtomicUsize,
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) monitors: Monitors,
@@ -123,6 +125,7 @@ impl Engine {
             slow_log: SlowLog::default(),
             diag: Diag::default(),
             pause: Pause::default(),
+            lane_writes: AtomicUsize::new(0),
             long_locks,
             importers: Importers::default(),
             monitors: Monitors::default(),

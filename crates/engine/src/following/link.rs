@@ -6,6 +6,8 @@ use crate::config::Opt;
 use crate::persist::run_other;
 use crate::{Engine, TABLE, system_text};
 use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use strand_commands::replay::{Replay, ReplayError};
 use strand_wire::args::{Args, Argv};
@@ -15,28 +17,39 @@ use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 const RETRY_US: u64 = 1_000_000;
 /// Time between two acknowledgements.
 const ACK_EVERY_US: u64 = 1_000_000;
-/// A read waits at most this long for bytes, so that an acknowledgement is sent in time.
-const READ_MS_MAX: u64 = 100;
+/// Time between two looks whether writes on helper threads have ended.
+const NAP_US: u64 = 1_000;
 
 impl Engine {
     /// The thread: follows the primary with this number until another is set.
     pub(super) fn run_link(&self, number: u64) {
         // Writes of clients that were admitted before are made before the primary's data comes.
         self.await_turns();
+        while self.lane_writes.load(SeqCst) > 0 && self.following.is_current(number) {
+            self.host.nap_us(NAP_US);
+        }
+        self.clients.all().iter().for_each(|client| client.end_wait_of_primary());
         while self.following.is_current(number) {
-            let Err(why) = self.follow_once(number) else { return };
+            let why = match catch_unwind(AssertUnwindSafe(|| self.follow_once(number))) {
+                Ok(Ok(())) => return,
+                Ok(Err(why)) => why,
+                Err(_) => {
+                    // The panic is in the log. What the command has changed is not known.
+                    self.following.update(number, |state| state.position = Position::default());
+                    io::Error::other("a command of the stream has failed with a panic")
+                }
+            };
             if !self.following.is_current(number) {
                 return;
             }
             self.host.warn(&format!("Connection with the primary lost: {}", system_text(&why)));
             let seen = self.following.changed.changes();
-            {
-                let mut state = self.following.state.lock();
+            self.following.update(number, |state| {
                 if state.phase == Phase::Connected {
                     state.down_since_us = self.host.mono_us();
                 }
                 state.phase = Phase::Down;
-            }
+            });
             if self.following.is_current(number) {
                 self.following.changed.wait(seen, Some(RETRY_US));
             }
@@ -51,10 +64,9 @@ impl Engine {
             Some((host, port)) => (host.clone(), *port),
             None => return Ok(()),
         };
-        self.following.set_phase(number, Phase::Connecting);
+        self.following.update(number, |state| state.phase = Phase::Connecting);
         let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
-        let mut wire = Wire::new(self.host.dial(&host, port, timeout)?);
-        wire.set_read_timeout(timeout)?;
+        let mut wire = Wire::new(self, self.host.dial(&host, port, timeout)?, number, timeout)?;
         self.introduce(&mut wire)?;
         let before = self.following.state.lock().position.clone();
         let (id, next) = match &*before.id {
@@ -65,11 +77,13 @@ impl Engine {
         let words: Vec<&str> = reply.split(' ').collect();
         let position = match *words {
             ["+FULLRESYNC", id, offset] => {
-                let offset = offset.parse().map_err(|_| refused("PSYNC", &reply))?;
-                self.following.set_phase(number, Phase::Snapshot);
-                self.following.state.lock().position = Position::default();
-                self.receive_snapshot(&mut wire, number)?;
-                Position { id: id.to_owned(), offset, db: 0 }
+                let offset: i64 = offset.parse().map_err(|_| refused("PSYNC", &reply))?;
+                let offset = u64::try_from(offset).map_err(|_| refused("PSYNC", &reply))?;
+                self.following.update(number, |state| {
+                    (state.phase, state.position) = (Phase::Snapshot, Position::default());
+                });
+                let db = self.receive_snapshot(&mut wire, number)?;
+                Position { id: id.to_owned(), offset, db }
             }
             ["+CONTINUE"] => before,
             ["+CONTINUE", id] => Position { id: id.to_owned(), ..before },
@@ -84,7 +98,6 @@ impl Engine {
                 (position.clone(), Phase::Connected, self.host.mono_us());
         }
         self.host.log(&format!("Following {host}:{port} from offset {}", position.offset));
-        wire.set_read_timeout(Duration::from_millis(READ_MS_MAX))?;
         self.apply_stream(&mut wire, position, timeout, number)
     }
     /// Tells the primary who this server is.
@@ -142,7 +155,7 @@ impl Engine {
             }
             let decoded = decoder.decode(&mut wire.input, &mut argv).map_err(|error| {
                 // What follows in the stream cannot be found.
-                self.following.state.lock().position = Position::default();
+                self.following.update(number, |state| state.position = Position::default());
                 io::Error::new(ErrorKind::InvalidData, String::from_utf8_lossy(&error.message()).into_owned())
             })?;
             match decoded {
@@ -189,17 +202,19 @@ impl Engine {
                     false => run_other(self, spec, args, db, now),
                 };
                 let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
-                stream.report(self, done);
+                if let Err(ReplayError::Database { .. }) = &done {
+                    // Later commands would change another database.
+                    self.following.update(number, |state| state.position = Position::default());
+                }
+                stream.report(self, done)?;
             }
         }
         let end = stream.begin.wrapping_add(wire.received - wire.input.len() as u64);
         // After an interruption the stream continues before the transaction.
         if !stream.replay.in_multi() {
             stream.offset = end;
-            let mut state = self.following.state.lock();
-            if state.number == number {
-                (state.position.offset, state.position.db) = (end, stream.replay.db());
-            }
+            let db = stream.replay.db();
+            self.following.update(number, |state| (state.position.offset, state.position.db) = (end, db));
         }
         Ok(true)
     }
@@ -221,8 +236,12 @@ impl Stream {
         wire.send_command(&[b"REPLCONF", b"ACK", self.offset.to_string().as_bytes()])
     }
     /// Logs the first command of the connection that failed. As in redis-server, the stream goes on.
-    fn report(&mut self, engine: &Engine, done: Result<(), ReplayError>) {
+    ///
+    /// # Errors
+    /// The stream cannot go on: it selects a database that this server does not have.
+    fn report(&mut self, engine: &Engine, done: Result<(), ReplayError>) -> io::Result<()> {
         let why = match done {
+            Err(why @ ReplayError::Database { .. }) => return Err(io::Error::other(why.to_string())),
             Err(why) => Some(why.to_string()),
             Ok(()) => self.replay.first_error.take(),
         };
@@ -233,6 +252,7 @@ impl Stream {
                 "A command of the primary's stream failed: {why}. Later failures of this connection are not logged"
             ));
         }
+        Ok(())
     }
 }
 

@@ -93,10 +93,11 @@ impl Following {
     fn is_current(&self, number: u64) -> bool {
         self.state.lock().number == number
     }
-    fn set_phase(&self, number: u64, phase: Phase) {
+    /// Changes the state, unless another primary was set.
+    fn update(&self, number: u64, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         if state.number == number {
-            state.phase = phase;
+            change(&mut state);
         }
     }
 }
@@ -115,13 +116,19 @@ impl Engine {
             let number = state.number + 1;
             let primary = Some((host.to_owned(), port));
             *state = State { primary, number, down_since_us: self.host.mono_us(), ..State::default() };
+            self.config.set_primary(Some((host, port)));
+            self.set_following(&state);
             number
         };
-        self.set_following(true);
+        self.replicas_changed();
         self.following.changed.notify();
         self.host.log(&format!("Following {host}:{port}"));
         let engine = self.clone();
-        self.host.spawn("replica-link", Box::new(move || engine.run_link(number))).map(|()| true)
+        let spawned = self.host.spawn("replica-link", Box::new(move || engine.run_link(number)));
+        if spawned.is_err() {
+            self.stop_following();
+        }
+        spawned.map(|()| true)
     }
     /// Follows the primary of the option `replicaof`, if there is one. Call it when the data is loaded.
     pub fn follow_configured(self: &Arc<Self>) {
@@ -133,28 +140,43 @@ impl Engine {
     /// `REPLICAOF NO ONE`: this server accepts writes again. Its data stays. Waits for the command of the stream that runs
     /// now. May block.
     pub(crate) fn stop_following(&self) {
-        {
+        let was_set = {
             let mut state = self.following.state.lock();
-            if state.primary.is_none() {
-                return;
-            }
             let number = state.number + 1;
+            let was_set = state.primary.is_some();
             *state = State { number, ..State::default() };
-        }
+            self.config.set_primary(None);
+            was_set
+        };
         self.following.changed.notify();
         let _applied = self.following.applying.lock();
-        self.set_following(false);
+        if !was_set {
+            return;
+        }
+        {
+            // Another client may have set a primary meanwhile.
+            let state = self.following.state.lock();
+            self.set_following(&state);
+        }
+        self.replicas_changed();
         self.host.log("MASTER MODE enabled: this server follows no other");
     }
-    fn set_following(&self, on: bool) {
+    /// True when this server is a replica whose data is not, or not yet, its primary's.
+    pub(crate) fn has_lost_primary(&self) -> bool {
+        self.following.is_on() && self.following.state.lock().phase != Phase::Connected
+    }
+    /// True while the primary decides how large the data is (`replica-ignore-maxmemory`).
+    pub(crate) fn ignores_maxmemory(&self) -> bool {
+        self.following.is_on() && self.config.number(Opt::ReplicaIgnoreMaxmemory) != 0
+    }
+    /// Sets the flags that other threads read. Call it under the state's lock, so that the flags are of the last change.
+    fn set_following(&self, state: &State) {
+        let on = state.primary.is_some();
         self.following.is_on.store(on, SeqCst);
         self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
-        self.replicas_changed();
     }
     /// True when clients may not read, because there is no connection to the primary (`replica-serve-stale-data no`).
     pub(crate) fn is_data_stale(&self) -> bool {
-        self.following.is_on()
-            && self.config.number(Opt::ReplicaServeStaleData) == 0
-            && self.following.state.lock().phase != Phase::Connected
+        self.config.number(Opt::ReplicaServeStaleData) == 0 && self.has_lost_primary()
     }
 }

@@ -41,14 +41,13 @@ impl SnapshotEnd {
 }
 
 impl Engine {
-    /// Receives a snapshot and replaces the data with it. The stream after `offset` of the stream `id` follows.
-    pub(super) fn receive_snapshot(&self, wire: &mut Wire, number: u64) -> io::Result<()> {
+    /// Receives a snapshot and replaces the data with it. Returns the database that the stream after it has selected.
+    pub(super) fn receive_snapshot(&self, wire: &mut Wire<'_>, number: u64) -> io::Result<usize> {
         let end = SnapshotEnd::parse(&wire.line()?)?;
-        {
-            let mut state = self.following.state.lock();
+        self.following.update(number, |state| {
             state.snapshot_bytes = 0;
             state.snapshot_bytes_all = if let SnapshotEnd::After(bytes) = end { Some(bytes) } else { None };
-        }
+        });
         self.host.log("Receiving a snapshot from the primary");
         let file = self.host.scratch_file(&mut |out| self.copy_snapshot(wire, &end, number, out))?;
         let bytes = match end {
@@ -56,10 +55,11 @@ impl Engine {
             SnapshotEnd::Mark(_) => file.bytes() - MARK_BYTES as u64,
         };
         self.host.log(&format!("Loading a snapshot of {bytes} bytes from the primary"));
-        let mut source = SnapshotReader { engine: self, file, at: 0, bytes, wire, number, kept_alive_us: 0 };
+        let mut source = SnapshotReader { engine: self, file, at: 0, bytes, wire, kept_alive_us: 0 };
         let _applying = self.following.applying.lock();
+        self.await_rewrite();
         if !self.following.is_current(number) {
-            return Err(ErrorKind::Interrupted.into());
+            return Err(io::Error::other("this primary is not followed any more"));
         }
         self.load_from_primary(&mut source, bytes, self.host.now())
             .map_err(|why| io::Error::other(why.to_string()))
@@ -67,7 +67,7 @@ impl Engine {
     /// Copies the snapshot's bytes, with the mark at their end, from the connection to `out`.
     fn copy_snapshot(
         &self,
-        wire: &mut Wire,
+        wire: &mut Wire<'_>,
         end: &SnapshotEnd,
         number: u64,
         out: &mut dyn io::Write,
@@ -92,42 +92,33 @@ impl Engine {
                 // After the mark the primary waits for an acknowledgement, so the mark ends what has arrived.
                 SnapshotEnd::Mark(mark) => last == mark,
             };
-            let mut state = self.following.state.lock();
-            (state.snapshot_bytes, state.heard_us) = (copied, self.host.mono_us());
-            drop(state);
+            self.following.update(number, |state| {
+                (state.snapshot_bytes, state.heard_us) = (copied, self.host.mono_us());
+            });
             if is_whole {
                 return Ok(());
             }
-            if !self.following.is_current(number) {
-                return Err(ErrorKind::Interrupted.into());
-            }
-            if !wire.fill()? {
-                return Err(io::Error::new(ErrorKind::TimedOut, "the primary's snapshot does not continue"));
-            }
+            wire.fill_or_fail()?;
         }
     }
 }
 
 /// Reads the snapshot to be loaded, and tells the primary meanwhile that this server lives.
-struct SnapshotReader<'a> {
+struct SnapshotReader<'a, 'e> {
     engine: &'a Engine,
     file: Arc<dyn ScratchFile>,
     at: u64,
     bytes: u64,
-    wire: &'a mut Wire,
-    number: u64,
+    wire: &'a mut Wire<'e>,
     kept_alive_us: u64,
 }
 
-impl Read for SnapshotReader<'_> {
+impl Read for SnapshotReader<'_, '_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let now_us = self.engine.host.mono_us();
         if now_us >= self.kept_alive_us + KEEP_ALIVE_US {
             self.kept_alive_us = now_us;
             self.wire.send(b"\n")?;
-            if !self.engine.following.is_current(self.number) {
-                return Err(ErrorKind::Interrupted.into());
-            }
         }
         let left = usize::try_from(self.bytes - self.at).unwrap_or(usize::MAX);
         let n = left.min(target.len());

@@ -1,5 +1,6 @@
 //! [`Wire`]: the connection to the primary, as lines, bytes and requests.
 
+use crate::Engine;
 use crate::host::Link;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -9,22 +10,51 @@ use strand_wire::client::encode_command;
 /// Maximum length in bytes of a line of the primary.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
+/// A read waits at most this long for bytes, so that an acknowledgement is sent in time, and another primary does not wait.
+const READ_MS_MAX: u64 = 100;
+
 /// The connection.
-pub(super) struct Wire {
+pub(super) struct Wire<'e> {
+    engine: &'e Engine,
     link: Box<dyn Link>,
+    /// The number of the primary ([`super::State::number`]).
+    number: u64,
+    /// The primary is silent for at most this time.
+    timeout: Duration,
     /// Bytes that have arrived and are not used yet.
     pub(super) input: Chain,
     /// Number of bytes that have arrived.
     pub(super) received: u64,
 }
 
-impl Wire {
-    pub(super) fn new(link: Box<dyn Link>) -> Wire {
-        Wire { link, input: Chain::new(), received: 0 }
+impl<'e> Wire<'e> {
+    pub(super) fn new(
+        engine: &'e Engine,
+        link: Box<dyn Link>,
+        number: u64,
+        timeout: Duration,
+    ) -> io::Result<Wire<'e>> {
+        link.set_read_timeout(Duration::from_millis(READ_MS_MAX))?;
+        Ok(Wire { engine, link, number, timeout, input: Chain::new(), received: 0 })
     }
-    /// Limits the time of a read.
-    pub(super) fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
-        self.link.set_read_timeout(time)
+    /// Waits until bytes have arrived.
+    ///
+    /// # Errors
+    /// As [`Wire::fill`]. Also when the primary is silent for too long, or another primary was set.
+    pub(super) fn fill_or_fail(&mut self) -> io::Result<()> {
+        let silent_since_us = self.engine.host.mono_us();
+        loop {
+            if !self.engine.following.is_current(self.number) {
+                return Err(io::Error::other("this primary is not followed any more"));
+            }
+            if self.fill()? {
+                return Ok(());
+            }
+            let silent_us = self.engine.host.mono_us().saturating_sub(silent_since_us);
+            if u128::from(silent_us) > self.timeout.as_micros() {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent"));
+            }
+        }
     }
     /// Reads what has arrived. False when nothing arrived in time.
     ///
@@ -70,9 +100,7 @@ impl Wire {
                 if self.input.len() >= LINE_BYTES_MAX {
                     return Err(io::Error::new(ErrorKind::InvalidData, "a line of the primary is too long"));
                 }
-                if !self.fill()? {
-                    return Err(ErrorKind::TimedOut.into());
-                }
+                self.fill_or_fail()?;
                 continue;
             };
             let mut line = vec![0; at + 1];

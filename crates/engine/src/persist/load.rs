@@ -1,7 +1,7 @@
 //! Loads a snapshot. The server already answers, with LOADING except for commands that report on its state.
 
 use super::loaders::Loaders;
-use super::{DataError, LOADING};
+use super::{AofMode, DataError, LOADING};
 use crate::config::Opt;
 use crate::session::load_library;
 use crate::{Engine, Now, StartError, TABLE};
@@ -56,6 +56,7 @@ impl Engine {
         loading.started_s.store(now.unix_s(), Relaxed);
         loading.total_bytes.store(total_bytes, Relaxed);
         loading.loaded_bytes.store(0, Relaxed);
+        loading.stream_db.store(0, Relaxed);
         self.persist.set(LOADING, true);
     }
     /// True while the dataset is loading.
@@ -101,7 +102,7 @@ impl Engine {
             self.keyspace.switch_journal(true);
             self.restart_replication();
             // After a failure, the append-only file has data that memory lacks. A new base would lose it.
-            if done.is_ok() {
+            if done.is_ok() && self.persist.aof.mode() != AofMode::Off {
                 self.schedule_bgrewriteaof();
             }
         }
@@ -128,17 +129,17 @@ impl Engine {
         Ok(())
     }
     /// Replaces the data with the snapshot of a primary. Clients get LOADING meanwhile. Replicas of this server are
-    /// disconnected. May block.
+    /// disconnected. Returns the database that the stream after the snapshot has selected. May block. Call
+    /// [`Engine::await_rewrite`] before.
     ///
     /// # Errors
-    /// The problem with the snapshot. No data is left.
+    /// The problem with the snapshot. No data is left in memory. The append-only file keeps the former data.
     pub(crate) fn load_from_primary(
         &self,
         source: &mut dyn Read,
         total_bytes: u64,
         now: Now,
-    ) -> Result<(), DataError> {
-        self.await_rewrite();
+    ) -> Result<usize, DataError> {
         let _long_lock = self.long_locks.announce(None);
         self.begin_loading(total_bytes, now);
         let is_recorded = self.keyspace.journal().is_on();
@@ -154,11 +155,13 @@ impl Engine {
         if is_recorded {
             self.keyspace.switch_journal(true);
             self.restart_replication();
-            // The append-only file has the former data.
-            self.schedule_bgrewriteaof();
+            // The append-only file has the former data. Without such a file, the journal is for replicas.
+            if loaded.is_ok() && self.persist.aof.mode() != AofMode::Off {
+                self.schedule_bgrewriteaof();
+            }
         }
         self.persist.set(LOADING, false);
-        loaded.map(drop)
+        loaded.map(|_| self.persist.loading.stream_db.load(Relaxed))
     }
     /// Removes all keys and functions, before a file is loaded again.
     pub(super) fn forget_data(&self) {
@@ -324,6 +327,10 @@ impl Engine {
                 self.host.log(&format!("Loading RDB produced by version {}", value.escape_ascii()));
             }
             b"ctime" => self.host.log(&format!("RDB age {} seconds", (now.unix_s() - number()).max(0))),
+            b"repl-stream-db" => {
+                let db = usize::try_from(number()).unwrap_or(0);
+                self.persist.loading.stream_db.store(db, Relaxed);
+            }
             b"used-mem" => self.persist.loading.used_mem.store(number().max(0) as u64, Relaxed),
             _ => {}
         }

@@ -30,7 +30,7 @@ use crate::{Engine, Host, Now};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::spec::Flags;
 use strand_keyspace::journal::JOURNAL_FULL;
 use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
@@ -132,6 +132,8 @@ struct Loading {
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
     used_mem: AtomicU64,
+    /// The database that a primary's stream has selected at the moment of its snapshot.
+    stream_db: AtomicUsize,
 }
 
 impl Persist {

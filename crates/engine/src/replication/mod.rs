@@ -218,9 +218,9 @@ impl Engine {
     /// replica. Refuses writes while it is one, or while too few replicas are near (`min-replicas-to-write`).
     pub(crate) fn replicas_changed(&self) {
         let wanted = self.config.number(Opt::MinReplicasToWrite);
-        let follows = self.following.is_on();
         // The lock orders the decisions of several threads.
         let state = self.replication.state.lock();
+        let follows = self.following.is_on();
         let near = self.near_replicas(&state).unwrap_or(usize::MAX);
         self.persist
             .refuse_for_replication(follows, !follows && i64::try_from(near).is_ok_and(|near| near < wanted));

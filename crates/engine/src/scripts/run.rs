@@ -292,6 +292,7 @@ impl ScriptRun<'_, '_> {
         // As in redis-server, a script that has written something goes on.
         if spec.flags.has(Flags::WRITE)
             && !self.wrote
+            && !self.txn.is_replaying()
             && let Some(text) = self.engine.persist.write_refusal()
         {
             return Some(text);

@@ -197,7 +197,7 @@ impl Session {
         let is_queued = self.queues(found.spec);
         let may_write = !is_queued && self.runs_script_that_may_write(found.spec);
         match self.engine.persist.verdict(found.spec.flags, flags, may_write, is_ping, now) {
-            Verdict::Run if self.engine.is_data_stale() && !found.spec.flags.has(Flags::STALE) => {
+            Verdict::Run if self.engine.is_data_stale() && self.needs_fresh_data(found.spec) => {
                 Some(self.reject(found.spec, MASTER_DOWN.as_bytes()))
             }
             Verdict::Run => None,
@@ -252,6 +252,16 @@ impl Session {
                 && spec.flags.has(Flags::MAY_REPLICATE)
                 && !script::declares_no_writes(&self.engine, spec, args)
         })
+    }
+
+    /// True when the current command, a queued one, or the script that it runs, must not run on stale data.
+    fn needs_fresh_data(&self, spec: &'static CommandSpec) -> bool {
+        let is_queued = self.queues(spec);
+        let needs = |spec: &'static CommandSpec, args: Args<'_>| match script::runs_script(spec) {
+            true => !is_queued && !script::declares_allow_stale(&self.engine, spec, args),
+            false => !spec.flags.has(Flags::STALE),
+        };
+        needs(spec, self.argv.args()) || self.any_command(spec, needs)
     }
 
     /// True when the pause stops the current command. PAUSE ALL stops every command. As in redis-server, PAUSE WRITE stops

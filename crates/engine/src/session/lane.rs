@@ -18,7 +18,10 @@ use crate::scripts::busy_text;
 use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, ServiceRun};
@@ -75,6 +78,27 @@ pub struct LaneJob {
     pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
+}
+
+/// Counts a job that may write, while the job runs.
+struct LaneWrite<'e>(Option<&'e Engine>);
+
+impl LaneWrite<'_> {
+    fn begin(engine: &Engine, may_write: bool) -> LaneWrite<'_> {
+        let counted = may_write.then_some(engine);
+        if let Some(engine) = counted {
+            engine.lane_writes.fetch_add(1, SeqCst);
+        }
+        LaneWrite(counted)
+    }
+}
+
+impl Drop for LaneWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.lane_writes.fetch_sub(1, SeqCst);
+        }
+    }
 }
 
 /// True when the command matches keys or elements against a pattern that may take long.
@@ -192,6 +216,12 @@ impl LaneJob {
             yield_now,
         };
         let has_run = self.transaction.as_ref().is_some_and(Transaction::has_run);
+        let flags =
+            self.transaction.as_ref().map_or(spec.flags, |transaction| Flags(transaction.queue.flags));
+        // A server that becomes a replica waits for the writes that are counted here, and refuses the later ones.
+        let running_engine = self.engine.clone();
+        let _write = LaneWrite::begin(&running_engine, flags.has(Flags::WRITE) || script::runs_script(spec));
+        let refusal = (flags.has(Flags::WRITE) && !has_run).then(|| engine.persist.write_refusal()).flatten();
         let rights_check = match &user {
             None if has_run => RightsCheck::Unchanged,
             None => {
@@ -228,6 +258,11 @@ impl LaneJob {
             _ if rights_check == RightsCheck::Denied => {}
             _ if busy.is_some() => {
                 let text = busy_text(busy == Some(true));
+                let is_exec = kind_of(spec) == CommandKind::Exec;
+                call.reply.error_bytes(&if is_exec { abort_text(text.as_bytes()) } else { text.into() });
+            }
+            _ if refusal.is_some() => {
+                let text = refusal.as_deref().unwrap_or_default();
                 let is_exec = kind_of(spec) == CommandKind::Exec;
                 call.reply.error_bytes(&if is_exec { abort_text(text.as_bytes()) } else { text.into() });
             }

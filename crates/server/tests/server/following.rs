@@ -213,3 +213,53 @@ fn sentinel_fails_over_between_two_strands() {
         std::panic::resume_unwind(panic);
     }
 }
+
+#[test]
+fn a_replica_of_a_replica_of_redis_server_selects_the_database_of_the_stream() {
+    let top = Peer::redis(&[], None).expect("redis-server is installed");
+    let middle = Peer::redis(&[], None).expect("redis-server is installed");
+    let (mut first, mut second) = (top.connect().expect("it listens"), middle.connect().expect("it listens"));
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let mut replica = link(&server);
+    follow(&mut second, top.address.port());
+    call(&mut first, &["SELECT", "5"]);
+    call(&mut first, &["SET", "before", "1"]);
+    // Without this, the middle server may not have the command before the snapshot.
+    assert_eq!(call(&mut first, &["WAIT", "1", "60000"]), "1");
+    follow(&mut replica, middle.address.port());
+    // The stream does not select a database again.
+    call(&mut first, &["SET", "after", "2"]);
+    call(&mut replica, &["SELECT", "5"]);
+    comes_true(|| call(&mut replica, &["GET", "after"]) == "2");
+    assert_eq!(call(&mut replica, &["DBSIZE"]), "2");
+}
+
+#[test]
+fn clients_of_a_new_replica_do_not_wait_write_or_read_stale_data() {
+    let redis = Peer::redis(&[], None).expect("redis-server is installed");
+    let mut primary = redis.connect().expect("it listens");
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let (mut replica, mut waiting) = (link(&server), link(&server));
+    waiting.send(&["BLPOP", "list", "0"]).expect("it is sent");
+    comes_true(|| call(&mut replica, &["INFO", "clients"]).contains("blocked_clients:1"));
+    follow(&mut replica, redis.address.port());
+    let ended = format!("{:?}", waiting.reply());
+    let text: Vec<u8> = b"UNBLOCKED force unblock from blocking operation".to_vec();
+    assert!(ended.contains(format!("{text:?}").trim_matches(['[', ']'])), "{ended}");
+    assert!(waiting.call(&["PING"]).is_err(), "the connection is closed");
+    call(&mut primary, &["RPUSH", "list", "x", "y"]);
+    check_equal(&mut primary, &mut replica);
+    // No server follows itself, because its data is not its primary's.
+    let own = server.address.port();
+    assert_eq!(call(&mut replica, &["REPLICAOF", "127.0.0.1", &own.to_string()]), "OK");
+    comes_true(|| server.folder.log_text().contains("-NOMASTERLINK"));
+    assert_eq!(call(&mut replica, &["CONFIG", "SET", "replica-serve-stale-data", "no"]), "OK");
+    for stale in [&["GET", "list"][..], &["EVAL", "return 1", "0"], &["LRANGE", "list", "0", "-1"]] {
+        let refused = call(&mut replica, stale);
+        assert!(refused.contains("MASTERDOWN"), "{stale:?}: {refused}");
+    }
+    assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(call(&mut replica, &["LLEN", "list"]), "2");
+}

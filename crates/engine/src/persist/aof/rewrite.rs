@@ -510,7 +510,7 @@ impl Engine {
         }
     }
     /// Waits for the end of a running or cancelled rewrite.
-    pub(in crate::persist) fn await_rewrite(&self) {
+    pub(crate) fn await_rewrite(&self) {
         while self.persist.aof.is_rewriting() {
             self.host.nap_us(crate::persist::RETRY_US);
         }

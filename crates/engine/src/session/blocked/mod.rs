@@ -30,7 +30,7 @@ use strand_chain::Chain;
 use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::run::{self, Context};
-use strand_commands::spec::CommandSpec;
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::{Wait, narrowed};
 use strand_keyspace::{Key, KeyHash, Registration, Txn, WaitEvent, Waiter, WaiterOutcome, Wanted};
 use strand_wire::args::{Args, Argv};
@@ -46,6 +46,8 @@ pub(super) const TOO_MANY_KEYS: &str = "ERR too many keys to wait for";
 
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
+const ROLE_CHANGED: &str =
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
 /// The waiting command of a blocked client. It is registered at the command's keys until the wait ends.
@@ -81,6 +83,8 @@ pub(super) enum WaitEnd {
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, frame_number: u64 },
     /// The wait ended with this error.
     Error(&'static str),
+    /// This server became a replica. The session ends with an error.
+    RoleChanged,
     /// The timeout has passed.
     TimedOut,
     /// The session has ended.
@@ -143,8 +147,21 @@ impl Ticket {
         self.wake();
         true
     }
+    /// Ends the wait because this server became a replica.
+    pub(crate) fn end_by_role(&self) {
+        let mut phase = self.phase.lock();
+        if matches!(*phase, Phase::Waiting(_)) {
+            *phase = Phase::Ended(WaitEnd::RoleChanged);
+            drop(phase);
+            self.wake();
+        }
+    }
     /// Makes the attempt with the key in argument `at`.
     fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Attempt {
+        // The session refuses the command on a replica.
+        if self.spec.flags.has(Flags::WRITE) && self.engine.following.is_on() {
+            return Attempt::NeedsSession;
+        }
         let user = self.engine.acl.current(&self.user);
         if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
             return Attempt::NeedsSession;
@@ -452,6 +469,12 @@ impl Session {
                 self.take_messages();
             }
             WaitEnd::Error(text) => self.fail(CommandCounter::Failed, text.as_bytes()),
+            // As in redis-server, the client connects again, perhaps to the new primary.
+            WaitEnd::RoleChanged => {
+                self.fail(CommandCounter::Failed, ROLE_CHANGED.as_bytes());
+                self.end_command();
+                return Some(self.close());
+            }
             WaitEnd::TimedOut | WaitEnd::SessionClosed => {
                 let engine = self.engine.clone();
                 match keyless {

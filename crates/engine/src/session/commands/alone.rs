@@ -26,6 +26,9 @@ impl Session {
         if args.len() == 2 && args.is(1, "ABORT") {
             return Err("ERR No failover in progress.".into());
         }
+        if self.engine.following.is_on() {
+            return Err("ERR FAILOVER is not valid when server is a replica.".into());
+        }
         let (mut timeout, mut host, mut force) = (false, false, false);
         let mut at = 1;
         while at < args.len() {

@@ -30,7 +30,6 @@ pub(in crate::session) struct ReplicaSession {
 pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     if args.is(1, "NO") && args.is(2, "ONE") {
         engine.stop_following();
-        engine.config.set_primary(None);
         reply.ok();
         return Ok(());
     }
@@ -40,7 +39,6 @@ pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>)
     let Some(engine) = engine.me() else { return Err("ERR the server stops".into()) };
     let is_new = engine.follow(host, port);
     let is_new = is_new.map_err(|why| format!("ERR cannot follow {host}:{port}: {}", system_text(&why)))?;
-    engine.config.set_primary(Some((host, port)));
     match is_new {
         true => reply.ok(),
         false => reply.simple("OK Already connected to specified master"),
@@ -111,6 +109,9 @@ impl Session {
         // As in redis-server, a replica gets no second stream, and a client in MONITOR counts as a replica.
         if self.is_replica() || self.is_monitor() {
             return DONE;
+        }
+        if self.engine.has_lost_primary() {
+            return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
         }
         if self.is_subscriber() || self.client.tracked.mode() != TrackingFlags::OFF {
             return Err("ERR SYNC and PSYNC need a connection without subscriptions and tracking".into());

@@ -56,6 +56,13 @@ pub(super) fn declares_no_writes(engine: &Engine, spec: &'static CommandSpec, ar
         .is_some_and(|flags| !flags.compatible && flags.no_writes)
 }
 
+/// True when the command runs a script or function that declares the flag `allow-stale`. Compiles nothing.
+pub(super) fn declares_allow_stale(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> bool {
+    let CommandKind::Script(command) = kind_of(spec) else { return false };
+    call::declared_flags(engine, command, args.at(1))
+        .is_some_and(|flags| !flags.compatible && flags.allow_stale)
+}
+
 /// The flags of a command that runs a script, as far as a refusal depends on them now ([`declared_flags`]).
 pub(super) fn effective_flags(engine: &Engine, spec: &'static CommandSpec, args: Args<'_>) -> Flags {
     let is_limited = engine.persist.alerts() != 0 || engine.memory.is_limited();
