@@ -3,6 +3,7 @@
 use super::wire::Wire;
 use crate::Engine;
 use crate::host::ScratchFile;
+use crate::persist::DataError;
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 
@@ -61,8 +62,15 @@ impl Engine {
         if !self.following.is_current(number) {
             return Err(io::Error::other("this primary is not followed any more"));
         }
-        self.load_from_primary(&mut source, bytes, self.host.now())
-            .map_err(|why| io::Error::other(why.to_string()))
+        self.load_from_primary(&mut source, bytes, self.host.now()).map_err(|why| {
+            io::Error::other(match why {
+                DataError::Snapshot { offset, problem, .. } => format!(
+                    "the snapshot is damaged at offset {offset}: {problem}. This server has no data now. An append-only \
+                     file keeps the former data"
+                ),
+                other => other.to_string(),
+            })
+        })
     }
     /// Copies the snapshot's bytes, with the mark at their end, from the connection to `out`.
     fn copy_snapshot(
