@@ -93,18 +93,22 @@ impl Engine {
         }
         // The append-only file has the data already, except for what the options change, and the next base has
         // everything. So the journal is off during the reload.
-        let is_recorded = self.keyspace.journal().is_on();
-        if is_recorded {
-            self.keyspace.switch_journal(false);
+        self.without_journal(|| self.reload_under_lock(reload, now))
+    }
+    /// Replaces the data with `replace`, which the journal does not record. Replicas of this server are disconnected, and
+    /// a new base of the append-only file is scheduled.
+    pub(super) fn without_journal<T, E>(&self, replace: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        if !self.keyspace.journal().is_on() {
+            return replace();
         }
-        let done = self.reload_under_lock(reload, now);
-        if is_recorded {
-            self.keyspace.switch_journal(true);
-            self.restart_replication();
-            // After a failure, the append-only file has data that memory lacks. A new base would lose it.
-            if done.is_ok() && self.persist.aof.mode() != AofMode::Off {
-                self.schedule_bgrewriteaof();
-            }
+        self.keyspace.switch_journal(false);
+        let done = replace();
+        self.keyspace.switch_journal(true);
+        self.restart_replication();
+        // After a failure, the append-only file has data that memory lacks. A new base would lose this data. Without such
+        // a file, the journal is for replicas.
+        if done.is_ok() && self.persist.aof.mode() != AofMode::Off {
+            self.schedule_bgrewriteaof();
         }
         done
     }
@@ -142,24 +146,12 @@ impl Engine {
     ) -> Result<usize, DataError> {
         let _long_lock = self.long_locks.announce(None);
         self.begin_loading(total_bytes, now);
-        let is_recorded = self.keyspace.journal().is_on();
-        if is_recorded {
-            self.keyspace.switch_journal(false);
-        }
-        let loaded = {
+        let loaded = self.without_journal(|| {
             let _replacing = self.persist.replacing.write();
             self.forget_data();
             let load = Load { name: "the primary's snapshot", source, total_bytes, replace: false };
             self.load_part(load, None, true, now).inspect_err(|_| self.forget_data())
-        };
-        if is_recorded {
-            self.keyspace.switch_journal(true);
-            self.restart_replication();
-            // The append-only file has the former data. Without such a file, the journal is for replicas.
-            if loaded.is_ok() && self.persist.aof.mode() != AofMode::Off {
-                self.schedule_bgrewriteaof();
-            }
-        }
+        });
         self.persist.set(LOADING, false);
         loaded.map(|_| self.persist.loading.stream_db.load(Relaxed))
     }

@@ -72,7 +72,8 @@ impl Engine {
         self.take_for_replicas();
         self.replication.state.lock().end != before
     }
-    fn seconds(&self, option: Opt) -> u64 {
+    /// An option in seconds, as microseconds.
+    pub(super) fn seconds(&self, option: Opt) -> u64 {
         (self.config.number(option).max(0) as u64).saturating_mul(1_000_000)
     }
     fn ping_replicas(&self) {

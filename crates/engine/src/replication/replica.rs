@@ -77,6 +77,9 @@ pub(crate) struct Taken {
 }
 
 impl Outbox {
+    fn bytes(&self) -> u64 {
+        (self.ready.len() + self.later.len()) as u64
+    }
     /// The chain that takes new bytes of the stream.
     fn stream_target(&mut self, facts: &Facts) -> Option<&mut Chain> {
         match self.phase {
@@ -141,8 +144,7 @@ impl Replica {
     }
     /// Bytes that wait for the replica, here and in its session.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        let outbox = self.outbox.lock();
-        (outbox.ready.len() + outbox.later.len()) as u64 + self.client.output_bytes()
+        self.outbox.lock().bytes() + self.client.output_bytes()
     }
     /// Takes what is ready.
     ///
@@ -254,7 +256,7 @@ impl Replica {
         let mut outbox = self.outbox.lock();
         let was_empty = outbox.ready.is_empty();
         change(&mut outbox);
-        let bytes = (outbox.ready.len() + outbox.later.len()) as u64 + self.client.output_bytes();
+        let bytes = outbox.bytes() + self.client.output_bytes();
         if bytes > self.bytes_max.load(Relaxed) && !outbox.is_outgrown {
             *outbox = Outbox { phase: Phase::Gone, is_outgrown: true, ..Outbox::default() };
         }

@@ -171,8 +171,7 @@ impl Engine {
                     progress_us = now_us;
                 }
                 unsent = waits;
-                let timeout_us = (self.config.number(Opt::ReplTimeout) as u64).saturating_mul(1_000_000);
-                if now_us.saturating_sub(progress_us) > timeout_us {
+                if now_us.saturating_sub(progress_us) > self.seconds(Opt::ReplTimeout) {
                     self.host
                         .warn(&format!("Disconnecting timedout replica (full sync): {}", replica.name()));
                     return replica.client.kill();

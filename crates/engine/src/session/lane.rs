@@ -81,23 +81,18 @@ pub struct LaneJob {
 }
 
 /// Counts a job that may write, while the job runs.
-struct LaneWrite<'e>(Option<&'e Engine>);
+struct LaneWrite(Arc<Engine>);
 
-impl LaneWrite<'_> {
-    fn begin(engine: &Engine, may_write: bool) -> LaneWrite<'_> {
-        let counted = may_write.then_some(engine);
-        if let Some(engine) = counted {
-            engine.lane_writes.fetch_add(1, SeqCst);
-        }
-        LaneWrite(counted)
+impl LaneWrite {
+    fn begin(engine: &Arc<Engine>) -> LaneWrite {
+        engine.lane_writes.fetch_add(1, SeqCst);
+        LaneWrite(engine.clone())
     }
 }
 
-impl Drop for LaneWrite<'_> {
+impl Drop for LaneWrite {
     fn drop(&mut self) {
-        if let Some(engine) = self.0 {
-            engine.lane_writes.fetch_sub(1, SeqCst);
-        }
+        self.0.lane_writes.fetch_sub(1, SeqCst);
     }
 }
 
@@ -219,9 +214,13 @@ impl LaneJob {
         let flags =
             self.transaction.as_ref().map_or(spec.flags, |transaction| Flags(transaction.queue.flags));
         // A server that becomes a replica waits for the writes that are counted here, and refuses the later ones.
-        let running_engine = self.engine.clone();
-        let _write = LaneWrite::begin(&running_engine, flags.has(Flags::WRITE) || script::runs_script(spec));
-        let refusal = (flags.has(Flags::WRITE) && !has_run).then(|| engine.persist.write_refusal()).flatten();
+        let writes = flags.has(Flags::WRITE);
+        let _write = (writes || script::runs_script(spec)).then(|| LaneWrite::begin(engine));
+        let refusal = match busy {
+            Some(is_function) => Some(busy_text(is_function).into()),
+            None if writes && !has_run => engine.persist.write_refusal(),
+            None => None,
+        };
         let rights_check = match &user {
             None if has_run => RightsCheck::Unchanged,
             None => {
@@ -256,11 +255,6 @@ impl LaneJob {
         let (mut served, mut db) = (ServiceOutcome::Done, self.db);
         match spec.exec {
             _ if rights_check == RightsCheck::Denied => {}
-            _ if busy.is_some() => {
-                let text = busy_text(busy == Some(true));
-                let is_exec = kind_of(spec) == CommandKind::Exec;
-                call.reply.error_bytes(&if is_exec { abort_text(text.as_bytes()) } else { text.into() });
-            }
             _ if refusal.is_some() => {
                 let text = refusal.as_deref().unwrap_or_default();
                 let is_exec = kind_of(spec) == CommandKind::Exec;

@@ -18,7 +18,7 @@ fn follow(replica: &mut Link, port: u16) {
 /// True when the server's reply has this text. False also when the server closes the connection.
 fn replies(server: &Server, request: &[&str], text: &str) -> bool {
     let reply = link(server).call(request);
-    reply.is_ok_and(|reply| crate::aof::text(reply).contains(text))
+    reply.is_ok_and(|reply| crate::saving::text(reply).contains(text))
 }
 
 fn write(client: &mut Link, seed: u64) {

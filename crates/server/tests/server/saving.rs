@@ -1,6 +1,8 @@
 //! Snapshots on the disk with real servers. A saved file is loaded again, by Strand and by redis-server. A save is of
 //! one moment. An error leaves the old file, and is reported.
 
+pub use crate::aof::{Link, call, link, text};
+
 use crate::harness::{Server, comes_true};
 use std::path::{Path, PathBuf};
 use strand_testkit::process::Server as Peer;
@@ -8,23 +10,6 @@ use strand_wire::client::Value;
 
 const STRAND: &str = crate::harness::STRAND;
 
-pub type Link = strand_testkit::client::Client;
-
-pub fn link(server: &Server) -> Link {
-    Link::connect(server.address).expect("it listens")
-}
-fn text(value: Value) -> String {
-    match value {
-        Value::Bulk(b) | Value::Simple(b) | Value::Error(b) | Value::Verbatim(_, b) => {
-            String::from_utf8_lossy(&b).into_owned()
-        }
-        Value::Int(n) => n.to_string(),
-        other => format!("{other:?}"),
-    }
-}
-pub fn call(link: &mut Link, args: &[&str]) -> String {
-    text(link.call(args).expect("a reply"))
-}
 /// A field of INFO persistence.
 pub fn info(link: &mut Link, field: &str) -> String {
     let all = call(link, &["INFO", "persistence"]);

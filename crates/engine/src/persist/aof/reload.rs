@@ -52,14 +52,7 @@ impl Engine {
             return Err("there is no append-only file".into());
         }
         let _long_lock = self.long_locks.announce(None);
-        if !self.replication.is_on() {
-            return self.replace_data(Ok(found), now);
-        }
-        self.keyspace.switch_journal(false);
-        let loaded = self.replace_data(Ok(found), now);
-        self.keyspace.switch_journal(true);
-        self.restart_replication();
-        loaded
+        self.without_journal(|| self.replace_data(Ok(found), now))
     }
     fn replace_data(&self, found: Result<FoundAof, DataError>, now: Now) -> Result<(), String> {
         let _replacing = self.persist.replacing.write();

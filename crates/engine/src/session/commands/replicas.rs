@@ -3,8 +3,7 @@
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::following;
-use crate::replication::Taken;
-use crate::replication::{self, Facts, Phase, Replica};
+use crate::replication::{self, Facts, Phase, Replica, Taken};
 use crate::session::settings::OutputClass;
 use crate::tracking::TrackingFlags;
 use crate::{Engine, Framing, Now, system_text};
