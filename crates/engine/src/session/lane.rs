@@ -263,7 +263,7 @@ impl LaneJob {
             Exec::Session(_) if kind_of(spec) == CommandKind::Exec => {
                 let transaction = self.transaction.as_ref().expect("a job of EXEC has its transaction");
                 db = transaction.run_on_lane(engine, &mut call, &self, now);
-                if engine.monitors.any() {
+                if engine.monitors.any() && !transaction.has_run() {
                     engine.send_to_monitors(spec, args, db, Caller::Client(&self.client), now);
                 }
             }
@@ -314,12 +314,14 @@ impl LaneJob {
         drop(charge);
         // Large arguments are freed here, not on the worker.
         let mut argv = argv;
-        if !must_block {
+        let is_left = self.transaction.as_ref().is_some_and(Transaction::has_run);
+        if !must_block && !is_left {
             argv.clear();
         }
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
         let selected_db = (db != self.db).then_some(db);
+        let transaction = self.transaction.take_if(|_| is_left);
         Ok(LaneDone {
             argv,
             out,
@@ -330,6 +332,7 @@ impl LaneJob {
             must_block,
             rights_check,
             selected_db,
+            transaction,
             charge,
         })
     }
@@ -401,6 +404,8 @@ pub struct LaneDone {
     rights_check: RightsCheck,
     /// The client's new database, when a transaction has selected one.
     selected_db: Option<usize>,
+    /// The transaction, when the session runs what is left of it.
+    transaction: Option<Transaction>,
     /// Charge for the arguments and the reply, until the session takes them.
     charge: Option<Charge>,
 }
@@ -424,6 +429,7 @@ impl LaneDone {
             must_block: false,
             rights_check: RightsCheck::Unchanged,
             selected_db: None,
+            transaction: None,
             charge: None,
         }
     }
@@ -453,6 +459,12 @@ impl Session {
             self.state = State::Parked;
             return;
         }
+        if let Some(transaction) = done.transaction {
+            self.db = done.selected_db.unwrap_or(self.db);
+            self.count_lookups(done.lookups);
+            self.state = State::ExecResumes(Box::new(transaction));
+            return;
+        }
         self.argv.clear();
         self.end_own_attempt();
         if let Some(code) = &done.error {
@@ -467,8 +479,7 @@ impl Session {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         self.db = done.selected_db.unwrap_or(self.db);
-        self.meter.lookups.hits += done.lookups.hits;
-        self.meter.lookups.misses += done.lookups.misses;
+        self.count_lookups(done.lookups);
         // The limit may have changed since the reply was made.
         if done.is_cut && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
             return self.abort_over_output_limit();
@@ -479,6 +490,10 @@ impl Session {
         drop(done.charge);
         self.end_command();
         self.meter.lane_reply_bytes += self.replies.out.len().saturating_sub(before) as u64;
+    }
+    pub(super) fn count_lookups(&mut self, lookups: Lookups) {
+        self.meter.lookups.hits += lookups.hits;
+        self.meter.lookups.misses += lookups.misses;
     }
     /// Runs the current command, whose cost grows with its text, on the worker, unless the text is too long for a
     /// worker.

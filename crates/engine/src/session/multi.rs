@@ -2,23 +2,24 @@
 //!
 //! EXEC locks the shards of all keys of all queued commands; it locks every shard when a command needs more than its
 //! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction that costs
-//! much, by its arguments or by the data, runs on a helper thread ([`super::transaction`]), unless one of its commands
-//! is about the session (CLIENT SETNAME). Commands about the server (INFO, CONFIG) run on a helper thread after the
-//! shards are unlocked; their replies are in the right place.
+//! much, by its arguments or by the data, runs on a helper thread ([`super::transaction`]). The session then runs the
+//! commands about itself (CLIENT SETNAME) when the transaction is back. A command about the session that the commands
+//! after it depend on (HELLO, AUTH, SUBSCRIBE) keeps its transaction on the worker. Commands about the server (INFO,
+//! CONFIG) run on a helper thread after the shards are unlocked. All replies are in the right place.
 
 use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
-use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand};
-use super::transaction::{ReplyPart, Transaction, refuse_queued, rights_to_found_keys};
+use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of};
+use super::transaction::{ExecReplies, ReplyPart, Transaction, refuse_queued, rights_to_found_keys};
 use super::{Session, State, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
 use crate::stats::CommandCounter;
-use crate::{Engine, Now};
+use crate::{Engine, Now, TABLE};
 use strand_chain::Chain;
-use strand_commands::call::KeyRights;
+use strand_commands::call::{KeyRights, RunsOn};
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
 use strand_commands::run::{self, Context};
@@ -66,9 +67,10 @@ pub(super) struct Queue {
     pub(super) growing_commands: usize,
     /// The indexes of the first [`GROWING_SAMPLES_MAX`] of them that have few arguments.
     pub(super) growing_samples: Vec<u32>,
-    /// True when a command runs a script, matches a pattern that may take long, or is about the server.
+    /// True when a command runs a script, matches a pattern that may take long, is about the server, or always runs
+    /// without the session.
     pub(super) starts_on_lane: bool,
-    /// True when a command changes or reads the session, besides its database.
+    /// True when a command runs on the session in its turn.
     pub(super) needs_session: bool,
     /// True when a command could not be queued, so EXEC runs none.
     pub(super) is_broken: bool,
@@ -165,11 +167,10 @@ impl Session {
         queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
         queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
-        let own = SessionCommand::of_row(spec).map(|own| own.in_multi);
-        let is_about_server = matches!(own, Some(InMulti::AfterUnlock));
-        queue.starts_on_lane |= is_about_server;
-        let is_for_any_thread = is_about_server || matches!(own, Some(InMulti::QueuedForAnyThread));
-        queue.needs_session |= run::handler(spec).is_none() && !is_script && !is_for_any_thread;
+        if let Some(own) = SessionCommand::of_row(spec) {
+            queue.starts_on_lane |= own.is_always_detached || matches!(own.in_multi, InMulti::AfterUnlock);
+            queue.needs_session |= matches!(own.in_multi, InMulti::QueuedForSession | InMulti::QueuedIf(_));
+        }
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
             self.end_transaction();
@@ -189,7 +190,7 @@ impl Session {
             self.end_transaction();
             return Err(ABORTED.into());
         }
-        let (elements, is_data_only) = (queue.elements, !queue.needs_session);
+        let (elements, may_leave) = (queue.elements, !queue.needs_session);
         if queue.runs_on_lane() {
             self.outgoing_transaction = Some(self.transaction(queue));
             self.update_guard();
@@ -205,7 +206,7 @@ impl Session {
             self.queue = Some(std::mem::take(&mut transaction.queue));
             return Ok(NextStep::ShardLocked);
         };
-        if is_data_only && transaction.estimate_from_data(&mut txn, self.db) > LONG_ELEMENTS {
+        if may_leave && transaction.estimate_from_data(&mut txn, self.db) > LONG_ELEMENTS {
             drop(txn);
             self.outgoing_transaction = Some(transaction);
             self.update_guard();
@@ -219,9 +220,7 @@ impl Session {
         } else {
             Vec::new()
         };
-        let lookups = txn.lookups();
-        self.meter.lookups.hits += lookups.hits;
-        self.meter.lookups.misses += lookups.misses;
+        self.count_lookups(txn.lookups());
         drop(txn);
         self.exec_len = None;
         self.flags.caching = false;
@@ -230,30 +229,69 @@ impl Session {
             self.reply().null_array();
             return Ok(NextStep::Continue);
         }
+        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        Ok(self.reply_to_exec(transaction, parts, now))
+    }
+    /// Continues EXEC, whose transaction is back from a helper thread.
+    pub(super) fn resume_exec(&mut self, transaction: Transaction, now: Now) -> NextStep {
+        let spec = TABLE.lookup(b"EXEC").expect("EXEC is in the table");
+        let parts = transaction.take_run().unwrap_or_default();
+        self.exec_len = Some(transaction.queue.len());
+        let parts = parts.into_iter().map(|part| match part {
+            ReplyPart::OnSession { at, db } => {
+                ReplyPart::Encoded(self.run_later(&transaction.queue.commands[at], db, now))
+            }
+            part => part,
+        });
+        let parts = parts.collect();
+        self.exec_len = None;
+        let next = self.reply_to_exec(transaction, parts, now);
+        if let NextStep::Detach = next {
+            return NextStep::Stop(Turn::Lane(self.lane_job(spec, RunsOn::Lane)));
+        }
+        if self.engine.monitors.any() {
+            let caller = Caller::Client(&self.client);
+            self.engine.send_to_monitors(spec, self.argv.args(), self.db, caller, now);
+        }
+        self.argv.clear();
+        self.end_command();
+        next
+    }
+    /// Runs a session command of a transaction that a helper thread has run. `db` is the database at the command's
+    /// place. Returns the reply.
+    fn run_later(&mut self, Queued { spec, argv }: &Queued, db: usize, now: Now) -> Chain {
+        let own = SessionCommand::of_row(spec).expect("only session commands are left to the session");
+        let began_ns = self.engine.host.mono_ns();
+        let (mut out, db_after) = (Chain::new(), std::mem::replace(&mut self.db, db));
+        let code = self.run_session_command(own, argv.args(), &mut out, now);
+        self.db = db_after;
+        self.count_failed(self.engine.stats.ids.of(spec), code.as_deref());
+        let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
+        self.engine.note_lap(&self.client, spec, argv.args(), now, took_ns);
+        out
+    }
+    /// Writes EXEC's reply, unless a command is left to run.
+    fn reply_to_exec(&mut self, transaction: Transaction, parts: Vec<ReplyPart>, now: Now) -> NextStep {
         // A command about the server may take long, or wait for shards that a script holds.
         if parts.iter().any(ReplyPart::is_to_run) && !matches!(self.state, State::Closing) {
             transaction.set_run(parts);
             self.outgoing_transaction = Some(transaction);
-            return Ok(NextStep::Detach);
+            return NextStep::Detach;
         }
+        let client = self.client.clone();
         self.reply().array(transaction.queue.len());
         for part in parts {
             let reply = transaction.finish(part, &client, now, usize::MAX);
             self.reply().raw(reply);
         }
-        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         // A queued CLIENT KILL may have ended this session.
-        Ok(if matches!(self.state, State::Closing) {
-            NextStep::Stop(self.close())
-        } else {
-            NextStep::Continue
-        })
+        if matches!(self.state, State::Closing) { NextStep::Stop(self.close()) } else { NextStep::Continue }
     }
 
     /// Runs the queued commands on `txn`, one after the other.
     fn run_queued(&mut self, commands: &[Queued], txn: &mut Txn<'_>, now: Now) -> Vec<ReplyPart> {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
-        let (mut parts, mut out) = (Vec::new(), Chain::new());
+        let mut replies = ExecReplies::default();
         let (mut laps, slot) = (Laps::default(), self.slot());
         self.update_info_for_denials();
         for (at, queued) in commands.iter().enumerate() {
@@ -264,7 +302,7 @@ impl Session {
             {
                 let text =
                     refuse_queued(&self.engine, &self.client, &self.identity.user, queued, denied, now);
-                Reply::new(&mut out, self.protocol).error(&text);
+                Reply::new(replies.out(), self.protocol).error(&text);
                 continue;
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
@@ -287,7 +325,7 @@ impl Session {
                         rng: &mut self.rng,
                         caching: self.flags.caching,
                     };
-                    let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
+                    let mut reply = Reply::bounded(replies.out(), self.protocol, bytes_max);
                     let error = script::in_transaction(command, argv.args(), context, txn, None, &mut reply);
                     if let Some(error) = error {
                         error.count(&engine.stats, self.slot(), id);
@@ -295,13 +333,10 @@ impl Session {
                 }
                 Some((own, _)) if matches!(own.in_multi, InMulti::AfterUnlock) => {
                     laps.take_back();
-                    parts.extend([
-                        ReplyPart::Encoded(std::mem::take(&mut out)),
-                        ReplyPart::AfterUnlock { at, db: self.db, protocol: self.protocol },
-                    ]);
+                    replies.later(ReplyPart::AfterUnlock { at, db: self.db, protocol: self.protocol });
                 }
                 Some((own, _)) => {
-                    let code = self.run_session_command(own, argv.args(), &mut out, now);
+                    let code = self.run_session_command(own, argv.args(), replies.out(), now);
                     self.count_failed(id, code.as_deref());
                 }
                 None => {
@@ -315,7 +350,7 @@ impl Session {
                         rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
                         client: self.client.id,
                     };
-                    let code = run::to_end(spec, argv.args(), txn, &mut out, context);
+                    let code = run::to_end(spec, argv.args(), txn, replies.out(), context);
                     self.count_failed(id, code.as_deref());
                 }
             }
@@ -324,8 +359,7 @@ impl Session {
             }
         }
         laps.pause(&self.engine, slot, now);
-        parts.push(ReplyPart::Encoded(out));
-        parts
+        replies.into_parts()
     }
     /// Runs a session command that touches no data. Its reply goes to `out`. Returns the code of an error.
     fn run_session_command(
@@ -379,12 +413,10 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     if spec.flags.has(Flags::NO_MULTI) {
         return false;
     }
-    match SessionCommand::of_row(spec).map(|own| own.in_multi) {
+    match in_multi_of(spec) {
         Some(InMulti::Refused) => false,
         Some(InMulti::QueuedIf(is_allowed)) => is_allowed(args),
-        Some(InMulti::Queued | InMulti::QueuedForAnyThread | InMulti::AfterUnlock | InMulti::Immediate) => {
-            true
-        }
+        Some(_) => true,
         None => run::handler(spec).is_some(),
     }
 }

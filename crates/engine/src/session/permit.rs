@@ -3,7 +3,7 @@
 use super::run::NextStep;
 use super::script::runs_script;
 use super::subscriptions::checks_channels_in_slices;
-use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
+use super::{OUTPUT_BYTES_MAX, Session, State, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{ACL_TABLE, ChannelCheck, Denial, DenialContext, Denied, Reason, User};
 use crate::clients::Client;
 use crate::config::Opt;
@@ -11,7 +11,7 @@ use crate::tracking::TrackingFlags;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
-use strand_commands::spec::CommandSpec;
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 use strand_wire::reply::ErrorText;
 
@@ -208,9 +208,13 @@ impl Session {
             false => OUTPUT_BYTES_MAX,
         };
     }
-    /// True when the running job is an administrator's command. Its reply is awaited although the user was removed,
-    /// because the command itself may have removed the user.
+    /// True when the running job, or the transaction that comes back, has an administrator's command. Its reply is
+    /// awaited although the user was removed, because the command itself may have removed the user.
     pub(super) fn awaits_admin(&self) -> bool {
-        matches!(&self.state, super::State::OnLane { is_admin: true, .. })
+        match &self.state {
+            State::OnLane { is_admin, .. } => *is_admin,
+            State::ExecResumes(transaction) => Flags(transaction.queue.flags).has(Flags::ADMIN),
+            _ => false,
+        }
     }
 }

@@ -15,13 +15,13 @@
 
 use super::lane::LaneJob;
 use super::multi::Queued;
-use super::transaction::{Transaction, lost_rights_error, refuse_queued};
+use super::session_command::SessionCommand;
+use super::transaction::{ExecReplies, ReplyPart, Transaction, lost_rights_error, refuse_queued};
 use crate::Now;
 use crate::acl::Denied;
 use crate::monitors::Caller;
 use crate::stats::{CommandCounter, Stat};
 use std::collections::HashSet;
-use strand_chain::Chain;
 use strand_commands::call::{LaneCall, LaneTxn};
 use strand_commands::long::{self, SLICE_ARGUMENTS};
 use strand_commands::run::{self, Context};
@@ -53,8 +53,7 @@ struct RehearsedCommand {
 
 /// The commands have run on copies.
 struct Rehearsed {
-    /// The replies.
-    out: Chain,
+    replies: ExecReplies,
     outcomes: Vec<RehearsedCommand>,
     /// The earliest expiry of the copied records and of their fields.
     first_expiry_ms: Option<i64>,
@@ -63,7 +62,7 @@ struct Rehearsed {
 /// The outcome of one attempt to run the transaction.
 enum Rehearsal {
     /// The replies of the commands, and the outcome of each command.
-    Done(Chain, Vec<RehearsedCommand>),
+    Done(ExecReplies, Vec<RehearsedCommand>),
     /// A watched key had changed.
     Dirty,
     /// Another client wrote one of the keys, or one of the keys or fields expired.
@@ -80,7 +79,12 @@ impl Transaction {
             && job.client.tracked.keeps_copies(job.caching);
         let fits = |(nth, Queued { spec, argv }): (usize, &Queued)| {
             pause_at(nth, call);
-            long::changes_copies(spec, argv.args())
+            match SessionCommand::of_row(spec) {
+                // The command waits for busy scripts before the transaction begins ([`super::transaction`]).
+                Some(own) if (own.locks_shards)(argv.args()) => false,
+                Some(_) => ReplyPart::later(spec, nth, job.db, job.protocol).is_some(),
+                None => long::changes_copies(spec, argv.args()),
+            }
         };
         !reads_what_it_writes && self.queue.commands.iter().enumerate().all(fits)
     }
@@ -98,12 +102,12 @@ impl Transaction {
             let mut on_draft = draft.lock_shard(0, call.now_ms);
             let rehearsal = self.try_on(&mut on_draft, &needs, call, job);
             match rehearsal {
-                Rehearsal::Done(out, outcomes) => {
+                Rehearsal::Done(replies, outcomes) => {
                     on_draft.tell_events_at(call.keyspace);
                     call.lookups = on_draft.lookups();
                     self.count(outcomes, call, job, now);
-                    call.reply.array(self.queue.len());
-                    call.reply.raw(out);
+                    drop(on_draft);
+                    self.reply_with(replies, call, job, now);
                     return true;
                 }
                 Rehearsal::Dirty => {
@@ -152,7 +156,7 @@ impl Transaction {
         // hear of every later change, and its reads are remembered only from now on.
         let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);
         let ran = self.run_commands(on_draft, needs, &view, is_over_now, call, job);
-        let Some(Rehearsed { out, outcomes, first_expiry_ms }) = ran else {
+        let Some(Rehearsed { replies, outcomes, first_expiry_ms }) = ran else {
             return Rehearsal::Overtaken;
         };
         let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
@@ -162,7 +166,7 @@ impl Transaction {
             on_draft.forget_effects_since(EffectsMark::default());
         }
         if is_over_now {
-            return Rehearsal::Done(out, outcomes);
+            return Rehearsal::Done(replies, outcomes);
         }
         let is_promised = |(nth, key): &(usize, &Key<'_>)| {
             pause_at(*nth, call);
@@ -189,7 +193,7 @@ impl Transaction {
         drop(txn);
         drop(view);
         in_slices(call, job.db, &promised, |txn, key| _ = txn.db(job.db).peek(key));
-        Rehearsal::Done(out, outcomes)
+        Rehearsal::Done(replies, outcomes)
     }
     /// Runs the commands on the draft. `None`: another client has written one of the keys, and `is_over_now` is false.
     fn run_commands<'k>(
@@ -202,7 +206,7 @@ impl Transaction {
         job: &LaneJob,
     ) -> Option<Rehearsed> {
         let commands = &self.queue.commands;
-        let (mut out, mut outcomes) = (Chain::new(), Vec::with_capacity(commands.len()));
+        let (mut replies, mut outcomes) = (ExecReplies::default(), Vec::with_capacity(commands.len()));
         let mut first_expiry_ms = None;
         let (mut copied, mut next) = (0, 0);
         while next < commands.len() {
@@ -214,28 +218,33 @@ impl Transaction {
             if !is_unchanged && !is_over_now {
                 return None;
             }
-            for queued in &commands[next..end] {
-                outcomes.push(self.run_command(queued, on_draft, &mut out, call, job));
+            for (at, queued) in commands.iter().enumerate().take(end).skip(next) {
+                outcomes.push(self.run_command(at, queued, on_draft, &mut replies, call, job));
             }
             next = end;
-            if is_over_now && out.len() > call.reply.room_left() {
+            if is_over_now && replies.bytes() > call.reply.room_left() {
                 break;
             }
             call.pause();
         }
-        Some(Rehearsed { out, outcomes, first_expiry_ms })
+        Some(Rehearsed { replies, outcomes, first_expiry_ms })
     }
     fn run_command(
         &self,
+        at: usize,
         Queued { spec, argv }: &Queued,
         on_draft: &mut Txn<'_>,
-        out: &mut Chain,
+        replies: &mut ExecReplies,
         call: &mut LaneCall<'_>,
         job: &LaneJob,
     ) -> RehearsedCommand {
         if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-            Reply::new(out, job.protocol).error(&lost_rights_error(&denied));
+            Reply::new(replies.out(), job.protocol).error(&lost_rights_error(&denied));
             return RehearsedCommand { took_ns: 0, failed: None, denied: Some(denied) };
+        }
+        if let Some(part) = ReplyPart::later(spec, at, job.db, job.protocol) {
+            replies.later(part);
+            return RehearsedCommand { took_ns: 0, failed: None, denied: None };
         }
         self.engine.remember(&job.client, job.caching, spec, argv.args());
         let context = Context {
@@ -251,7 +260,7 @@ impl Transaction {
             yield_now();
             true
         };
-        let outcome = run::with_pauses(spec, argv.args(), on_draft, out, &pause, context);
+        let outcome = run::with_pauses(spec, argv.args(), on_draft, replies.out(), &pause, context);
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         RehearsedCommand { took_ns, failed: outcome.error.map(Vec::into_boxed_slice), denied: None }
     }
@@ -271,7 +280,9 @@ impl Transaction {
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
-            engine.note_lap(&job.client, spec, argv.args(), now, outcome.took_ns);
+            if ReplyPart::later(spec, nth, job.db, job.protocol).is_none() {
+                engine.note_lap(&job.client, spec, argv.args(), now, outcome.took_ns);
+            }
             if let Some(code) = &outcome.failed {
                 engine.stats.error(slot, code);
                 engine.stats.count(slot, id, CommandCounter::Failed, 1);

@@ -212,6 +212,17 @@ impl Session {
                 self.reply().ok();
                 self.end_command();
             }
+            State::ExecResumes(_) => {
+                if let State::ExecResumes(transaction) = std::mem::replace(&mut self.state, State::Ready)
+                    && let NextStep::Stop(turn) = self.resume_exec(*transaction, now)
+                {
+                    return turn;
+                }
+                // A command of the transaction may have removed the session's user.
+                if self.identity.is_removed {
+                    return self.close();
+                }
+            }
             State::OnLane { .. } => return Turn::AwaitWake,
             State::Closing => return Turn::Close,
             State::Aborted => return Turn::Abort,

@@ -43,6 +43,8 @@ pub(crate) struct SessionCommand {
     detached: Option<RunDetached>,
     pub(crate) kind: CommandKind,
     pub(super) in_multi: InMulti,
+    /// True when the command always runs without the session.
+    pub(super) is_always_detached: bool,
     /// True when RESP2's subscriber mode allows the command.
     pub(super) allowed_to_subscribers: bool,
     pub(crate) in_scripts: InScripts,
@@ -72,12 +74,16 @@ pub(crate) enum CommandKind {
 /// The treatment of a command between MULTI and EXEC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InMulti {
-    /// The command is queued and runs in its turn.
+    /// The command is queued. On a worker it runs in its turn. If a helper thread runs the transaction, the command runs
+    /// on the session, after the shards are unlocked.
     Queued,
     /// The command is queued and runs in its turn. On a helper thread it runs as [`SessionCommand::or_detached`] says,
-    /// or changes the transaction's database.
+    /// runs its script, or changes the transaction's database.
     QueuedForAnyThread,
-    /// The command is queued if its arguments pass this check, else refused.
+    /// The command is queued and runs in its turn on the session, because the commands after it depend on it. Its
+    /// transaction runs on the worker.
+    QueuedForSession,
+    /// As [`InMulti::QueuedForSession`], if the command's arguments pass this check. Otherwise the command is refused.
     QueuedIf(fn(Args<'_>) -> bool),
     /// The command is queued. It reads the data of all shards or takes long, so it runs after the shards are
     /// unlocked.
@@ -124,6 +130,7 @@ impl SessionCommand {
             detached: None,
             kind: CommandKind::Other,
             in_multi: InMulti::Queued,
+            is_always_detached: false,
             allowed_to_subscribers: false,
             in_scripts: InScripts::Refused,
             in_files: InFiles::Refused,
@@ -133,7 +140,8 @@ impl SessionCommand {
     }
     /// The command always runs without the session.
     pub(super) const fn detached(detached: RunDetached) -> SessionCommand {
-        SessionCommand::at_once(|_, _, _| Ok(NextStep::Detach)).or_detached(detached)
+        let command = SessionCommand::at_once(|_, _, _| Ok(NextStep::Detach)).or_detached(detached);
+        SessionCommand { is_always_detached: true, in_multi: InMulti::QueuedForAnyThread, ..command }
     }
     pub(super) const fn or_detached(self, detached: RunDetached) -> SessionCommand {
         SessionCommand { detached: Some(detached), ..self }
@@ -203,6 +211,12 @@ impl SessionCommand {
     }
 }
 
+/// How EXEC treats the command in this row. `None`: the command is about data.
+#[inline]
+pub(super) fn in_multi_of(spec: &CommandSpec) -> Option<InMulti> {
+    SessionCommand::of_row(spec).map(|own| own.in_multi)
+}
+
 /// How the session treats the command in this row.
 #[inline]
 pub(crate) fn kind_of(spec: &CommandSpec) -> CommandKind {
@@ -226,11 +240,18 @@ mod tests {
                 }
                 let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
                 // EXEC holds the shards while a queued command runs in its place.
-                if matches!(own.in_multi, InMulti::Queued | InMulti::QueuedForAnyThread) {
+                let runs_in_turn =
+                    matches!(own.in_multi, InMulti::QueuedForAnyThread | InMulti::QueuedForSession);
+                if runs_in_turn || matches!(own.in_multi, InMulti::Queued) {
                     let argv = Argv::from_slices(&words);
                     assert!(!(own.locks_shards)(argv.args()), "{words:?}");
                     checked += 1;
                 }
+                let runs_anywhere = own.detached.is_some()
+                    || matches!(own.kind, CommandKind::Script(_) | CommandKind::Select);
+                let is_for_any_thread =
+                    matches!(own.in_multi, InMulti::QueuedForAnyThread | InMulti::AfterUnlock);
+                assert!(runs_anywhere || !is_for_any_thread, "{words:?} has no detached function");
             }
         }
         assert!(checked > 50, "{checked}");

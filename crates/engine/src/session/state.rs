@@ -2,6 +2,7 @@
 
 use super::blocked::Blocked;
 use super::lane;
+use super::transaction::Transaction;
 use crate::acl::User;
 use std::sync::Arc;
 use strand_chain::Chain;
@@ -115,6 +116,8 @@ pub(super) enum State {
     Sleeping { until_us: u64 },
     /// The session waits for its job on the lane. `is_admin`: the job runs an administrator's command, alone or in EXEC.
     OnLane { handle: Arc<lane::JobHandle>, spec: &'static CommandSpec, is_admin: bool },
+    /// A helper thread has run EXEC's commands about data. The session runs what is left.
+    ExecResumes(Box<Transaction>),
     /// The driver writes the output for the last time, and then closes the connection.
     Closing,
     /// The driver closes the connection at once.

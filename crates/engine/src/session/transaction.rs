@@ -9,7 +9,7 @@ use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::permit::DeniedCommand;
 use super::script;
-use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, kind_of};
+use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of, kind_of};
 use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
@@ -35,7 +35,7 @@ pub(super) struct Transaction {
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
     shards: OnceCell<Vec<usize>>,
-    /// The reply, when the commands have run on the worker, and only the commands about the server are left.
+    /// The reply, when only the commands about the session or about the server are left to run.
     run: RefCell<Option<Vec<ReplyPart>>>,
 }
 
@@ -43,6 +43,13 @@ pub(super) struct Transaction {
 pub(super) enum ReplyPart {
     /// The replies of commands that have run.
     Encoded(Chain),
+    /// A command that the session runs, when the transaction is back from the helper thread.
+    OnSession {
+        /// The command's index in the queue.
+        at: usize,
+        /// The database at the command's place.
+        db: usize,
+    },
     /// A command that runs after the shards are unlocked ([`Transaction::finish`]).
     AfterUnlock {
         /// The command's index in the queue.
@@ -57,7 +64,45 @@ pub(super) enum ReplyPart {
 impl ReplyPart {
     /// True for a command that has not run yet.
     pub(super) fn is_to_run(&self) -> bool {
-        matches!(self, ReplyPart::AfterUnlock { .. })
+        !matches!(self, ReplyPart::Encoded(_))
+    }
+    /// The part that stands for the queued command with index `at`, when a helper thread runs the transaction. `None`
+    /// when the command runs in its turn.
+    pub(super) fn later(spec: &CommandSpec, at: usize, db: usize, protocol: Protocol) -> Option<ReplyPart> {
+        match in_multi_of(spec)? {
+            InMulti::AfterUnlock => Some(ReplyPart::AfterUnlock { at, db, protocol }),
+            InMulti::Queued => Some(ReplyPart::OnSession { at, db }),
+            _ => None,
+        }
+    }
+}
+
+/// EXEC's reply while it grows.
+#[derive(Default)]
+pub(super) struct ExecReplies {
+    parts: Vec<ReplyPart>,
+    out: Chain,
+    /// Number of bytes in `parts`.
+    bytes: usize,
+}
+
+impl ExecReplies {
+    /// The chain for the next reply.
+    pub(super) fn out(&mut self) -> &mut Chain {
+        &mut self.out
+    }
+    /// Adds the place of a reply that is made later.
+    pub(super) fn later(&mut self, part: ReplyPart) {
+        self.bytes += self.out.len();
+        self.parts.extend([ReplyPart::Encoded(std::mem::take(&mut self.out)), part]);
+    }
+    /// Number of bytes of all replies so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.out.len()
+    }
+    pub(super) fn into_parts(mut self) -> Vec<ReplyPart> {
+        self.parts.push(ReplyPart::Encoded(self.out));
+        self.parts
     }
 }
 
@@ -94,11 +139,15 @@ impl Transaction {
     pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
         Transaction { engine, queue, watch, shards: OnceCell::new(), run: RefCell::default() }
     }
-    /// The commands have run. A helper thread runs what is left of `parts`.
+    /// The commands about data have run. The session, or else a helper thread, runs what is left of `parts`.
     pub(super) fn set_run(&self, parts: Vec<ReplyPart>) {
         self.run.replace(Some(parts));
     }
-    /// True when only commands about the server are left.
+    /// The parts of [`Transaction::set_run`].
+    pub(super) fn take_run(&self) -> Option<Vec<ReplyPart>> {
+        self.run.take()
+    }
+    /// True when only commands about the session or about the server are left.
     pub(super) fn has_run(&self) -> bool {
         self.run.borrow().is_some()
     }
@@ -168,14 +217,14 @@ impl Transaction {
         now: Now,
     ) -> usize {
         let (keyspace, mut db) = (call.keyspace, job.db);
-        if let Some(parts) = self.run.take() {
-            self.reply_with(parts, call, job, now);
+        if let Some(parts) = self.take_run() {
+            self.write_reply(parts, call, job, now);
             return db;
         }
         if self.may_rehearse(call, job) && self.rehearse(call, job, now) {
             return db;
         }
-        let (mut out, mut parts) = (Chain::new(), Vec::new());
+        let mut replies = ExecReplies::default();
         let mut txn = call.hold_shards(self.shards());
         self.take_time(&mut txn, call);
         txn.set_no_touch(call.no_touch);
@@ -187,7 +236,7 @@ impl Transaction {
             let Queued { spec, argv } = queued;
             if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
                 let text = refuse_queued(engine, &job.client, &job.user, queued, denied, now);
-                Reply::new(&mut out, job.protocol).error(&text);
+                Reply::new(replies.out(), job.protocol).error(&text);
                 continue;
             }
             engine.remember(&job.client, job.caching, spec, argv.args());
@@ -207,11 +256,8 @@ impl Transaction {
             if engine.monitors.any() {
                 engine.send_to_monitors(spec, argv.args(), db, Caller::Client(&job.client), now);
             }
-            if SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::AfterUnlock)) {
-                parts.extend([
-                    ReplyPart::Encoded(std::mem::take(&mut out)),
-                    ReplyPart::AfterUnlock { at, db, protocol: job.protocol },
-                ]);
+            if let Some(part) = ReplyPart::later(spec, at, db, job.protocol) {
+                replies.later(part);
                 continue;
             }
             let began_ns = engine.host.mono_ns();
@@ -222,7 +268,7 @@ impl Transaction {
                     let caching = job.caching;
                     let script_context =
                         script::CallContext { engine, client: &job.client, user, db, now, rng, caching };
-                    let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                    let mut reply = Reply::bounded(replies.out(), job.protocol, context.reply_bytes_max);
                     let lane_run = Some(script::LaneRun { call, began_us: engine.host.mono_us() });
                     script::in_transaction(
                         command,
@@ -234,7 +280,7 @@ impl Transaction {
                     )
                 }
                 CommandKind::Select => {
-                    let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                    let mut reply = Reply::bounded(replies.out(), job.protocol, context.reply_bytes_max);
                     match database_to_select(engine, argv.args()) {
                         Ok(selected) => {
                             db = selected;
@@ -247,12 +293,13 @@ impl Transaction {
                 _ => {
                     let code = match SessionCommand::of_row(spec) {
                         Some(own) => {
-                            let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                            let mut reply =
+                                Reply::bounded(replies.out(), job.protocol, context.reply_bytes_max);
                             let at = DetachedContext { db, now, is_local: job.client.peer.local };
                             own.run_detached(engine, argv.args(), at, &mut reply);
                             reply.error_code().map(<[u8]>::to_vec)
                         }
-                        None => run::to_end(spec, argv.args(), &mut txn, &mut out, context),
+                        None => run::to_end(spec, argv.args(), &mut txn, replies.out(), context),
                     };
                     code.map(|code| script::ReplyError { code, is_counted: false })
                 }
@@ -266,12 +313,19 @@ impl Transaction {
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));
         call.lookups = txn.lookups();
         drop(txn);
-        parts.push(ReplyPart::Encoded(out));
-        self.reply_with(parts, call, job, now);
+        self.reply_with(replies, call, job, now);
         db
     }
-    /// Writes EXEC's reply. Runs the commands that are left.
-    fn reply_with(&self, parts: Vec<ReplyPart>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
+    /// Writes EXEC's reply. Runs the commands that are left; if the session runs one of them, it writes the reply.
+    pub(super) fn reply_with(&self, replies: ExecReplies, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
+        let fits = replies.bytes() <= call.reply.room_left();
+        let parts = replies.into_parts();
+        if fits && parts.iter().any(|part| matches!(part, ReplyPart::OnSession { .. })) {
+            return self.set_run(parts);
+        }
+        self.write_reply(parts, call, job, now);
+    }
+    fn write_reply(&self, parts: Vec<ReplyPart>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         call.reply.array(self.queue.len());
         for part in parts {
             call.pause();
@@ -279,10 +333,12 @@ impl Transaction {
             call.reply.raw(reply);
         }
     }
-    /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes.
+    /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes. A
+    /// command of a session that ends is not run.
     pub(super) fn finish(&self, part: ReplyPart, client: &Client, now: Now, bytes_max: usize) -> Chain {
         let (at, db, protocol) = match part {
             ReplyPart::Encoded(replies) => return replies,
+            ReplyPart::OnSession { .. } => return Chain::new(),
             ReplyPart::AfterUnlock { at, db, protocol } => (at, db, protocol),
         };
         let (engine, Queued { spec, argv }) = (&self.engine, &self.queue.commands[at]);

@@ -2,7 +2,7 @@
 
 use crate::blocking::{blocks, replies};
 use crate::fixture::{Server, Stop};
-use crate::transactions::{finish, queued};
+use crate::long_transactions::{finish, queued};
 
 #[test]
 fn a_long_transaction_changes_groups_and_outdates_no_watch() {

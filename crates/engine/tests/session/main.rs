@@ -17,6 +17,7 @@ mod lane;
 mod limits;
 mod loading;
 mod long;
+mod long_transactions;
 mod memory;
 mod pack4;
 mod pause;

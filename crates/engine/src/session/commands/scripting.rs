@@ -8,6 +8,7 @@ use crate::session::script::load;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
+use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
 use strand_commands::{errors, introspect};
 use strand_rdb::dump;
@@ -88,6 +89,13 @@ impl Session {
         let engine = self.engine.clone();
         run(&engine, args, &mut self.reply())?;
         DONE
+    }
+    /// `SCRIPT EXISTS`: on a helper thread when the digests are many.
+    pub(super) fn script_exists(&mut self, args: Args<'_>) -> Outcome {
+        match args.len() > LONG_ELEMENTS {
+            true => Ok(NextStep::Detach),
+            false => self.scripting(script_exists, args),
+        }
     }
     /// Runs a command that walks over all libraries: on a helper thread when they are many.
     pub(super) fn with_libraries(&mut self, run: ScriptSubcommand, args: Args<'_>) -> Outcome {

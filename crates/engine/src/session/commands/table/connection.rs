@@ -29,7 +29,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
     .history(&[("6.0.0", "A user name may come first.")])
-    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.auth(args, now)))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, args, now| session.auth(args, now))
+            .in_multi(InMulti::QueuedForSession),
+    )),
     CommandSpec::new(
         "client",
         "connection",
@@ -49,7 +52,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])])
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_caching(args)))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.client_caching(args))
+                .in_multi(InMulti::QueuedForSession),
+        )),
         CommandSpec::sub(
             "getname",
             "connection",
@@ -179,7 +185,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_no_touch(args)))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.client_no_touch(args))
+                .in_multi(InMulti::QueuedForSession),
+        )),
         CommandSpec::sub(
             "pause",
             "connection",
@@ -208,7 +217,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "on_off_skip",
             &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
         )])
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_reply(args)))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.client_reply(args))
+                .in_multi(InMulti::QueuedForSession),
+        )),
         CommandSpec::sub(
             "setinfo",
             "connection",
@@ -243,7 +255,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             Arg::word("optout", "OPTOUT").optional(),
             Arg::word("noloop", "NOLOOP").optional(),
         ])
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_tracking(args)))),
+        .exec(Exec::Session(
+            &SessionCommand::at_once(|session, args, _| session.client_tracking(args))
+                .in_multi(InMulti::QueuedForSession),
+        )),
         CommandSpec::sub(
             "trackinginfo",
             "connection",
@@ -301,7 +316,10 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     )
     .optional()])
     .history(&[("6.2.0", "Without a version it only reports.")])
-    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.hello(args, now)))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, args, now| session.hello(args, now))
+            .in_multi(InMulti::QueuedForSession),
+    )),
     CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Returns PONG, or its argument.")
         .flags(&[F::FAST])
         .args(&[Arg::string("message").optional()])

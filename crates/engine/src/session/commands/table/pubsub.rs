@@ -25,6 +25,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Pattern, args, now))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers()
             .channels(Topic::Pattern),
     )),
@@ -139,6 +140,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::pattern("pattern").optional().multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Pattern, args))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers(),
     )),
     CommandSpec::new(
@@ -171,6 +173,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("shardchannel").multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Shard, args, now))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers()
             .channels(Topic::Shard),
     )),
@@ -185,6 +188,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel").multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Channel, args, now))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers()
             .channels(Topic::Channel),
     )),
@@ -200,6 +204,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("shardchannel").optional().multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers(),
     )),
     CommandSpec::new(
@@ -213,6 +218,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel").optional().multiple()])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Channel, args))
+            .in_multi(InMulti::QueuedForSession)
             .allow_subscribers(),
     )),
 ];

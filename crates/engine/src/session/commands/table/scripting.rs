@@ -2,7 +2,7 @@
 
 use super::super::scripting;
 use crate::session::script::{EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO};
-use crate::session::session_command::{CommandKind, InFiles, SessionCommand};
+use crate::session::session_command::{CommandKind, InFiles, InMulti, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const RUNS: &[F] =
@@ -65,7 +65,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "2.6.0",
         "Runs a Lua script.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVAL, args, now))
-            .kind(CommandKind::Script(EVAL)),
+            .kind(CommandKind::Script(EVAL))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -75,7 +76,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Runs a Lua script that only reads.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVAL_RO, args, now))
-            .kind(CommandKind::Script(EVAL_RO)),
+            .kind(CommandKind::Script(EVAL_RO))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])
@@ -86,7 +88,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "2.6.0",
         "Runs a Lua script that the server knows, by its digest.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA, args, now))
-            .kind(CommandKind::Script(EVALSHA)),
+            .kind(CommandKind::Script(EVALSHA))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(RUNS)
     .keys(RW_KEYS)
@@ -96,7 +99,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Runs a Lua script that only reads and that the server knows, by its digest.",
         &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA_RO, args, now))
-            .kind(CommandKind::Script(EVALSHA_RO)),
+            .kind(CommandKind::Script(EVALSHA_RO))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])
@@ -107,7 +111,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Calls a function of a library.",
         &SessionCommand::at_once(|session, args, now| session.run_script(FCALL, args, now))
-            .kind(CommandKind::Script(FCALL)),
+            .kind(CommandKind::Script(FCALL))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -117,7 +122,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "7.0.0",
         "Calls a function of a library that only reads.",
         &SessionCommand::at_once(|session, args, now| session.run_script(FCALL_RO, args, now))
-            .kind(CommandKind::Script(FCALL_RO)),
+            .kind(CommandKind::Script(FCALL_RO))
+            .in_multi(InMulti::QueuedForAnyThread),
     )
     .flags(READS)
     .acl(&["slow", "scripting"])
@@ -138,6 +144,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                     session.with_libraries(scripting::function_delete, args)
                 })
                 .or_detached(|engine, args, _, reply| scripting::function_delete(engine, args, reply))
+                .in_multi(InMulti::QueuedForAnyThread)
                 .in_files(InFiles::Runs(scripting::function_delete)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
@@ -151,7 +158,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 &SessionCommand::at_once(|session, args, _| {
                     session.with_libraries(scripting::function_dump, args)
                 })
-                .or_detached(|engine, args, _, reply| scripting::function_dump(engine, args, reply)),
+                .or_detached(|engine, args, _, reply| scripting::function_dump(engine, args, reply))
+                .in_multi(InMulti::QueuedForAnyThread),
             )
             .flags(&[F::NOSCRIPT]),
             sub(
@@ -163,6 +171,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                     session.with_libraries(scripting::function_flush, args)
                 })
                 .or_detached(|engine, args, _, reply| scripting::function_flush(engine, args, reply))
+                .in_multi(InMulti::QueuedForAnyThread)
                 .in_files(InFiles::Runs(scripting::function_flush)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
@@ -198,7 +207,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 &SessionCommand::at_once(|session, args, _| {
                     session.with_libraries(scripting::function_list, args)
                 })
-                .or_detached(|engine, args, _, reply| scripting::function_list(engine, args, reply)),
+                .or_detached(|engine, args, _, reply| scripting::function_list(engine, args, reply))
+                .in_multi(InMulti::QueuedForAnyThread),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[
@@ -284,9 +294,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "2.6.0",
                 "O(N), N digests",
                 "Returns which scripts the server knows.",
-                &SessionCommand::at_once(|session, args, _| {
-                    session.scripting(scripting::script_exists, args)
-                }),
+                &SessionCommand::at_once(|session, args, _| session.script_exists(args))
+                    .or_detached(|engine, args, _, reply| scripting::script_exists(engine, args, reply))
+                    .in_multi(InMulti::QueuedForAnyThread),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[Arg::string("sha1").multiple()])
@@ -297,6 +307,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "O(N), N scripts",
                 "Forgets all scripts.",
                 &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_flush, args))
+                    .or_detached(|engine, args, _, reply| scripting::script_flush(engine, args, reply))
+                    .in_multi(InMulti::QueuedForAnyThread)
                     .in_files(InFiles::Runs(scripting::script_flush)),
             )
             .flags(&[F::NOSCRIPT])

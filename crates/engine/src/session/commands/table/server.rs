@@ -313,7 +313,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "Shows this connection every command that any client calls.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-    .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.monitor()))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, _, _| session.monitor()).in_multi(InMulti::QueuedForSession),
+    )),
     CommandSpec::new(
         "save",
         "server",
