@@ -64,13 +64,10 @@ impl Session {
         if !self.identity.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
-        // Check the rights of a queued command here, however long that takes, because the command later runs as a
-        // part of EXEC.
         let is_continuation = self.progress.is_under_way();
         let is_limited = self.is_guarded() && !self.identity.user.is_unrestricted();
         let is_granted = self.retry.is_granted;
-        let is_long_check =
-            is_limited && !is_granted && !self.queues(found.spec) && self.is_long_check(found.spec);
+        let is_long_check = is_limited && !is_granted && !is_continuation && self.is_long_check(found.spec);
         if is_limited
             && !is_granted
             && !is_long_check
@@ -149,7 +146,12 @@ impl Session {
         }
         if is_long_check {
             self.last_command = self.engine.stats.ids.of(found.spec);
-            return Some(self.send_to(Lane::Unchecked, found.spec, now));
+            let may_leave = found.spec.exec.on_keys().is_some() || script::runs_script(found.spec);
+            let lane = match may_leave && !self.queues(found.spec) {
+                true => Lane::Unchecked,
+                false => Lane::OnlyCheck(self.denial_context()),
+            };
+            return Some(self.send_to(lane, found.spec, now));
         }
         if self.queues(found.spec) {
             return Some(self.enqueue(found));

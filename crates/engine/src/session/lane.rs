@@ -4,10 +4,10 @@ use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
 use super::multi::abort_text;
 use super::permit::DeniedCommand;
+use super::script;
 use super::session_command::{CommandKind, DetachedContext, SessionCommand, kind_of};
 use super::transaction::Transaction;
 use super::waits::{Parked, Waits};
-use super::{Session, State, script};
 use crate::acl::{DenialContext, Rights, User};
 use crate::clients::Client;
 use crate::headroom::Reservation;
@@ -15,16 +15,15 @@ use crate::long_locks::LongLocksOf;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
 use crate::scripts::busy_text;
-use crate::stats::CommandCounter;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, ServiceRun};
+use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome};
 use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::{glob, long, run};
@@ -32,21 +31,18 @@ use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
-/// The cancel flag of a call on a worker, which is never set, because such a call is short.
-static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
 /// What a job on the lane and its session share.
 pub(super) struct JobHandle {
-    cancel: Arc<AtomicBool>,
-    input: Mutex<JobInput>,
+    pub(super) cancel: Arc<AtomicBool>,
+    pub(super) input: Mutex<JobInput>,
 }
 
 /// What the session gives to the job.
-struct JobInput {
+pub(super) struct JobInput {
     /// The arguments and their charge, until the job begins.
-    args: Option<(Argv, Charge)>,
+    pub(super) args: Option<(Argv, Charge)>,
     /// True when the session ended before the job began.
-    is_abandoned: bool,
+    pub(super) is_abandoned: bool,
 }
 
 /// A command that runs on a helper thread while its session waits.
@@ -62,8 +58,8 @@ pub struct LaneJob {
     pub(super) client: Arc<Client>,
     /// The user when the command arrived; from the begin of the job on, the user of that moment.
     pub(super) user: Arc<User>,
-    /// True when the rights are not checked yet.
-    pub(super) rights_unchecked: bool,
+    /// The rights check that the job makes first.
+    pub(super) check: LaneCheck,
     pub(super) runs_on: RunsOn,
     /// True when the command matches a pattern that may take long.
     pub(super) hard_pattern: bool,
@@ -78,6 +74,18 @@ pub struct LaneJob {
     pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
+}
+
+/// A rights check that is too long for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LaneCheck {
+    /// The session has checked the rights. The job checks them anew if the user has changed since.
+    IsDone,
+    /// The job checks the rights, then runs the command.
+    ThenRun,
+    /// The job only checks the rights. Then the session continues with the command: it runs the command itself, or
+    /// queues it.
+    ThenReturn(DenialContext),
 }
 
 /// Counts a job that may write, while the job runs.
@@ -103,7 +111,7 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
 
 /// True when a command runs although its client has gone. A client may send a command and disconnect; on a worker the
 /// command would have run before the disconnect.
-fn runs_without_client(spec: &CommandSpec) -> bool {
+pub(super) fn runs_without_client(spec: &CommandSpec) -> bool {
     let is_exec = kind_of(spec) == CommandKind::Exec;
     is_exec
         || (script::runs_script(spec) && !spec.flags.has(Flags::READONLY))
@@ -228,17 +236,23 @@ impl LaneJob {
                 call.reply.error(NO_AUTH);
                 RightsCheck::Denied
             }
-            Some(_) if !self.rights_unchecked && (is_same_user || has_run) => RightsCheck::Unchanged,
+            Some(_) if self.check == LaneCheck::IsDone && (is_same_user || has_run) => RightsCheck::Unchanged,
             Some(user) => {
                 let mut may_continue = || {
                     yield_now();
                     self.may_wait()
                 };
                 match user.check(spec, args, &mut may_continue) {
-                    Ok(()) if self.rights_unchecked => RightsCheck::Granted,
-                    Ok(()) => RightsCheck::Unchanged,
+                    Ok(()) => match self.check {
+                        LaneCheck::IsDone => RightsCheck::Unchanged,
+                        LaneCheck::ThenRun => RightsCheck::Granted,
+                        LaneCheck::ThenReturn(_) => RightsCheck::GrantedToSession,
+                    },
                     Err(denied) => {
-                        let context = DenialContext::Toplevel;
+                        let context = match self.check {
+                            LaneCheck::ThenReturn(context) => context,
+                            LaneCheck::IsDone | LaneCheck::ThenRun => DenialContext::Toplevel,
+                        };
                         let command = DeniedCommand { spec, args, denied, context };
                         call.reply.error_bytes(&engine.deny(&self.client, user, command, now));
                         RightsCheck::Denied
@@ -246,7 +260,8 @@ impl LaneJob {
                 }
             }
         };
-        if rights_check != RightsCheck::Denied && (self.rights_unchecked || args.len() > LONG_ELEMENTS) {
+        let runs = !matches!(rights_check, RightsCheck::Denied | RightsCheck::GrantedToSession);
+        if runs && (rights_check == RightsCheck::Granted || args.len() > LONG_ELEMENTS) {
             engine.remember(&self.client, self.caching, spec, args);
         }
         if rights_check == RightsCheck::Granted && engine.monitors.any() {
@@ -254,7 +269,7 @@ impl LaneJob {
         }
         let (mut served, mut db) = (ServiceOutcome::Done, self.db);
         match spec.exec {
-            _ if rights_check == RightsCheck::Denied => {}
+            _ if !runs => {}
             _ if refusal.is_some() => {
                 let text = refusal.as_deref().unwrap_or_default();
                 let is_exec = kind_of(spec) == CommandKind::Exec;
@@ -295,8 +310,11 @@ impl LaneJob {
         let (is_cut, error_is_counted) = (call.reply.exceeds_limit(), call.error_is_counted);
         let call_bytes = argv.heap_bytes();
         let mut must_block = call.waits && error.is_none();
+        // The session tries the command again, as after a wait.
+        let returns = rights_check == RightsCheck::GrantedToSession;
+        must_block |= returns;
         // Refuse to wait: a later try on the worker would go back to the lane forever, or block the worker.
-        if must_block && args.len() > LONG_ELEMENTS {
+        if must_block && !returns && args.len() > LONG_ELEMENTS {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);
             reply.error(TOO_MANY_KEYS);
@@ -358,7 +376,7 @@ impl LaneJob {
     /// True when the job may take seconds: a command with its own budget, or a check of many long keys. Other jobs
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.rights_unchecked
+        self.check != LaneCheck::IsDone
             || self.hard_pattern
             || script::runs_script(self.spec)
             || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
@@ -380,34 +398,36 @@ impl LaneJob {
 
 /// What the check of rights has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RightsCheck {
+pub(super) enum RightsCheck {
     /// The rights were checked before and have not changed.
     Unchanged,
     /// The job checked the rights, and the user has them. The session has not counted the call yet.
     Granted,
+    /// The job has only checked the rights, and the user has them. The session continues with the command.
+    GrantedToSession,
     /// The user may not run the command.
     Denied,
 }
 
 /// The result of a [`LaneJob`].
 pub struct LaneDone {
-    argv: Argv,
-    out: Chain,
-    lookups: Lookups,
-    error: Option<Vec<u8>>,
+    pub(super) argv: Argv,
+    pub(super) out: Chain,
+    pub(super) lookups: Lookups,
+    pub(super) error: Option<Vec<u8>>,
     /// True when the error is already in the statistics.
-    error_is_counted: bool,
+    pub(super) error_is_counted: bool,
     /// True when the reply is cut: it exceeded the client's output limit at the start of the job.
-    is_cut: bool,
+    pub(super) is_cut: bool,
     /// True when the job is a blocking command that found nothing.
-    must_block: bool,
-    rights_check: RightsCheck,
+    pub(super) must_block: bool,
+    pub(super) rights_check: RightsCheck,
     /// The client's new database, when a transaction has selected one.
-    selected_db: Option<usize>,
+    pub(super) selected_db: Option<usize>,
     /// The transaction, when the session runs what is left of it.
-    transaction: Option<Transaction>,
+    pub(super) transaction: Option<Transaction>,
     /// Charge for the arguments and the reply, until the session takes them.
-    charge: Option<Charge>,
+    pub(super) charge: Option<Charge>,
 }
 
 impl LaneDone {
@@ -436,160 +456,5 @@ impl LaneDone {
     /// Number of bytes of the job's reply.
     pub fn reply_bytes(&self) -> usize {
         self.out.len()
-    }
-}
-
-impl Session {
-    /// Takes the result of the parked command. Call [`Session::run`] next. Ignored when the session has ended
-    /// meanwhile.
-    pub fn lane_done(&mut self, done: LaneDone) {
-        if !matches!(self.state, State::OnLane { .. }) {
-            return;
-        }
-        self.state = State::Ready;
-        // The client did not cause the wait, so it does not count as idle.
-        self.meter.active = true;
-        self.argv = done.argv;
-        if done.rights_check == RightsCheck::Granted {
-            (self.retry.is_granted, self.retry.sent_to_monitors) = (true, true);
-        }
-        if done.must_block {
-            // The data that was too much for a worker is gone. The session tries the command here again, and the
-            // command waits.
-            self.state = State::Parked;
-            return;
-        }
-        if let Some(transaction) = done.transaction {
-            self.db = done.selected_db.unwrap_or(self.db);
-            self.count_lookups(done.lookups);
-            self.state = State::ExecResumes(Box::new(transaction));
-            return;
-        }
-        self.argv.clear();
-        self.end_own_attempt();
-        if let Some(code) = &done.error {
-            let denied = done.rights_check == RightsCheck::Denied;
-            let counter = if denied { CommandCounter::Rejected } else { CommandCounter::Failed };
-            match done.error_is_counted {
-                true => self.count_call(counter),
-                false => self.count_error(counter, code),
-            }
-        }
-        if done.rights_check == RightsCheck::Granted {
-            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-        }
-        self.db = done.selected_db.unwrap_or(self.db);
-        self.count_lookups(done.lookups);
-        // The limit may have changed since the reply was made.
-        if done.is_cut && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
-            return self.abort_over_output_limit();
-        }
-        let before = self.replies.out.len();
-        self.reply().raw(done.out);
-        // From here on the reply counts as the client's memory.
-        drop(done.charge);
-        self.end_command();
-        self.meter.lane_reply_bytes += self.replies.out.len().saturating_sub(before) as u64;
-    }
-    pub(super) fn count_lookups(&mut self, lookups: Lookups) {
-        self.meter.lookups.hits += lookups.hits;
-        self.meter.lookups.misses += lookups.misses;
-    }
-    /// Runs the current command, whose cost grows with its text, on the worker, unless the text is too long for a
-    /// worker.
-    pub(super) fn run_service(
-        &mut self,
-        spec: &'static CommandSpec,
-        service: ServiceRun,
-        now: Now,
-    ) -> ServiceOutcome {
-        let elements = self.elements(spec);
-        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        self.flags.uses_service = true;
-        if elements > LONG_ELEMENTS {
-            return ServiceOutcome::Lane;
-        }
-        let rights = Rights::of(&self.identity.user, spec, self.argv.args());
-        let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
-        let mut reply = Reply::bounded(self.replies.target(), self.protocol, bytes_max);
-        let mut call = LaneCall {
-            spec: Some(spec),
-            args: self.argv.args(),
-            client: self.client.id,
-            runs_on: RunsOn::Worker,
-            db: self.db,
-            now_ms: now.unix_ms(),
-            keyspace: &self.engine.keyspace,
-            long_locks: &self.engine.long_locks,
-            reply: &mut reply,
-            rng: &mut self.rng,
-            cancel: &NOT_CANCELLED,
-            no_touch: self.flags.no_touch,
-            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
-            lookups: Lookups::default(),
-            error_is_counted: false,
-            waits: false,
-            yield_now: &|| {},
-        };
-        let served = self.engine.host.run_service(service, &mut call);
-        let error = call.reply.error_code().map(<[u8]>::to_vec);
-        if let Some(code) = error {
-            self.count_error(CommandCounter::Failed, &code);
-        }
-        served
-    }
-    /// Makes a job of the current command. [`Session::send_to`] decides whether the job may begin.
-    pub(super) fn lane_job(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
-        self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
-        let hard_pattern = is_hard_pattern(spec, self.argv.args());
-        let bytes = self.argv.heap_bytes()
-            + self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.bytes());
-        let charge = Charge::new(&self.engine.memory, Purpose::Jobs, bytes as u64);
-        let args = Some((std::mem::take(&mut self.argv), charge));
-        let input = Mutex::new(JobInput { args, is_abandoned: false });
-        let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
-        let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
-        let is_admin = Flags(spec.flags.0 | queued).has(Flags::ADMIN);
-        self.state = State::OnLane { handle: handle.clone(), spec, is_admin };
-        Box::new(LaneJob {
-            engine: self.engine.clone(),
-            handle,
-            spec,
-            db: self.db,
-            protocol: self.protocol,
-            rng_seed: self.rng.u64(..),
-            no_touch: self.flags.no_touch,
-            client: self.client.clone(),
-            reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
-            user: self.identity.user.clone(),
-            rights_unchecked: false,
-            runs_on,
-            hard_pattern,
-            caching: std::mem::take(&mut self.flags.caching),
-            transaction: self.outgoing_transaction.take(),
-            script: self.outgoing_script.take(),
-            sent_ns: self.engine.host.mono_ns(),
-            parked: self.parked.take().map(Parked::handed_over),
-            reservation: None,
-        })
-    }
-    /// True while the session waits for a read-only job and holds no further input.
-    pub fn only_reads(&self) -> bool {
-        matches!(&self.state, State::OnLane { spec, .. } if !runs_without_client(spec))
-            && self.input.is_empty()
-    }
-    /// Tells the running job, if any, that no client waits for it. If the job has not begun, its arguments are freed
-    /// at once. A command that runs without its client keeps them. The gone client then counts against `maxclients`
-    /// until the job begins. So clients that connect, send and disconnect fill no more memory than clients that stay.
-    pub(super) fn cancel_job(&self) {
-        let State::OnLane { handle, spec, .. } = &self.state else { return };
-        handle.cancel.store(true, Relaxed);
-        let mut input = handle.input.lock();
-        if !runs_without_client(spec) {
-            input.args = None;
-        } else if input.args.is_some() && !input.is_abandoned {
-            input.is_abandoned = true;
-            self.engine.clients.count_orphaned_command();
-        }
     }
 }

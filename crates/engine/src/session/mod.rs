@@ -14,6 +14,7 @@ mod laps;
 mod look_ahead;
 mod multi;
 mod needs;
+mod on_lane;
 mod permit;
 mod rehearsal;
 mod run;

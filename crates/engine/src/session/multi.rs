@@ -145,6 +145,7 @@ impl Session {
         self.last_command = self.engine.stats.ids.of(spec);
         // The reason for a refusal may come later than this command.
         let flags = script::declared_flags(&self.engine, spec, self.argv.args());
+        let check_elements = self.check_elements(spec, self.argv.args());
         let argv = self.argv.take();
         let is_dirty = self.watch.is_dirty();
         let queue = self.queue.as_mut().expect("a transaction has begun");
@@ -164,7 +165,12 @@ impl Session {
                 argv.args().len() <= LONG_ELEMENTS && queue.growing_samples.len() < GROWING_SAMPLES_MAX;
             queue.growing_samples.extend(u32::try_from(queue.commands.len()).ok().filter(|_| is_sample));
         }
-        queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
+        // EXEC checks the rights again.
+        queue.elements = queue
+            .elements
+            .saturating_add(elements)
+            .saturating_add(check_elements)
+            .saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
         queue.starts_on_lane |= is_script || is_hard_pattern(spec, argv.args());
         if let Some(own) = SessionCommand::of_row(spec) {

@@ -7,6 +7,7 @@
 //! A request that arrives is not checked here: its bytes count as its client's memory, at every door, and fast clients
 //! are slowed ([`crate::headroom`]).
 
+use super::lane::LaneCheck;
 use super::multi::Queued;
 use super::run::NextStep;
 use super::script::runs_script;
@@ -14,6 +15,7 @@ use super::transaction::Transaction;
 use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
+use crate::acl::DenialContext;
 use crate::headroom::{WorkAdmission, refusal};
 use strand_commands::call::RunsOn;
 use strand_commands::cost::{self, LONG_ELEMENTS};
@@ -50,6 +52,8 @@ pub(super) enum Lane {
     /// The helper threads for long commands. The job checks the rights first, because the check itself is long. Until
     /// then the client may learn nothing about the data, so the values are not looked at.
     Unchecked,
+    /// The helper threads for long commands. The job only checks the rights. A denial is recorded with this context.
+    OnlyCheck(DenialContext),
 }
 
 impl Session {
@@ -63,7 +67,7 @@ impl Session {
         let mut reservation = None;
         // A transaction whose commands have run cannot wait or be refused any more.
         let has_run = self.outgoing_transaction.as_ref().is_some_and(Transaction::has_run);
-        if self.engine.headroom.is_known() && !has_run {
+        if self.engine.headroom.is_known() && !has_run && !matches!(lane, Lane::OnlyCheck(_)) {
             let bytes = self.needed_bytes(lane, spec, now);
             match self.engine.admit_work(bytes, self.postponed_us(now), now) {
                 WorkAdmission::Now(reserved) => reservation = reserved,
@@ -81,11 +85,16 @@ impl Session {
         }
         // A job that checks the rights itself is counted as a call when the rights are granted. A session that makes
         // the attempt of a blocking command again was counted at its first attempt.
-        if lane != Lane::Unchecked && self.own_attempt.is_none() {
+        let is_checked = matches!(lane, Lane::Normal | Lane::Hard);
+        if is_checked && self.own_attempt.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         let mut job = self.lane_job(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
-        job.rights_unchecked = lane == Lane::Unchecked;
+        job.check = match lane {
+            Lane::Normal | Lane::Hard => LaneCheck::IsDone,
+            Lane::Unchecked => LaneCheck::ThenRun,
+            Lane::OnlyCheck(context) => LaneCheck::ThenReturn(context),
+        };
         job.reservation = reservation;
         NextStep::Stop(Turn::Lane(job))
     }

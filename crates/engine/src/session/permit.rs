@@ -1,7 +1,6 @@
 //! The session's user: its rights and its login.
 
 use super::run::NextStep;
-use super::script::runs_script;
 use super::subscriptions::checks_channels_in_slices;
 use super::{OUTPUT_BYTES_MAX, Session, State, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{ACL_TABLE, ChannelCheck, Denial, DenialContext, Denied, Reason, User};
@@ -25,8 +24,9 @@ const NO_WAIT_IN_EXEC: &str = "ERR after too many failed logins a login must wai
 const SHOWN_BYTES_MAX: usize = 4096;
 /// Number of tried elements of key patterns that cost as much as one element of work.
 const STEPS_PER_ELEMENT: usize = 32;
-/// A check that may try more pattern elements than this runs on a helper thread, together with its command.
-const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
+/// A check that may try more pattern elements than this runs on a helper thread, together with its command if the command
+/// may run there.
+pub(super) const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
 /// A command that its user may not run.
 pub(crate) struct DeniedCommand<'a> {
@@ -159,7 +159,7 @@ impl Session {
         let args = self.argv.args();
         let user = &self.identity.user;
         // Only outside MULTI, a long SUBSCRIBE runs in slices and checks its channels itself.
-        let denied = match checks_channels_in_slices(args) && !self.queues(spec) {
+        let denied = match checks_channels_in_slices(user, spec, args) && !self.queues(spec) {
             true => user.check_without_channels(spec, args),
             false => user.check(spec, args, &mut || true),
         };
@@ -179,11 +179,15 @@ impl Session {
     pub(super) fn denial_context(&self) -> DenialContext {
         if self.queue.is_some() || self.in_exec() { DenialContext::Multi } else { DenialContext::Toplevel }
     }
+    /// The work of the rights check of a command, in elements.
+    pub(super) fn check_elements(&self, spec: &'static CommandSpec, args: Args<'_>) -> usize {
+        self.identity.user.steps(spec, args) / STEPS_PER_ELEMENT
+    }
     /// True when the rights check of the current command takes too long for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
         let steps = self.identity.user.steps(spec, self.argv.args());
         self.meter.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
-        steps > STEPS_AT_ONCE && (spec.exec.on_keys().is_some() || runs_script(spec))
+        steps > STEPS_AT_ONCE
     }
 
     /// True when the user's state sends the current command to the gate.

@@ -238,7 +238,12 @@ impl Transaction {
         call: &mut LaneCall<'_>,
         job: &LaneJob,
     ) -> RehearsedCommand {
-        if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
+        let yield_now = call.yield_now;
+        let mut pause = || {
+            yield_now();
+            true
+        };
+        if let Err(denied) = job.user.check(spec, argv.args(), &mut pause) {
             Reply::new(replies.out(), job.protocol).error(&lost_rights_error(&denied));
             return RehearsedCommand { took_ns: 0, failed: None, denied: Some(denied) };
         }
@@ -255,7 +260,7 @@ impl Transaction {
             rights: None,
             client: call.client,
         };
-        let (yield_now, began_ns) = (call.yield_now, self.engine.host.mono_ns());
+        let began_ns = self.engine.host.mono_ns();
         let pause = || {
             yield_now();
             true

@@ -3,8 +3,9 @@
 //! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`NextStep::Yield`]).
 
 use super::commands::Outcome;
-use super::permit::DeniedCommand;
+use super::permit::{DeniedCommand, STEPS_AT_ONCE};
 use super::run::NextStep;
+use super::session_command::SessionCommand;
 use super::settings::OutputClass;
 use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, ChannelCheck, User};
@@ -13,6 +14,7 @@ use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
 use crate::{Engine, Now, TABLE, monitors};
 use std::sync::Arc;
 use strand_commands::glob;
+use strand_commands::spec::CommandSpec;
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -53,8 +55,11 @@ impl Session {
         }
         let slice = if self.in_exec() { usize::MAX } else { AT_ONCE_MAX };
         // All names are checked before the first subscription. The gate has checked those of a short command.
-        if checks_channels_in_slices(args) && !self.in_exec() && self.progress.check.checked < args.len() {
-            let spec = TABLE.resolve(args)?.spec;
+        let spec = TABLE.resolve(args)?.spec;
+        let may_be_sliced = !self.in_exec() && self.progress.check.checked < args.len();
+        if may_be_sliced && checks_channels_in_slices(&self.identity.user, spec, args) {
+            let names = args.skip(self.progress.check.checked.max(1)).iter();
+            let slice = names_to_check(&self.identity.user, names);
             let check = &mut self.progress.check;
             if let Err(denied) = self.identity.user.check_channels(spec, args, topic, check, slice) {
                 self.progress = Progress::default();
@@ -310,8 +315,21 @@ impl Drop for EndedSubscriptions {
 }
 
 /// True when the command checks its channels itself, because together they may take long.
-pub(super) fn checks_channels_in_slices(args: Args<'_>) -> bool {
-    args.len() > CHANNELS_AT_ONCE_MAX
+pub(super) fn checks_channels_in_slices(user: &User, spec: &CommandSpec, args: Args<'_>) -> bool {
+    let subscribes =
+        SessionCommand::of_row(spec).is_some_and(|own| own.channels.is_some_and(|channels| channels.all));
+    let bytes = || args.skip(1).iter().map(<[u8]>::len).sum();
+    args.len() > CHANNELS_AT_ONCE_MAX || (subscribes && user.channel_steps(bytes()) > STEPS_AT_ONCE)
+}
+
+/// The number of these names, at least one, that are checked in one turn against the channel patterns of `user`.
+fn names_to_check<'a>(user: &User, names: impl Iterator<Item = &'a [u8]>) -> usize {
+    let (steps_per_byte, mut bytes) = (user.channel_steps(1), 0usize);
+    let fits = |name: &&[u8]| {
+        bytes += name.len().max(1);
+        bytes.saturating_mul(steps_per_byte) <= STEPS_AT_ONCE
+    };
+    names.take(AT_ONCE_MAX).take_while(fits).count().max(1)
 }
 
 fn subscribed_word(topic: Topic) -> &'static str {

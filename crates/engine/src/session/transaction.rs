@@ -232,9 +232,14 @@ impl Transaction {
             call.reply.null_array();
             return db;
         }
+        let yield_now = call.yield_now;
+        let mut pause = || {
+            yield_now();
+            true
+        };
         for (at, queued) in self.queue.commands.iter().enumerate() {
             let Queued { spec, argv } = queued;
-            if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
+            if let Err(denied) = job.user.check(spec, argv.args(), &mut pause) {
                 let text = refuse_queued(engine, &job.client, &job.user, queued, denied, now);
                 Reply::new(replies.out(), job.protocol).error(&text);
                 continue;

@@ -4,10 +4,10 @@ use crate::fixture::{Asked, End, Server, Stop, command, words};
 use strand_engine::TABLE;
 use strand_engine::Turn;
 
-const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
+pub const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
 
-fn no_command(name: &str) -> String {
+pub fn no_command(name: &str) -> String {
     format!("-NOPERM this user has no permissions to run the '{name}' command|")
 }
 
@@ -339,41 +339,6 @@ fn jobs_know_what_their_user_may_read() {
     assert_eq!(bob.run(&server, "FT.SEARCH x y a b c d"), "+FT.SEARCH ran: a=rw b=r c=w d=|");
     assert_eq!(bob.run(&server, "RX.GREP x y a b c d"), "+RX.GREP ran: a=rw b=r c= d=|");
     assert_eq!(bob.run(&server, "FT._LIST"), no_command("ft._list"));
-}
-
-#[test]
-fn many_keys_against_many_patterns_are_checked_beside_the_worker() {
-    const KEYS: usize = 400;
-    let mut server = Server::new();
-    let (mut admin, mut bob) = (server.connect(), server.connect());
-    let patterns: Vec<String> = (0..100).map(|i| format!("~{i}:*")).collect();
-    let rules = format!("ACL SETUSER bob on nopass +mget +mset +copy {}", patterns.join(" "));
-    assert_eq!(admin.run(&server, &rules), "+OK|");
-    assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
-    let keys = |last: &str| {
-        (1..KEYS).map(|i| format!("{}:k", i % 100)).chain([last.to_string()]).collect::<Vec<_>>()
-    };
-    let pairs = |last: &str| keys(last).iter().map(|k| format!("{k} v")).collect::<Vec<_>>().join(" ");
-    assert_eq!(bob.run(&server, &format!("MSET {}", pairs("5:k"))), "+OK|");
-    assert_eq!(bob.run(&server, &format!("MSET {}", pairs("x"))), NO_KEY);
-    assert_eq!(bob.run(&server, &format!("MGET {}", keys("x").join(" "))), NO_KEY);
-    bob.hold_jobs = true;
-    bob.feed(&command(&format!("MGET {}", keys("7:k").join(" "))), usize::MAX);
-    assert_eq!(bob.drive(&server), Stop::Parked);
-    bob.hold_jobs = false;
-    let done = bob.job.take().expect("a job").run(server.now, &|| {});
-    bob.session.lane_done(done);
-    bob.drive(&server);
-    assert_eq!(bob.replies(), format!("*{KEYS}|{}", "$1|v|".repeat(KEYS)));
-    assert_eq!(admin.run(&server, "EXISTS x"), ":0|");
-    let stats = admin.run(&server, "INFO commandstats");
-    assert!(
-        stats.contains("cmdstat_mget:calls=1,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0"),
-        "{stats}"
-    );
-    assert!(admin.run(&server, "ACL LOG").contains("|$5|count|:2|$6|reason|$3|key|"));
-    bob.run(&server, "COPY 1:k y");
-    assert_eq!(bob.run(&server, "GET 1:k"), no_command("get"));
 }
 
 #[test]

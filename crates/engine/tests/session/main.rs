@@ -1,6 +1,7 @@
 //! Sessions from outside: bytes in, bytes out, and a clock that only the test moves.
 
 mod acl;
+mod acl_checks;
 mod blocking;
 mod client;
 mod config;
