@@ -101,7 +101,7 @@ impl Fixture {
     }
     /// The journal so far, with spaces in place of line ends.
     pub(crate) fn effects(&mut self) -> String {
-        let taken = self.keyspace.journal().take(&mut self.journal);
+        let taken = self.keyspace.journal().take(&mut self.journal).end;
         assert_eq!(taken, self.keyspace.journal().tail());
         let bytes: Vec<u8> = self.journal.slices().flatten().copied().collect();
         String::from_utf8_lossy(&bytes).replace("\r\n", " ")

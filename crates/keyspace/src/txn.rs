@@ -343,6 +343,14 @@ impl<'k> Txn<'k> {
             effects.begin_own();
         }
     }
+    /// Adds a command that changes nothing and that only replicas get. Replicas run it after the effects of this
+    /// transaction. Without a journal, nothing is added.
+    pub fn append_for_replicas(&mut self, args: &[&[u8]]) {
+        if self.keyspace.journal().is_on() {
+            let effects = self.effects.get_or_insert_with(Journal::effects);
+            effects.add_for_replicas(args.iter().map(|arg| Arg::Bytes(arg)));
+        }
+    }
     /// The position after the effects recorded so far, for [`Txn::forget_effects_since`].
     pub fn effects_mark(&self) -> EffectsMark {
         self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())

@@ -53,6 +53,17 @@ const LAST_SAVE_DONE: u8 = 16;
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
 
+/// What a command may add to the journal, if its flags do not say that it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adds {
+    Nothing,
+    /// Messages for replicas. The command waits while the journal is full.
+    Messages,
+    /// The writes of a script. The script waits as a write does, but only its writes are refused
+    /// ([`Persist::write_refusal`]).
+    Writes,
+}
+
 /// Whether a command may run while data is saved or loaded.
 pub(crate) enum Verdict {
     /// The command may run.
@@ -185,14 +196,13 @@ impl Persist {
         self.alerts() & LAST_SAVE_RUNNING != 0
     }
     /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
-    /// `may_write`: the command runs a script that may write. Such a script waits as a write does, but only its writes
-    /// are refused ([`Persist::write_refusal`]).
+    /// `adds`: what the command may add to the journal, unless its flags say that it writes.
     #[cold]
     pub(crate) fn verdict(
         &self,
         flags: Flags,
         all_flags: Flags,
-        may_write: bool,
+        adds: Adds,
         is_ping: bool,
         now: Now,
     ) -> Verdict {
@@ -206,14 +216,12 @@ impl Persist {
         {
             return Verdict::Refuse(text);
         }
-        if !may_write && !all_flags.has(Flags::WRITE) {
-            return Verdict::Run;
-        }
-        match alerts {
+        let retry = Verdict::RetryAt(now.mono_us + RETRY_US);
+        match adds {
+            _ if alerts & JOURNAL_FULL != 0 && adds == Adds::Messages => retry,
+            Adds::Nothing | Adds::Messages if !all_flags.has(Flags::WRITE) => Verdict::Run,
             _ if alerts & LAST_SAVE_DONE != 0 => Verdict::EndSession,
-            _ if alerts & (LAST_SAVE_RUNNING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => {
-                Verdict::RetryAt(now.mono_us + RETRY_US)
-            }
+            _ if alerts & (LAST_SAVE_RUNNING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => retry,
             _ => Verdict::Run,
         }
     }

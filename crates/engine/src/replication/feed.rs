@@ -16,9 +16,9 @@ const TURN_EVERY_US: u64 = 500;
 const LOOK_EVERY_US: u64 = 1_000_000;
 
 /// A command of the stream that changes nothing. With it a replica knows that this server lives.
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+const PING: &[&[u8]] = &[b"PING"];
 /// Asks the replicas for an acknowledgement.
-const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+const GETACK: &[&[u8]] = &[b"REPLCONF", b"GETACK", b"*"];
 
 impl Engine {
     /// The feeding thread.
@@ -35,7 +35,7 @@ impl Engine {
         while self.replication.is_on() {
             let now = self.host.now();
             if self.replication.wants_acks.swap(false, SeqCst) && self.replication.len() > 0 {
-                self.keyspace.journal().append(GETACK);
+                self.keyspace.journal().append_for_replicas(GETACK);
             }
             if now.mono_us >= look_at_us {
                 look_at_us = now.mono_us + LOOK_EVERY_US;
@@ -78,7 +78,7 @@ impl Engine {
     }
     fn ping_replicas(&self) {
         if self.replication.len() > 0 {
-            self.keyspace.journal().append(PING);
+            self.keyspace.journal().append_for_replicas(PING);
         }
     }
     /// Ends replicas that are silent, tells waiting replicas that this server lives, and switches replication off when

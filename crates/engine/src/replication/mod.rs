@@ -32,6 +32,9 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use strand_chain::{Blob, Chain};
+use strand_keyspace::Txn;
+use strand_keyspace::journal::TakenBytes;
+use strand_wire::args::Args;
 
 /// A chain of up to this many bytes is copied into another chain.
 const COPIED_BYTES_MAX: usize = 4 << 10;
@@ -145,14 +148,32 @@ impl Replication {
 
 impl Engine {
     /// Takes the next bytes of the journal. All takers of the journal call this, with the lock of the append-only file's
-    /// writer. Returns the journal's offset after the bytes.
-    pub(crate) fn take_journal(&self, out: &mut Chain) -> u64 {
-        let end = self.keyspace.journal().take(out);
+    /// writer.
+    pub(crate) fn take_journal(&self, out: &mut Chain) -> TakenBytes {
+        let taken = self.keyspace.journal().take(out);
         if self.replication.is_on() && !out.is_empty() {
             let backlog_bytes_max = self.config.number(Opt::ReplBacklogSize) as usize;
-            self.replication.append(out, end, backlog_bytes_max);
+            self.replication.append(out, taken.end, backlog_bytes_max);
         }
-        end
+        taken
+    }
+    /// True when this server's replicas get the messages that its clients publish. A replica's own replicas only get the
+    /// primary's stream.
+    pub(crate) fn passes_messages_on(&self) -> bool {
+        self.replication.is_on() && !self.following.is_on()
+    }
+    /// Adds a PUBLISH or SPUBLISH to the stream of the replicas. With `txn`, replicas run it after the effects of this
+    /// transaction, and otherwise now.
+    pub(crate) fn pass_message_on(&self, args: Args<'_>, txn: Option<&mut Txn<'_>>) {
+        if !self.passes_messages_on() {
+            return;
+        }
+        let command = [args.at(0), args.at(1), args.at(2)];
+        match txn {
+            // A script that reads a view has the transaction of a draft.
+            Some(txn) if std::ptr::eq(txn.keyspace(), &*self.keyspace) => txn.append_for_replicas(&command),
+            _ => self.keyspace.journal().append_for_replicas(&command),
+        }
     }
     /// `PSYNC`: continues a replica's stream after an interruption, if the backlog has what the replica lacks. `offset`: the
     /// number of the next byte that the replica wants; the stream's first byte is 1. `reply` comes before the stream.

@@ -179,6 +179,7 @@ impl DeferredAction {
                 ActionKind::Publish(kind, argv) => {
                     let args = argv.args();
                     engine.pubsub.publish(*kind, args.at(1), &Payload::of(args, 2));
+                    engine.pass_message_on(args, Some(txn));
                 }
                 ActionKind::Remember(key) => engine.tracking.remember(client, key),
             }
@@ -456,7 +457,12 @@ impl ScriptRun<'_, '_> {
                 own.run_detached(
                     self.engine,
                     argv.args(),
-                    DetachedContext { db: self.db, now: self.now, is_local: self.client.peer.local },
+                    DetachedContext {
+                        db: self.db,
+                        now: self.now,
+                        is_local: self.client.peer.local,
+                        in_exec: false,
+                    },
                     &mut reply,
                 );
             }
@@ -491,7 +497,9 @@ impl ScriptRun<'_, '_> {
             self.deferred.push(DeferredAction { events_before: self.txn.kept_events().0, action });
             pubsub.receivers(kind, channel)
         } else {
-            pubsub.publish(kind, channel, &Payload::of(args, 2))
+            let receivers = pubsub.publish(kind, channel, &Payload::of(args, 2));
+            self.engine.pass_message_on(args, Some(&mut *self.txn));
+            receivers
         };
         reply.int(receivers as i64);
         CallOutcome::Replied

@@ -11,7 +11,7 @@ use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
-use crate::persist::Verdict;
+use crate::persist::{Adds, Verdict};
 use crate::scripts::busy_text;
 use crate::tracking::TrackingFlags;
 use smallvec::SmallVec;
@@ -197,8 +197,13 @@ impl Session {
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
         let is_ping = kind_of(found.spec) == CommandKind::Ping;
         let is_queued = self.queues(found.spec);
-        let may_write = !is_queued && self.runs_script_that_may_write(found.spec);
-        match self.engine.persist.verdict(found.spec.flags, flags, may_write, is_ping, now) {
+        let adds = match is_queued {
+            true => Adds::Nothing,
+            false if self.runs_script_that_may_write(found.spec) => Adds::Writes,
+            false if self.may_publish(flags) && self.engine.passes_messages_on() => Adds::Messages,
+            false => Adds::Nothing,
+        };
+        match self.engine.persist.verdict(found.spec.flags, flags, adds, is_ping, now) {
             Verdict::Run if self.engine.is_data_stale() && self.needs_fresh_data(found.spec) => {
                 Some(self.reject(found.spec, MASTER_DOWN.as_bytes()))
             }

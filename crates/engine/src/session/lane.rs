@@ -294,7 +294,7 @@ impl LaneJob {
                 SessionCommand::of(command).run_detached(
                     engine,
                     args,
-                    DetachedContext { db: self.db, now, is_local: self.client.peer.local },
+                    DetachedContext { db: self.db, now, is_local: self.client.peer.local, in_exec: false },
                     call.reply,
                 );
             }

@@ -11,7 +11,9 @@ use super::data::lock_contended_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
 use super::run::NextStep;
-use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of};
+use super::session_command::{
+    CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of, is_publish,
+};
 use super::transaction::{ExecReplies, ReplyPart, Transaction, refuse_queued, rights_to_found_keys};
 use super::{Session, State, Turn, script};
 use crate::clients::Client;
@@ -343,6 +345,9 @@ impl Session {
                 }
                 Some((own, _)) => {
                     let code = self.run_session_command(own, argv.args(), replies.out(), now);
+                    if is_publish(spec) && code.is_none() {
+                        self.engine.pass_message_on(argv.args(), Some(txn));
+                    }
                     self.count_failed(id, code.as_deref());
                 }
                 None => {
@@ -382,7 +387,8 @@ impl Session {
         match outcome {
             Ok(NextStep::Detach) => {
                 let engine = self.engine.clone();
-                let at = DetachedContext { db: self.db, now, is_local: self.client.peer.local };
+                let at =
+                    DetachedContext { db: self.db, now, is_local: self.client.peer.local, in_exec: true };
                 own.run_detached(&engine, args, at, &mut reply);
             }
             Ok(NextStep::Block(wait)) => wait.write_now(&self.engine, &mut reply),

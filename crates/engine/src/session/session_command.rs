@@ -9,7 +9,7 @@ use crate::pubsub::Topic;
 use crate::scripts::run::ScriptRun;
 use crate::{Engine, Now};
 use std::any::Any;
-use strand_commands::spec::{CommandSpec, Exec};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_script::CallOutcome;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{ErrorText, Reply};
@@ -34,6 +34,8 @@ pub(crate) struct DetachedContext {
     pub(crate) now: Now,
     /// True when the client is on this machine.
     pub(crate) is_local: bool,
+    /// True when the command is a part of EXEC.
+    pub(crate) in_exec: bool,
 }
 
 /// A command that sessions run themselves.
@@ -215,6 +217,12 @@ impl SessionCommand {
 #[inline]
 pub(super) fn in_multi_of(spec: &CommandSpec) -> Option<InMulti> {
     SessionCommand::of_row(spec).map(|own| own.in_multi)
+}
+
+/// True for PUBLISH and SPUBLISH.
+#[inline]
+pub(super) fn is_publish(spec: &CommandSpec) -> bool {
+    spec.flags.has(Flags::all(&[Flags::PUBSUB, Flags::MAY_REPLICATE]))
 }
 
 /// How the session treats the command in this row.

@@ -9,7 +9,9 @@ use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
 use super::permit::DeniedCommand;
 use super::script;
-use super::session_command::{CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of, kind_of};
+use super::session_command::{
+    CommandKind, DetachedContext, InMulti, SessionCommand, in_multi_of, is_publish, kind_of,
+};
 use super::watch::Watch;
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
@@ -300,9 +302,14 @@ impl Transaction {
                         Some(own) => {
                             let mut reply =
                                 Reply::bounded(replies.out(), job.protocol, context.reply_bytes_max);
-                            let at = DetachedContext { db, now, is_local: job.client.peer.local };
+                            let at =
+                                DetachedContext { db, now, is_local: job.client.peer.local, in_exec: true };
                             own.run_detached(engine, argv.args(), at, &mut reply);
-                            reply.error_code().map(<[u8]>::to_vec)
+                            let code = reply.error_code().map(<[u8]>::to_vec);
+                            if is_publish(spec) && code.is_none() {
+                                engine.pass_message_on(argv.args(), Some(&mut txn));
+                            }
+                            code
                         }
                         None => run::to_end(spec, argv.args(), &mut txn, replies.out(), context),
                     };
@@ -350,7 +357,7 @@ impl Transaction {
         let own = SessionCommand::of_row(spec).expect("only a session command runs after the unlocking");
         let (began_ns, mut replies) = (engine.host.mono_ns(), Chain::new());
         let mut reply = Reply::bounded(&mut replies, protocol, bytes_max);
-        let context = DetachedContext { db, now, is_local: client.peer.local };
+        let context = DetachedContext { db, now, is_local: client.peer.local, in_exec: true };
         own.run_detached(engine, argv.args(), context, &mut reply);
         let (slot, id) = (client.peer.worker, engine.stats.ids.of(spec));
         if let Some(error) = script::ReplyError::of(&reply, false) {

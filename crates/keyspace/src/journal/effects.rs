@@ -141,6 +141,8 @@ impl Encoded {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) encoded: Encoded,
+    /// Commands that follow the effects and that only replicas get.
+    pub(super) for_replicas: Encoded,
     /// The databases of the first and of the last recorded command. The stream selects the first one before the effects
     /// if another one is selected there.
     first_db: usize,
@@ -227,6 +229,10 @@ impl Effects {
         removal.encode(key, &mut self.encoded);
         self.commands += 1;
     }
+    /// Adds a command that changes nothing and that only replicas get. Replicas run it after the effects.
+    pub(crate) fn add_for_replicas<'a>(&mut self, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        self.for_replicas.command(args);
+    }
     /// Declares that the recorded commands are independent of each other.
     pub(crate) fn mark_independent(&mut self) {
         self.are_independent = true;
@@ -245,14 +251,14 @@ impl Effects {
             self.record_removal(db, &key, &removal);
         }
     }
-    /// Ends the effects of a transaction. Returns false when there are no effects.
+    /// Ends the effects of a transaction. Returns false when there is nothing for the journal.
     pub(crate) fn close(&self) -> bool {
         debug_assert_eq!(self.changes, 0, "a change without an effect, at the end of a transaction");
-        self.commands > 0
+        self.commands > 0 || self.for_replicas.len() > 0
     }
-    /// The databases of the first and of the last command.
-    pub(crate) fn databases(&self) -> (usize, usize) {
-        (self.first_db, self.db)
+    /// The databases of the first and of the last command. `None` when there is no command.
+    pub(crate) fn databases(&self) -> Option<(usize, usize)> {
+        (self.commands > 0).then_some((self.first_db, self.db))
     }
     fn is_wrapped(&self) -> bool {
         self.commands > 1 && !self.are_independent
@@ -261,7 +267,8 @@ impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
         self.encoded.len() == 0 && self.removals.is_empty()
     }
-    /// Bytes that the effects take in the journal, without the command that selects their first database.
+    /// Bytes that the effects take in the journal, without the command that selects their first database and without the
+    /// commands for replicas.
     pub(crate) fn len(&self) -> usize {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
     }
@@ -280,6 +287,7 @@ impl Effects {
     pub(crate) fn reset(&mut self) {
         let Effects {
             encoded,
+            for_replicas,
             first_db,
             db,
             commands,
@@ -289,6 +297,7 @@ impl Effects {
             removals,
         } = self;
         encoded.clear();
+        for_replicas.clear();
         removals.clear();
         (*first_db, *db, *commands, *changes) = (0, 0, 0, 0);
         (*names_own_effects, *are_independent) = (false, false);
@@ -351,7 +360,7 @@ mod tests {
         }
         assert!(effects.close());
         assert_eq!(text(&mut effects), "| MULTI | SET a 1 | SELECT 3 | INCR b | INCR c | EXEC");
-        assert_eq!(effects.databases(), (0, 3));
+        assert_eq!(effects.databases(), Some((0, 3)));
     }
 
     #[test]
@@ -368,7 +377,7 @@ mod tests {
         effects.end(0, || sent("SPOP t"));
         assert!(effects.close());
         assert_eq!(text(&mut effects), "| SREM s a");
-        assert_eq!(effects.databases(), (2, 2));
+        assert_eq!(effects.databases(), Some((2, 2)));
     }
 
     #[test]

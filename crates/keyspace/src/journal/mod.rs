@@ -6,7 +6,8 @@
 //! changes.
 //! After the shards are released, the thread writes the transaction's bytes into its own *buffer*. [`Journal::take`]
 //! joins the buffers in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
-//! long range of one buffer is taken without a copy. [`effects`] describes the content of the stream.
+//! long range of one buffer is taken without a copy. [`effects`] describes the content of the stream. Parts of the
+//! stream are only for replicas (PING, PUBLISH): a file leaves them out.
 //!
 //! This module writes no files. The stream does not contain the versions of imported datasets, because redis-server has
 //! no such versions.
@@ -21,11 +22,12 @@ pub use removal::decode_fields_expired;
 
 pub(crate) use removal::Removal;
 
-use effects::{Effects, select};
+use effects::{Effects, Encoded, select};
 use parking_lot::Mutex;
 use spin::{Yield, mutex::SpinMutex};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -137,6 +139,30 @@ struct ThreadBuffer {
 struct ByteRange {
     offset: u64,
     len: usize,
+    /// True when only replicas get these bytes.
+    is_for_replicas: bool,
+}
+
+impl ByteRange {
+    /// Bytes for files and for replicas.
+    fn new(offset: u64, len: usize) -> ByteRange {
+        ByteRange { offset, len, is_for_replicas: false }
+    }
+    fn for_replicas(offset: u64, len: usize) -> ByteRange {
+        ByteRange { offset, len, is_for_replicas: true }
+    }
+    fn end(self) -> u64 {
+        self.offset + self.len as u64
+    }
+}
+
+/// What [`Journal::take`] has taken.
+#[derive(Debug, Default)]
+pub struct TakenBytes {
+    /// The journal's offset after the taken bytes.
+    pub end: u64,
+    /// The offsets of the taken bytes that only replicas get. Ascending.
+    pub for_replicas: Vec<Range<u64>>,
 }
 
 /// Joins the buffers of the threads to one stream.
@@ -195,14 +221,16 @@ impl Journal {
         let select = select(0);
         let (before, len) = self.reserve(|before| (if before.needs_select(0) { select.len() } else { 0 }, 0));
         if len > 0 {
-            self.put(before.offset(), len, |buffer| buffer.push_slice(&select));
+            self.put(ByteRange::new(before.offset(), len), |buffer| buffer.push_slice(&select));
         }
         before.offset() + len as u64
     }
-    /// Adds a command that changes nothing to the stream.
-    pub fn append(&self, command: &[u8]) {
+    /// Adds a command that changes nothing and that only replicas get.
+    pub fn append_for_replicas(&self, args: &[&[u8]]) {
+        let mut command = Encoded::default();
+        command.command(args.iter().map(|arg| Arg::Bytes(arg)));
         let (before, len) = self.reserve(|before| (command.len(), before.db()));
-        self.put(before.offset(), len, |buffer| buffer.push_slice(command));
+        self.put(ByteRange::for_replicas(before.offset(), len), |buffer| command.move_to(buffer));
     }
     /// Reserves the next bytes of the stream. `plan` gets the end of the stream, and returns the number of bytes and the
     /// database that is selected after them. Returns the end before the bytes, and their number.
@@ -222,9 +250,8 @@ impl Journal {
     pub fn set_alerts(&self, alerts: Arc<AtomicU8>) {
         let _ = self.alerts.set(alerts);
     }
-    /// Adds the next bytes of the stream to `out`, and returns the offset after them. Stops before a transaction
-    /// that has not written its bytes yet.
-    pub fn take(&self, out: &mut Chain) -> u64 {
+    /// Adds the next bytes of the stream to `out`. Stops before a transaction that has not written its bytes yet.
+    pub fn take(&self, out: &mut Chain) -> TakenBytes {
         let mut merger = self.merger.lock();
         let buffers = self.buffers.lock().clone();
         merger.pending.resize_with(buffers.len(), VecDeque::new);
@@ -234,11 +261,12 @@ impl Journal {
                 pending.push_back(std::mem::take(&mut *buffer));
             }
         }
-        while merger.step(out) {}
-        let frontier = merger.frontier;
-        self.frontier.store(frontier, SeqCst);
+        let mut for_replicas = Vec::new();
+        while merger.step(out, &mut for_replicas) {}
+        let end = merger.frontier;
+        self.frontier.store(end, SeqCst);
         self.update_full_alert(self.waiting());
-        frontier
+        TakenBytes { end, for_replicas }
     }
     /// Number of bytes between the taker's offset and the end of the stream.
     fn waiting(&self) -> usize {
@@ -313,20 +341,26 @@ impl Journal {
             keep(effects);
             return None;
         }
-        let (first_db, last_db) = effects.databases();
-        let bytes = effects.len();
-        let (before, len) = self.reserve(|before| match before.needs_select(first_db) {
-            true => (select(first_db).len() + bytes, last_db),
-            false => (bytes, last_db),
+        let databases = effects.databases();
+        let bytes = effects.len() + effects.for_replicas.len();
+        let (before, len) = self.reserve(|before| match databases {
+            Some((first_db, last_db)) if before.needs_select(first_db) => {
+                (select(first_db).len() + bytes, last_db)
+            }
+            Some((_, last_db)) => (bytes, last_db),
+            None => (bytes, before.db()),
         });
         Some(PlacedEffects { journal: self, before, len, effects: Some(effects) })
     }
-    fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
+    fn put(&self, range: ByteRange, put: impl FnOnce(&mut Chain)) {
+        let ByteRange { offset, len, is_for_replicas } = range;
         self.with_buffer(|buffer| {
             put(&mut buffer.stream);
             match buffer.ranges.back_mut() {
-                Some(last) if last.offset + last.len as u64 == offset => last.len += len,
-                _ => buffer.ranges.push_back(ByteRange { offset, len }),
+                Some(last) if last.end() == offset && last.is_for_replicas == is_for_replicas => {
+                    last.len += len;
+                }
+                _ => buffer.ranges.push_back(range),
             }
         });
         if self.is_awaited.load(SeqCst) {
@@ -370,13 +404,21 @@ impl PlacedEffects<'_> {
     /// Writes the bytes of the transaction. Call this after the shards are released.
     pub(crate) fn write(mut self) {
         if let Some(mut effects) = self.effects.take() {
-            let (first_db, _) = effects.databases();
-            self.journal.put(self.before.offset(), self.len, |buffer| {
-                if self.before.needs_select(first_db) {
-                    buffer.push_slice(&select(first_db));
-                }
-                effects.put(buffer);
-            });
+            let offset = self.before.offset();
+            let for_replicas = effects.for_replicas.len();
+            let len = self.len - for_replicas;
+            if let Some((first_db, _)) = effects.databases() {
+                self.journal.put(ByteRange::new(offset, len), |buffer| {
+                    if self.before.needs_select(first_db) {
+                        buffer.push_slice(&select(first_db));
+                    }
+                    effects.put(buffer);
+                });
+            }
+            if for_replicas > 0 {
+                let range = ByteRange::for_replicas(offset + len as u64, for_replicas);
+                self.journal.put(range, |buffer| effects.for_replicas.move_to(buffer));
+            }
             keep(effects);
         }
     }
@@ -387,10 +429,12 @@ impl Drop for PlacedEffects<'_> {
     /// What follows expects the transaction's last database.
     fn drop(&mut self) {
         if let Some(effects) = &self.effects {
-            let (_, last_db) = effects.databases();
-            let selects = if self.before.needs_select(last_db) { select(last_db) } else { Vec::new() };
+            let selects = match effects.databases() {
+                Some((_, last_db)) if self.before.needs_select(last_db) => select(last_db),
+                _ => Vec::new(),
+            };
             let padding = padding(self.len - selects.len());
-            self.journal.put(self.before.offset(), self.len, |buffer| {
+            self.journal.put(ByteRange::new(self.before.offset(), self.len), |buffer| {
                 buffer.push_slice(&selects);
                 buffer.push_slice(&padding);
             });
@@ -401,7 +445,7 @@ impl Drop for PlacedEffects<'_> {
 impl Merger {
     /// Goes over the buffers once, and moves the bytes that are next in the stream to `out`. Returns false when no
     /// buffer had them.
-    fn step(&mut self, out: &mut Chain) -> bool {
+    fn step(&mut self, out: &mut Chain, for_replicas: &mut Vec<Range<u64>>) -> bool {
         let before = self.frontier;
         for pending in &mut self.pending {
             while let Some(first) = pending.front_mut() {
@@ -413,6 +457,9 @@ impl Merger {
                     break;
                 };
                 first.move_to(range.len, out);
+                if range.is_for_replicas {
+                    for_replicas.push(range.offset..range.end());
+                }
                 self.frontier += range.len as u64;
             }
         }

@@ -42,7 +42,7 @@ fn bytes_come_in_the_order_of_their_places() {
     assert_eq!(taken(&journal), b"", "the first has not put its bytes");
     first.write();
     assert_eq!(taken(&journal), [encoded(&[b"A"]), encoded(&[b"B"])].concat());
-    assert_eq!(journal.take(&mut Chain::new()), journal.tail());
+    assert_eq!(journal.take(&mut Chain::new()).end, journal.tail());
     assert!(journal.place(Journal::effects()).is_none(), "nothing was done");
 }
 
@@ -103,7 +103,7 @@ fn the_stream_selects_a_database_only_where_it_changes() {
             "{stream}"
         );
         assert!(stream.contains("PING") || stream.contains("GET"), "{stream}");
-        assert_eq!(journal.take(&mut Chain::new()), journal.tail());
+        assert_eq!(journal.take(&mut Chain::new()).end, journal.tail());
     }
 }
 
@@ -145,7 +145,7 @@ fn many_threads_make_one_stream() {
             journal.take(&mut out);
         }
     });
-    assert_eq!(journal.take(&mut out), journal.tail());
+    assert_eq!(journal.take(&mut out).end, journal.tail());
     assert_eq!(out.len() as u64, journal.tail());
     let all: Vec<u8> = out.slices().flatten().copied().collect();
     let text = String::from_utf8(all).expect("digits");
@@ -241,4 +241,32 @@ fn a_panic_leaves_no_lock_and_no_half_effect() {
     let one = |key: &[u8]| encoded(&[b"SET", key, b"1"]);
     let whole = [encoded(&[b"MULTI"]), one(b"before"), one(b"after"), encoded(&[b"EXEC"])].concat();
     assert_eq!(taken(keyspace.journal()), whole);
+}
+
+#[test]
+fn bytes_for_replicas_follow_the_effects_and_are_told() {
+    let journal = Journal::new();
+    journal.append_for_replicas(&[b"PING"]);
+    let mut both = effects(&[Arg::Bytes(b"A")]);
+    both.add_for_replicas([Arg::Bytes(b"PUBLISH")].into_iter());
+    let mut alone = Journal::effects();
+    alone.add_for_replicas([Arg::Bytes(b"PUBLISH")].into_iter());
+    for effects in [both, alone] {
+        journal.place(effects).expect("an effect").write();
+    }
+    journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect").write();
+    let mut out = Chain::new();
+    let TakenBytes { end, for_replicas } = journal.take(&mut out);
+    let [ping, publish] = [encoded(&[b"PING"]), encoded(&[b"PUBLISH"])];
+    let [a, b] = [encoded(&[b"A"]), encoded(&[b"B"])];
+    let bytes: Vec<u8> = out.slices().flatten().copied().collect();
+    assert_eq!(bytes, [&ping[..], &a, &publish, &publish, &b].concat());
+    assert_eq!(end, journal.tail());
+    let after_a = (ping.len() + a.len()) as u64;
+    assert_eq!(for_replicas, [0..ping.len() as u64, after_a..after_a + 2 * publish.len() as u64]);
+    // A panic fills the place with a command that selects no database.
+    let mut alone = Journal::effects();
+    alone.add_for_replicas([Arg::Bytes(b"PUBLISH")].into_iter());
+    drop(journal.place(alone));
+    assert_eq!(taken(&journal), padding(publish.len()));
 }

@@ -1,11 +1,12 @@
 //! redis-server as a replica of Strand: it gets all data and every change, on one stream and on several workers.
 
-use crate::aof::{persist_all, shut_down};
+use crate::aof::{persist_all, shut_down, text};
 use crate::harness::{Server, comes_true, generator};
 use crate::saving::{Link, call, folder, link, start};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use strand_testkit::process::Server as Peer;
+use strand_wire::client::Value;
 
 /// Clients that write at the same time, and the commands of each.
 const WRITERS: u64 = 3;
@@ -144,4 +145,82 @@ fn redis_cli_takes_a_snapshot_and_shows_the_stream() {
     let names = std::fs::read_dir(folder.path()).expect("it is there").flatten();
     let names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     assert!(names.iter().all(|name| name == "copy.rdb" || name == "strand-history"), "{names:?}");
+}
+
+/// The next message for the subscriber: channel and text.
+fn message(subscriber: &mut Link) -> (String, String) {
+    let Value::Array(words) = subscriber.reply().expect("a message") else { panic!("no message") };
+    let mut texts = words.into_iter().map(|word| text(word));
+    assert!(texts.next().is_some_and(|kind| kind.ends_with("message")));
+    (texts.next().expect("a channel"), texts.next().expect("a text"))
+}
+
+#[test]
+fn subscribers_of_replicas_get_messages_after_the_writes_before_them() {
+    let folders = [folder(), folder()];
+    let server = start(folders[0].path(), &["--appendonly", "yes"]);
+    let mut client = link(&server);
+    let (redis, redis_link) = follower(&server);
+    let strand = start(folders[1].path(), &[]);
+    let mut strand_link = link(&strand);
+    call(&mut strand_link, &["REPLICAOF", "127.0.0.1", &server.address.port().to_string()]);
+    await_online(&mut client, 2);
+    let mut replicas = [(redis.connect().expect("it listens"), redis_link), (link(&strand), strand_link)];
+    for (subscriber, _) in &mut replicas {
+        for words in [["SUBSCRIBE", "c"], ["SSUBSCRIBE", "s"]] {
+            assert!(matches!(subscriber.call(&words).expect("a reply"), Value::Array(_)));
+        }
+    }
+    let mut must = |words: &[&str]| {
+        let reply = call(&mut client, words);
+        assert!(!reply.starts_with("Error"), "{words:?}: {reply}");
+    };
+    must(&["SET", "k", "1"]);
+    must(&["PUBLISH", "c", "1"]);
+    // In EXEC, on the worker, and as a long one on a helper thread with its shards held.
+    for (value, members) in [("2", 1), ("3", 3000)] {
+        let members: Vec<String> = (0..members).map(|member| member.to_string()).collect();
+        let mut add = vec!["SADD", "set"];
+        add.extend(members.iter().map(String::as_str));
+        for words in [&["MULTI"], &add[..], &["PUBLISH", "c", value], &add, &["SET", "k", value], &["EXEC"]] {
+            must(words);
+        }
+    }
+    // A script that may restart publishes at its end, and a script that only publishes reads a view.
+    must(&["EVAL", "redis.call('publish','c','4') redis.call('set',KEYS[1],'4')", "1", "k"]);
+    must(&[
+        "EVAL",
+        "for i = 1, 1e6 do end redis.call('get', KEYS[1]) redis.call('publish','c','5')",
+        "1",
+        "k",
+    ]);
+    must(&["SPUBLISH", "s", "last"]);
+    for (subscriber, reader) in &mut replicas {
+        for want in ["1", "2", "3", "4", "5"] {
+            assert_eq!(message(subscriber), ("c".into(), want.into()));
+            let read: u64 = call(reader, &["GET", "k"]).parse().expect("a number");
+            assert!(read >= want.parse::<u64>().expect("a number").min(4), "{want} {read}");
+        }
+        assert_eq!(message(subscriber), ("s".into(), "last".into()));
+    }
+    // A client of a replica reaches the replica's subscribers only.
+    let (subscriber, replica) = &mut replicas[1];
+    assert_eq!(call(replica, &["PUBLISH", "c", "here"]), "1");
+    assert_eq!(message(subscriber), ("c".into(), "here".into()));
+    assert_eq!(call(&mut client, &["WAIT", "2", "60000"]), "2");
+    // The append-only file has the writes only, and its offsets are right.
+    assert_eq!(call(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+    comes_true(|| field(&mut client, "aof_rewrite_in_progress") == "0");
+    call(&mut client, &["PUBLISH", "c", "6"]);
+    call(&mut client, &["INCR", "k"]);
+    let digest = call(&mut client, &["DEBUG", "DIGEST"]);
+    shut_down(server);
+    for entry in std::fs::read_dir(folders[0].path().join("appendonlydir")).expect("it is there").flatten() {
+        let bytes = std::fs::read(entry.path()).expect("it can be read");
+        for only_for_replicas in [&b"PUBLISH"[..], b"publish", b"PING", b"GETACK"] {
+            assert!(!bytes.windows(only_for_replicas.len()).any(|part| part == only_for_replicas));
+        }
+    }
+    let server = start(folders[0].path(), &["--appendonly", "yes"]);
+    assert_eq!(call(&mut link(&server), &["DEBUG", "DIGEST"]), digest);
 }

@@ -16,9 +16,11 @@ use crate::timing::Event;
 use crate::{Engine, Now};
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use strand_aof::manifest::{File, Manifest};
 use strand_chain::Chain;
+use strand_keyspace::journal::TakenBytes;
 
 /// Time between two turns when no client waits for the disk.
 const TURN_EVERY_US: u64 = 20_000;
@@ -54,6 +56,8 @@ pub(super) struct Writer {
     /// the synced bytes.
     taken: u64,
     written: u64,
+    /// Ranges of the journal that only replicas get, up to `taken`. Ranges before `written` may be missing.
+    skipped: Vec<Range<u64>>,
     /// When the last sync was ordered or made.
     last_sync_us: u64,
     /// The time at which a failed write is retried.
@@ -85,6 +89,7 @@ impl Writer {
             pending: Chain::new(),
             taken: offset,
             written: offset,
+            skipped: Vec::new(),
             last_sync_us: 0,
             retry_us: None,
             logged_us: None,
@@ -119,7 +124,11 @@ impl Writer {
     /// Takes the new bytes of the journal.
     fn take(&mut self, engine: &Engine, now: Now) {
         let mut new_bytes = Chain::new();
-        self.taken = engine.take_journal(&mut new_bytes);
+        let TakenBytes { end, for_replicas } = engine.take_journal(&mut new_bytes);
+        let start = end - new_bytes.len() as u64;
+        let new_bytes = without(new_bytes, start, &for_replicas);
+        self.skipped.extend(for_replicas);
+        self.taken = end;
         if new_bytes.is_empty() {
             return;
         }
@@ -152,7 +161,8 @@ impl Writer {
                     self.pending.advance(kept);
                     self.good_bytes += kept as u64;
                     // The pending bytes may have lines that are not in the journal, so this is the least.
-                    self.written = self.written.max(self.taken.saturating_sub(self.pending.len() as u64));
+                    let pending = self.pending.len() as u64 + self.skipped_bytes(self.written..self.taken);
+                    self.written = self.written.max(self.taken.saturating_sub(pending));
                     return Err(e);
                 }
             }
@@ -160,7 +170,14 @@ impl Writer {
         self.pending = Chain::new();
         self.good_bytes += all as u64;
         self.written = self.taken;
+        self.skipped.retain(|range| range.end > self.written);
         Ok(())
+    }
+    /// Number of bytes in this range of the journal that only replicas get.
+    fn skipped_bytes(&self, part: Range<u64>) -> u64 {
+        let overlap =
+            |range: &Range<u64>| range.end.min(part.end).saturating_sub(range.start.max(part.start));
+        self.skipped.iter().map(overlap).sum()
     }
     /// The order to sync all bytes that are written.
     fn order(&mut self, now: Now) -> Order {
@@ -181,7 +198,8 @@ impl Writer {
             // bytes.
             engine.host.yield_now();
         }
-        let before = self.pending.len() - (self.taken - offset) as usize;
+        let after = self.taken - offset - self.skipped_bytes(offset..self.taken);
+        let before = self.pending.len() - after as usize;
         let before = self.pending.split_to(before);
         std::mem::replace(&mut self.pending, before)
     }
@@ -222,6 +240,7 @@ impl Writer {
         let after_offset = self.take_until(engine, offset, now);
         (self.pending, self.good_bytes, self.timestamp_s) = (after_offset, 0, 0);
         self.written = offset;
+        self.skipped.retain(|range| range.end > offset);
         Ok(())
     }
     /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.
@@ -282,6 +301,21 @@ impl Writer {
         (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
         self.sync_folder(engine)
     }
+}
+
+/// The journal's bytes from `start` on, without these ranges.
+fn without(mut bytes: Chain, start: u64, ranges: &[Range<u64>]) -> Chain {
+    if ranges.is_empty() {
+        return bytes;
+    }
+    let (mut kept, mut at) = (Chain::new(), start);
+    for range in ranges {
+        kept.push_chain(bytes.split_to((range.start - at) as usize));
+        bytes.advance((range.end - range.start) as usize);
+        at = range.end;
+    }
+    kept.push_chain(bytes);
+    kept
 }
 
 /// Number of bytes of the whole transactions and commands at the start of `bytes`.

@@ -3,6 +3,7 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::Engine;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
+use crate::session::DetachedContext;
 use crate::session::run::NextStep;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
@@ -18,6 +19,10 @@ impl Session {
             return Ok(NextStep::Detach);
         }
         let receivers = publish(&self.engine, kind, args)?;
+        // EXEC itself passes the messages of its commands on.
+        if !self.in_exec() {
+            self.engine.pass_message_on(args, None);
+        }
         if receivers > 0 {
             self.take_own_messages();
         }
@@ -60,9 +65,14 @@ pub(super) fn publish_detached(
     engine: &Engine,
     kind: Namespace,
     args: Args<'_>,
+    at: DetachedContext,
     reply: &mut Reply<'_>,
 ) -> Result<(), ErrorText> {
-    reply.int(publish(engine, kind, args)? as i64);
+    let receivers = publish(engine, kind, args)?;
+    if !at.in_exec {
+        engine.pass_message_on(args, None);
+    }
+    reply.int(receivers as i64);
     Ok(())
 }
 

@@ -40,8 +40,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("channel"), Arg::string("message")])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Channel, args))
-            .or_detached(|engine, args, _, reply| {
-                pubsub::publish_detached(engine, Chan::Channel, args, reply)
+            .or_detached(|engine, args, at, reply| {
+                pubsub::publish_detached(engine, Chan::Channel, args, at, reply)
             })
             .in_multi(InMulti::QueuedForAnyThread)
             .channel(Topic::Channel)
@@ -155,7 +155,9 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .args(&[Arg::string("shardchannel"), Arg::string("message")])
     .exec(Exec::Session(
         &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Shard, args))
-            .or_detached(|engine, args, _, reply| pubsub::publish_detached(engine, Chan::Shard, args, reply))
+            .or_detached(|engine, args, at, reply| {
+                pubsub::publish_detached(engine, Chan::Shard, args, at, reply)
+            })
             .in_multi(InMulti::QueuedForAnyThread)
             .channel(Topic::Channel)
             .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Shard, argv, reply)))
