@@ -150,7 +150,7 @@ fn redis_cli_takes_a_snapshot_and_shows_the_stream() {
 /// The next message for the subscriber: channel and text.
 fn message(subscriber: &mut Link) -> (String, String) {
     let Value::Array(words) = subscriber.reply().expect("a message") else { panic!("no message") };
-    let mut texts = words.into_iter().map(|word| text(word));
+    let mut texts = words.into_iter().map(text);
     assert!(texts.next().is_some_and(|kind| kind.ends_with("message")));
     (texts.next().expect("a channel"), texts.next().expect("a text"))
 }
