@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use strand_chain::Chain;
 use strand_commands::replay::{Replay, ReplayError};
 use strand_wire::args::{Args, Argv};
 use strand_wire::resp::{Decoded, Decoder, RequestLimits};
@@ -17,6 +18,8 @@ use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 const RETRY_US: u64 = 1_000_000;
 /// Time between two acknowledgements.
 const ACK_EVERY_US: u64 = 1_000_000;
+/// The replicas of this server get the stream in pieces of about this size, or when no more bytes have arrived.
+const UNPASSED_BYTES_MAX: usize = 64 << 10;
 /// Time between two looks whether writes on helper threads have ended.
 const NAP_US: u64 = 1_000;
 
@@ -29,13 +32,14 @@ impl Engine {
             self.host.nap_us(NAP_US);
         }
         self.clients.all().iter().for_each(|client| client.end_wait_of_primary());
+        self.leave_former_stream(number);
         while self.following.is_current(number) {
             let why = match catch_unwind(AssertUnwindSafe(|| self.follow_once(number))) {
                 Ok(Ok(())) => return,
                 Ok(Err(why)) => why,
                 Err(_) => {
                     // The panic is in the log. What the command has changed is not known.
-                    self.following.update(number, |state| state.position = Position::default());
+                    self.following.state.lock().lose_position();
                     io::Error::other("a command of the stream has failed with a panic")
                 }
             };
@@ -54,6 +58,17 @@ impl Engine {
                 self.following.changed.wait(seen, Some(RETRY_US));
             }
         }
+    }
+    /// Waits for a command of the former primary's stream that is still applied. The data of a server that was a primary is
+    /// of its own stream, from which the new primary may be able to continue.
+    fn leave_former_stream(&self, number: u64) {
+        let _applied = self.following.applying.lock();
+        let own = self.leave_own_stream();
+        self.following.update(number, |state| {
+            if let Some(own) = own {
+                state.position = own;
+            }
+        });
     }
     /// Connects once, and follows until the connection ends.
     ///
@@ -80,13 +95,19 @@ impl Engine {
                 let offset: i64 = offset.parse().map_err(|_| refused("PSYNC", &reply))?;
                 let offset = u64::try_from(offset).map_err(|_| refused("PSYNC", &reply))?;
                 self.following.update(number, |state| {
-                    (state.phase, state.position) = (Phase::Snapshot, Position::default());
+                    state.phase = Phase::Snapshot;
+                    state.lose_position();
                 });
                 let db = self.receive_snapshot(&mut wire, number)?;
-                Position { id: id.to_owned(), offset, db }
+                let position = Position { id: id.to_owned(), offset, db };
+                self.begin_stream_of_primary(&position)?;
+                position
             }
             ["+CONTINUE"] => before,
-            ["+CONTINUE", id] => Position { id: id.to_owned(), ..before },
+            ["+CONTINUE", id] => {
+                self.rename_stream_of_primary(id, before.offset);
+                Position { id: id.to_owned(), ..before }
+            }
             _ => return Err(refused("PSYNC", &reply)),
         };
         {
@@ -144,7 +165,8 @@ impl Engine {
         let begin = position.offset.wrapping_sub(used);
         let mut replay = Replay::new(&TABLE, self.host.mono_us());
         replay.set_db(position.db);
-        let mut stream = Stream { replay, offset: position.offset, begin, has_failed: false };
+        let mut stream =
+            Stream { replay, offset: position.offset, begin, raw: Chain::new(), has_failed: false };
         let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
         let mut ack_at_us = 0;
         loop {
@@ -153,9 +175,13 @@ impl Engine {
                 ack_at_us = now_us + ACK_EVERY_US;
                 stream.acknowledge(wire)?;
             }
-            let decoded = decoder.decode(&mut wire.input, &mut argv).map_err(|error| {
+            let mut encoded = wire.input.share();
+            let decoded = decoder.decode(&mut wire.input, &mut argv);
+            stream.raw.push_chain(encoded.split_to(encoded.len() - wire.input.len()));
+            drop(encoded);
+            let decoded = decoded.map_err(|error| {
                 // What follows in the stream cannot be found.
-                self.following.update(number, |state| state.position = Position::default());
+                self.following.update(number, super::State::lose_position);
                 io::Error::new(ErrorKind::InvalidData, String::from_utf8_lossy(&error.message()).into_owned())
             })?;
             match decoded {
@@ -167,10 +193,12 @@ impl Engine {
                 }
                 Decoded::LimitReached => {}
                 Decoded::NeedsBytes => {
+                    self.shorten(&mut stream.raw);
                     let mut state = self.following.state.lock();
                     if state.number != number {
                         return Ok(());
                     }
+                    self.pass_on(&mut state);
                     let silent_us = now_us.saturating_sub(state.heard_us);
                     drop(state);
                     if silent_us > timeout.as_micros() as u64 {
@@ -204,19 +232,30 @@ impl Engine {
                 let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
                 if let Err(ReplayError::Database { .. }) = &done {
                     // Later commands would change another database.
-                    self.following.update(number, |state| state.position = Position::default());
+                    self.following.update(number, super::State::lose_position);
                 }
                 stream.report(self, done)?;
             }
-        }
-        let end = stream.begin.wrapping_add(wire.received - wire.input.len() as u64);
-        // After an interruption the stream continues before the transaction.
-        if !stream.replay.in_multi() {
-            stream.offset = end;
-            let db = stream.replay.db();
-            self.following.update(number, |state| (state.position.offset, state.position.db) = (end, db));
+            let end = stream.begin.wrapping_add(wire.received - wire.input.len() as u64);
+            // After an interruption the stream continues before the transaction.
+            if !stream.replay.in_multi() {
+                stream.offset = end;
+                let mut state = self.following.state.lock();
+                (state.position.offset, state.position.db) = (end, stream.replay.db());
+                state.unpassed.push_chain(std::mem::take(&mut stream.raw));
+                if state.unpassed.len() > UNPASSED_BYTES_MAX {
+                    self.pass_on(&mut state);
+                }
+            }
         }
         Ok(true)
+    }
+    /// Drops the first bytes of a long command, if no replica of this server needs them.
+    fn shorten(&self, raw: &mut Chain) {
+        let excess = raw.len().saturating_sub(self.config.number(Opt::ReplBacklogSize) as usize);
+        if excess > 0 && self.replication.len() == 0 {
+            raw.advance(excess);
+        }
     }
 }
 
@@ -227,6 +266,8 @@ struct Stream {
     offset: u64,
     /// The offset of the connection's first byte, if all its bytes were of the stream. It may lie before 0, and wraps.
     begin: u64,
+    /// The bytes after `offset` that were decoded.
+    raw: Chain,
     /// True when a command has failed.
     has_failed: bool,
 }

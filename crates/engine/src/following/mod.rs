@@ -5,8 +5,11 @@
 //! connects again after an interruption. [`strand_commands::replay`] runs the commands, as for an append-only file.
 //!
 //! While the server follows, clients may only read. Keys do not expire and are not evicted by themselves: the stream has
-//! the removals. A key whose expiry has passed is missing for clients. What the stream changes is in this server's own
-//! journal, so an append-only file and replicas of this server get the changes, at offsets of this server.
+//! the removals. A key whose expiry has passed is missing for clients. An append-only file gets what the stream changes
+//! from this server's own journal. Replicas of this server get the primary's bytes ([`crate::replication`]).
+//!
+//! The position in the stream outlives the connection and the primary: another primary of the same stream may continue
+//! from it. A command is applied, and then the position moves, both under one lock ([`Following::between_commands`]).
 
 mod info;
 mod link;
@@ -17,18 +20,19 @@ pub(crate) use info::{fields, role};
 
 use crate::config::Opt;
 use crate::{Engine, Host, Signal, system_text};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
+use strand_chain::Chain;
 
 /// The primary, and how far this server follows it. See the module.
 pub(crate) struct Following {
     is_on: AtomicBool,
     state: Mutex<State>,
-    /// Locked while a command or a snapshot of the primary is applied.
+    /// Locked while a command or a snapshot of the primary is applied, and until [`State::position`] has it.
     applying: Mutex<()>,
     /// Signalled when the link must look at the state.
     changed: Arc<dyn Signal>,
@@ -42,6 +46,8 @@ struct State {
     number: u64,
     phase: Phase,
     position: Position,
+    /// The last bytes before `position`, which the replicas of this server have not got yet.
+    unpassed: Chain,
     /// The time of the last byte from the primary, on the clock of [`crate::Now::mono_us`].
     heard_us: u64,
     /// The time since which there is no connection.
@@ -53,12 +59,12 @@ struct State {
 
 /// The end of the part of the primary's stream that the data here has.
 #[derive(Clone, Debug, Default)]
-struct Position {
+pub(crate) struct Position {
     /// The stream's id. Empty: the data here is of no stream.
-    id: String,
-    offset: u64,
+    pub(crate) id: String,
+    pub(crate) offset: u64,
     /// The database that the stream has selected.
-    db: usize,
+    pub(crate) db: usize,
 }
 
 /// The state of the connection to the primary.
@@ -75,6 +81,19 @@ enum Phase {
     Connected,
 }
 
+impl State {
+    /// The data here is of no stream from now on.
+    fn lose_position(&mut self) {
+        (self.position, self.unpassed) = (Position::default(), Chain::new());
+    }
+    /// Sets or removes the primary. The position stays, because another primary may be able to continue from it.
+    fn set_primary(&mut self, primary: Option<(String, u16)>, now_us: u64) {
+        let (number, position) = (self.number + 1, std::mem::take(&mut self.position));
+        let unpassed = std::mem::take(&mut self.unpassed);
+        *self = State { primary, number, position, unpassed, down_since_us: now_us, ..State::default() };
+    }
+}
+
 impl Following {
     pub(crate) fn new(host: &dyn Host) -> Following {
         Following {
@@ -88,6 +107,10 @@ impl Following {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+    /// Keeps commands of the primary's stream from being applied, while the result lives. May block.
+    pub(crate) fn between_commands(&self) -> MutexGuard<'_, ()> {
+        self.applying.lock()
     }
     /// True while the primary with this number is followed.
     fn is_current(&self, number: u64) -> bool {
@@ -114,8 +137,7 @@ impl Engine {
                 return Ok(false);
             }
             let number = state.number + 1;
-            let primary = Some((host.to_owned(), port));
-            *state = State { primary, number, down_since_us: self.host.mono_us(), ..State::default() };
+            state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
             self.config.set_primary(Some((host, port)));
             self.set_following(&state);
             number
@@ -142,9 +164,8 @@ impl Engine {
     pub(crate) fn stop_following(&self) {
         let was_set = {
             let mut state = self.following.state.lock();
-            let number = state.number + 1;
             let was_set = state.primary.is_some();
-            *state = State { number, ..State::default() };
+            state.set_primary(None, 0);
             self.config.set_primary(None);
             was_set
         };
@@ -153,13 +174,35 @@ impl Engine {
         if !was_set {
             return;
         }
+        let is_of_stream = self.passed_position().is_some();
+        // Clients may write from the next step on, so the stream is this server's own before.
+        self.begin_own_stream(is_of_stream);
         {
+            let mut state = self.following.state.lock();
             // Another client may have set a primary meanwhile.
-            let state = self.following.state.lock();
+            if state.primary.is_none() {
+                state.lose_position();
+            }
             self.set_following(&state);
         }
         self.replicas_changed();
         self.host.log("MASTER MODE enabled: this server follows no other");
+    }
+    /// The position in the primary's stream, when the replicas of this server have got the stream up to this position.
+    /// `None`: the stream of this server is its own. The caller keeps commands from being applied.
+    pub(crate) fn passed_position(&self) -> Option<Position> {
+        let mut state = self.following.state.lock();
+        if state.position.id.is_empty() {
+            return None;
+        }
+        self.pass_on(&mut state);
+        Some(state.position.clone())
+    }
+    /// Gives the replicas of this server what they have not got yet of the applied stream.
+    fn pass_on(&self, state: &mut State) {
+        if !state.unpassed.is_empty() {
+            self.pass_stream_on(&std::mem::take(&mut state.unpassed), state.position.offset);
+        }
     }
     /// True when this server is a replica whose data is not, or not yet, its primary's.
     pub(crate) fn has_lost_primary(&self) -> bool {

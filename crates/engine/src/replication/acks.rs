@@ -35,12 +35,17 @@ impl Engine {
     pub(crate) fn replicas_at(&self, offset: u64, in_file: bool) -> usize {
         self.acked_offsets(in_file).iter().filter(|acked| **acked >= offset).count()
     }
-    /// The acknowledged offsets, the highest first.
+    /// The acknowledged offsets, as offsets of the journal, the highest first. Empty on a replica, whose stream is not its
+    /// journal.
     fn acked_offsets(&self, in_file: bool) -> Vec<u64> {
         let state = self.replication.state.lock();
         let speaks = |replica: &&Arc<Replica>| replica.phase() == Phase::Online && !replica.facts.is_silent;
         let online = state.replicas.iter().filter(speaks);
-        let mut offsets: Vec<u64> = online.map(|replica| replica.acked(in_file)).collect();
+        if state.stream.is_from_primary {
+            return Vec::new();
+        }
+        let in_journal = |replica: &Arc<Replica>| state.stream.journal_offset_of(replica.acked(in_file));
+        let mut offsets: Vec<u64> = online.map(in_journal).collect();
         offsets.sort_unstable_by(|a, b| b.cmp(a));
         offsets
     }

@@ -34,14 +34,14 @@ impl Engine {
         let (mut look_at_us, mut ping_at_us) = (0, 0);
         while self.replication.is_on() {
             let now = self.host.now();
-            if self.replication.wants_acks.swap(false, SeqCst) && self.replication.len() > 0 {
-                self.keyspace.journal().append_for_replicas(GETACK);
+            if self.replication.wants_acks.swap(false, SeqCst) {
+                self.append_if_heard(GETACK);
             }
             if now.mono_us >= look_at_us {
                 look_at_us = now.mono_us + LOOK_EVERY_US;
                 if now.mono_us >= ping_at_us {
                     ping_at_us = now.mono_us + self.seconds(Opt::ReplPingReplicaPeriod);
-                    self.ping_replicas();
+                    self.append_if_heard(PING);
                 }
                 if !self.look_after_replicas(now) {
                     return;
@@ -58,8 +58,11 @@ impl Engine {
         let (journal, work) = (self.keyspace.journal(), &self.replication.work);
         let seen = work.changes();
         journal.begin_await();
-        let end = self.replication.state.lock().end;
-        match journal.tail() == end && !self.replication.wants_acks.load(SeqCst) {
+        let has_all = {
+            let state = self.replication.state.lock();
+            state.stream.is_from_primary || state.stream.offset_of(journal.tail()) == state.end
+        };
+        match has_all && !self.replication.wants_acks.load(SeqCst) {
             true => _ = work.wait(seen, Some(at_most_us)),
             // Some transaction has its place in the journal and has not put its bytes there yet.
             false => self.host.yield_now(),
@@ -68,7 +71,14 @@ impl Engine {
     }
     /// Takes the journal's new bytes for the replicas. True when there were some. May block.
     pub fn feed_replicas(&self) -> bool {
-        let before = self.replication.state.lock().end;
+        let before = {
+            let state = self.replication.state.lock();
+            // The bytes come from the primary, and the thread that follows it passes them on.
+            if state.stream.is_from_primary {
+                return false;
+            }
+            state.end
+        };
         self.take_for_replicas();
         self.replication.state.lock().end != before
     }
@@ -76,9 +86,11 @@ impl Engine {
     pub(super) fn seconds(&self, option: Opt) -> u64 {
         (self.config.number(option).max(0) as u64).saturating_mul(1_000_000)
     }
-    fn ping_replicas(&self) {
-        if self.replication.len() > 0 {
-            self.keyspace.journal().append_for_replicas(PING);
+    /// Adds a command to the stream if a replica hears it. The stream of a replica has only what its primary sends.
+    fn append_if_heard(&self, command: &[&[u8]]) {
+        let state = self.replication.state.lock();
+        if !state.replicas.is_empty() && !state.stream.is_from_primary {
+            self.keyspace.journal().append_for_replicas(command);
         }
     }
     /// Ends replicas that are silent, tells waiting replicas that this server lives, and switches replication off when
@@ -111,24 +123,23 @@ impl Engine {
         self.replicas_changed();
         let ttl_us = self.seconds(Opt::ReplBacklogTtl);
         let is_over = |since_us: u64| ttl_us > 0 && now.mono_us.saturating_sub(since_us) > ttl_us;
-        let stops = replicas.is_empty() && alone_since_us.is_some_and(is_over);
+        let stops =
+            replicas.is_empty() && alone_since_us.is_some_and(is_over) && self.replication.needs_journal();
         !(stops && self.while_nobody_takes(|has_file| self.stop_replication(has_file)))
     }
     /// Switches replication off and frees the backlog, unless a replica has come. Later replicas get all data. True when
     /// replication is off. The caller takes the journal. May block.
     fn stop_replication(&self, has_file: bool) -> bool {
         let mut state = self.replication.state.lock();
-        if !state.replicas.is_empty() || state.is_syncing {
+        if !state.replicas.is_empty() || state.is_syncing || state.stream.is_from_primary {
             return false;
         }
-        state.backlog = Chain::new();
-        self.replication.is_on.store(false, SeqCst);
+        (state.backlog, state.stream.second) = (Chain::new(), None);
+        self.replication.set_on(false);
         *self.replication_id.lock() = self.new_replication_id();
         drop(state);
         if !has_file {
-            self.keyspace.switch_journal(false);
-            // Nobody needs the bytes since the last turn.
-            self.take_journal(&mut Chain::new());
+            self.end_journal();
         }
         self.host.log("The replication backlog is freed, because no replica is connected.");
         true

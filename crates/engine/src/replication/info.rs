@@ -21,10 +21,11 @@ pub(crate) struct ReplicationFigures {
 /// The figures as they are now.
 pub(crate) fn figures(engine: &Engine) -> ReplicationFigures {
     let is_on = engine.replication.is_on();
+    let offset = if is_on { engine.stream_end() } else { 0 };
     let state = engine.replication.state.lock();
     ReplicationFigures {
         replicas: state.replicas.clone(),
-        offset: if is_on { engine.keyspace.journal().tail() } else { 0 },
+        offset,
         is_on,
         first_byte: if is_on { state.start() + 1 } else { 0 },
         backlog_bytes: state.backlog.len(),

@@ -1,21 +1,23 @@
 //! Replication: other servers follow this one.
 //!
-//! A replica gets a snapshot of one moment, and then the bytes of the journal that follow that moment. So an offset of
-//! the replication stream is an offset of the journal, and the last `repl-backlog-size` bytes are kept for replicas
-//! that come back (*partial resynchronization*). [`Replica`] is a replica and what waits for its session. [`feed`] is
-//! the thread that passes the journal's bytes on, [`sync`] makes and sends snapshots, and [`acks`] has the commands
-//! that wait for replicas (WAIT). The commands of replicas (REPLCONF, PSYNC) are in
-//! [`crate::session`].
+//! A replica gets a snapshot of one moment, and then the bytes of the stream that follow that moment. The last
+//! `repl-backlog-size` bytes are kept for replicas that come back (*partial resynchronization*). [`stream`] says where
+//! the bytes come from: the journal, or the primary of a server that is a replica itself. [`Replica`] is a replica and
+//! what waits for its session. [`feed`] is the thread that passes the journal's bytes on, [`sync`] makes and sends
+//! snapshots, and [`acks`] has the commands that wait for replicas (WAIT). The commands of replicas (REPLCONF, PSYNC)
+//! are in [`crate::session`].
 //!
-//! While the journal's bytes are kept for replicas, replication is *on*: from the first replica on, until
-//! `repl-backlog-ttl` seconds after the last one has left. The lock of the append-only file's writer orders the
-//! takers of the journal ([`Engine::while_nobody_takes`]). Locks are taken in this order: the writer's, a long lock on
-//! shards, `State`, and then a replica's outbox or the stream's id. [`crate::following`] is the other direction.
+//! While the stream is kept for replicas, replication is *on*: from the first replica on, until `repl-backlog-ttl`
+//! seconds after the last one has left, and always on a replica. The lock of the append-only file's writer orders the
+//! takers of the journal ([`Engine::while_nobody_takes`]). Locks are taken in this order: the lock of the command that a
+//! primary's stream applies, the writer's, a long lock on shards, the state of [`crate::following`], `State`, and then a
+//! replica's outbox or the stream's id. [`crate::following`] is the other direction.
 
 mod acks;
 mod feed;
 mod info;
 mod replica;
+mod stream;
 mod sync;
 
 pub(crate) use acks::AckWait;
@@ -35,13 +37,14 @@ use strand_chain::{Blob, Chain};
 use strand_keyspace::Txn;
 use strand_keyspace::journal::TakenBytes;
 use strand_wire::args::Args;
+use stream::Stream;
 
 /// A chain of up to this many bytes is copied into another chain.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
 /// The replicas, and the newest part of the stream. See the module.
 pub(crate) struct Replication {
-    /// True while the journal's bytes are kept for replicas.
+    /// True while the stream is kept for replicas.
     is_on: AtomicBool,
     state: Mutex<State>,
     acks: Acks,
@@ -69,8 +72,9 @@ pub(crate) struct Totals {
 struct State {
     /// The last bytes of the stream.
     backlog: Chain,
-    /// The journal's offset after the backlog.
+    /// The stream's offset after the backlog.
     end: u64,
+    stream: Stream,
     /// All replicas, the oldest first.
     replicas: Vec<Arc<Replica>>,
     /// The replicas that wait for the next snapshot.
@@ -82,9 +86,26 @@ struct State {
 }
 
 impl State {
-    /// The journal's offset of the first byte of the backlog.
+    /// The stream's offset of the first byte of the backlog.
     fn start(&self) -> u64 {
         self.end - self.backlog.len() as u64
+    }
+    /// Keeps new bytes of the stream and gives them to the replicas. `end`: the stream's offset after them.
+    fn append(&mut self, bytes: &Chain, end: u64, backlog_bytes_max: usize) {
+        // Short pieces are copied, so that the blocks of the backlog are full.
+        self.backlog.push_chain(bytes.share());
+        self.end = end;
+        let excess = self.backlog.len().saturating_sub(backlog_bytes_max);
+        self.backlog.advance(excess);
+        let Some((last, others)) = self.replicas.split_last() else { return };
+        // One copy is shared by all replicas. With a single replica, its own copy fills blocks.
+        match others.is_empty() {
+            true => last.append(bytes.share()),
+            false => {
+                let shared = blob_of(bytes);
+                self.replicas.iter().for_each(|replica| replica.append_shared(bytes, shared.as_ref()));
+            }
+        }
     }
 }
 
@@ -99,9 +120,13 @@ impl Replication {
             totals: Totals::default(),
         }
     }
-    /// True while the journal's bytes are kept for replicas.
+    /// True while the stream is kept for replicas.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(SeqCst)
+    }
+    /// True while the stream is the journal, so that the journal must be on.
+    pub(crate) fn needs_journal(&self) -> bool {
+        self.is_on() && !self.state.lock().stream.is_from_primary
     }
     /// The function with which the journal wakes the feeding thread.
     pub(crate) fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
@@ -125,25 +150,6 @@ impl Replication {
         // Replicas share the bytes of the stream.
         self.state.lock().replicas.iter().map(|replica| replica.waiting_bytes()).max().unwrap_or(0)
     }
-    /// Keeps new bytes of the stream and gives them to the replicas. `end`: the journal's offset after them. The caller
-    /// has the lock of the append-only file's writer.
-    fn append(&self, bytes: &Chain, end: u64, backlog_bytes_max: usize) {
-        let mut state = self.state.lock();
-        // Short pieces are copied, so that the blocks of the backlog are full.
-        state.backlog.push_chain(bytes.share());
-        state.end = end;
-        let excess = state.backlog.len().saturating_sub(backlog_bytes_max);
-        state.backlog.advance(excess);
-        let Some((last, others)) = state.replicas.split_last() else { return };
-        // One copy is shared by all replicas. With a single replica, its own copy fills blocks.
-        match others.is_empty() {
-            true => last.append(bytes.share()),
-            false => {
-                let shared = blob_of(bytes);
-                state.replicas.iter().for_each(|replica| replica.append_shared(bytes, shared.as_ref()));
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -153,7 +159,7 @@ impl Engine {
         let taken = self.keyspace.journal().take(out);
         if self.replication.is_on() && !out.is_empty() {
             let backlog_bytes_max = self.config.number(Opt::ReplBacklogSize) as usize;
-            self.replication.append(out, taken.end, backlog_bytes_max);
+            self.replication.state.lock().append_journal(out, taken.end, backlog_bytes_max);
         }
         taken
     }
@@ -176,18 +182,26 @@ impl Engine {
         }
     }
     /// `PSYNC`: continues a replica's stream after an interruption, if the backlog has what the replica lacks. `offset`: the
-    /// number of the next byte that the replica wants; the stream's first byte is 1. `reply` comes before the stream.
-    pub(crate) fn resume_replica(&self, replica: &Arc<Replica>, id: &[u8], offset: i64, reply: &str) -> bool {
+    /// number of the next byte that the replica wants; the stream's first byte is 1.
+    pub(crate) fn resume_replica(&self, replica: &Arc<Replica>, id: &[u8], offset: i64) -> bool {
         let mut state = self.replication.state.lock();
-        if !self.replication.is_on() || self.replication_id.lock().as_bytes() != id {
-            return false;
-        }
+        let current = self.replication_id.lock().clone();
         let from = offset.checked_sub(1).and_then(|at| u64::try_from(at).ok());
         let Some(from) = from.filter(|at| (state.start()..=state.end).contains(at)) else { return false };
+        let second = state.stream.second.as_ref();
+        let is_known = current.as_bytes() == id
+            || second.is_some_and(|(second, end)| second.as_bytes() == id && from <= *end);
+        if !self.replication.is_on() || !is_known {
+            return false;
+        }
+        let reply = match replica.facts.knows_ids {
+            true => format!("+CONTINUE {current}\r\n"),
+            false => "+CONTINUE\r\n".into(),
+        };
         let mut bytes = state.backlog.share();
         bytes.advance((from - state.start()) as usize);
         let sent_bytes = bytes.len();
-        replica.resume(reply, bytes, from, self.host.mono_us());
+        replica.resume(&reply, bytes, from, self.host.mono_us());
         state.replicas.push(replica.clone());
         state.alone_since_us = None;
         drop(state);
@@ -222,7 +236,8 @@ impl Engine {
         }
         let mut state = self.replication.state.lock();
         state.backlog = Chain::new();
-        state.replicas.iter().for_each(|replica| replica.client.kill());
+        state.stream.second = None;
+        state.disconnect();
         *self.replication_id.lock() = self.new_replication_id();
     }
     /// A new id of a stream: 40 hexadecimal digits.

@@ -4,18 +4,17 @@
 //! speed. A snapshot that went straight to a slow replica would keep the old versions of records that clients
 //! change, and writes would wait for the replica (`snapshot-memory-budget`). So `repl-diskless-sync` has no effect.
 
+use super::stream::Stream;
 use super::{Phase, Replica};
 use crate::config::Opt;
+use crate::following::Position;
 use crate::host::ScratchFile;
 use crate::persist::aux_fields;
 use crate::{Engine, Now, system_text};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::serial::file::{Saving, save};
 
 /// Number of bytes of the snapshot that are read at a time.
@@ -77,13 +76,14 @@ impl Engine {
             if self.replication.is_on() {
                 return Ok(());
             }
-            let engine = self.clone();
-            self.host.spawn("replica-feed", Box::new(move || engine.run_feeding_thread()))?;
+            self.spawn_feeding_thread()?;
             if !has_file {
                 self.keyspace.switch_journal(true);
             }
-            self.replication.state.lock().end = self.keyspace.journal().frontier();
-            self.replication.is_on.store(true, SeqCst);
+            let begin = self.keyspace.journal().frontier();
+            let mut state = self.replication.state.lock();
+            (state.end, state.stream) = (begin, Stream::of_journal(begin));
+            self.replication.set_on(true);
             Ok(())
         })
     }
@@ -117,7 +117,7 @@ impl Engine {
         now: Now,
     ) -> io::Result<(Arc<dyn ScratchFile>, u64)> {
         let flag = |option| self.config.number(option) != 0;
-        let mut offset = 0;
+        let (mut offset, mut db) = (0, 0);
         let never_cancelled = AtomicBool::new(false);
         let delay = self.delay_or_cancel(&never_cancelled);
         let file = self.host.scratch_file(&mut |out| {
@@ -127,10 +127,16 @@ impl Engine {
                     false => Ok(()),
                 };
             let moment = {
+                // On a replica no command of the primary's stream is half applied at the moment.
+                let _between_commands = self.following.between_commands();
                 let _long_lock = self.long_locks.announce_while(None, someone_waits)?;
-                self.take_moment(&mut self.keyspace.lock_all(0))
+                let moment = self.take_moment(&mut self.keyspace.lock_all(0));
+                (offset, db) = match self.passed_position() {
+                    Some(Position { offset, db, .. }) => (offset, db),
+                    None => (self.replication.state.lock().stream.offset_of(moment.offset), 0),
+                };
+                moment
             };
-            offset = moment.offset;
             self.drain_journal();
             let id = self.replication_id.lock().clone();
             for replica in replicas {
@@ -138,7 +144,7 @@ impl Engine {
                 replica.begin_at(offset, if replica.facts.is_silent { "" } else { &reply });
             }
             let mut aux = aux_fields(self, now, false).to_vec();
-            aux.push(("repl-stream-db", "0".into()));
+            aux.push(("repl-stream-db", db.to_string()));
             aux.push(("repl-id", id));
             aux.push(("repl-offset", offset.to_string()));
             let saving = Saving {
@@ -202,9 +208,13 @@ impl Engine {
         replica.client.kill();
     }
     /// Takes everything that the journal has up to now. May block.
-    fn drain_journal(&self) {
+    pub(super) fn drain_journal(&self) {
         let tail = self.keyspace.journal().tail();
-        while self.replication.state.lock().end < tail {
+        let is_behind = || {
+            let state = self.replication.state.lock();
+            !state.stream.is_from_primary && state.end < state.stream.offset_of(tail)
+        };
+        while is_behind() {
             if !self.feed_replicas() {
                 self.host.yield_now();
             }

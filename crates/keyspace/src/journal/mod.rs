@@ -215,6 +215,10 @@ impl Journal {
     pub fn tail(&self) -> u64 {
         Tail(self.tail.0.load(Acquire)).offset()
     }
+    /// The database that is selected after the last change. `None`: not known, because its number is large.
+    pub fn selected_db(&self) -> Option<usize> {
+        Some(Tail(self.tail.0.load(Acquire)).db()).filter(|db| *db < LARGE_DB)
+    }
     /// Makes the stream select database 0, and returns the offset after that. A file that begins at this offset needs no
     /// SELECT.
     pub fn select_database_0(&self) -> u64 {

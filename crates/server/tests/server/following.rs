@@ -10,7 +10,7 @@ use strand_testkit::process::{Server as Peer, free_port};
 /// Random commands of a client.
 const COMMANDS: usize = 6_000;
 
-fn follow(replica: &mut Link, port: u16) {
+pub fn follow(replica: &mut Link, port: u16) {
     assert_eq!(call(replica, &["REPLICAOF", "127.0.0.1", &port.to_string()]), "OK");
     comes_true(|| field(replica, "master_link_status") == "up");
 }
@@ -21,7 +21,7 @@ fn replies(server: &Server, request: &[&str], text: &str) -> bool {
     reply.is_ok_and(|reply| crate::saving::text(reply).contains(text))
 }
 
-fn write(client: &mut Link, seed: u64) {
+pub fn write(client: &mut Link, seed: u64) {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() as i64;
     let mut generator = generator(seed, now_s);
     for _ in 0..COMMANDS {

@@ -13,6 +13,7 @@ mod diag;
 mod doors;
 mod drivers;
 mod eviction;
+mod failover;
 mod following;
 mod full_disk;
 mod harness;

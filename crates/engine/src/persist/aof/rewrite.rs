@@ -489,7 +489,7 @@ impl Engine {
                 let writer = guard.take();
                 aof.set_mode(AofMode::Off);
                 aof.cancel.store(true, Relaxed);
-                if !self.replication.is_on() {
+                if !self.replication.needs_journal() {
                     self.keyspace.switch_journal(false);
                 }
                 if let Some(writer) = writer {

@@ -94,7 +94,7 @@ impl Session {
         }
         if is("CHANGE-REPL-ID", 2) {
             let id = (0..ID_DIGITS).map(|_| char::from(b"0123456789abcdef"[self.rng.usize(0..16)])).collect();
-            *self.engine.replication_id.lock() = id;
+            self.engine.set_replication_id(id);
             return self.ok();
         }
         if is("PAUSE-CRON", 3) {

@@ -234,12 +234,17 @@ pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
     for (name, value) in replication::replica_lines(&figures, f.now.mono_us) {
         write!(out, "{name}:{value}\r\n").expect("a string takes everything");
     }
+    // The offset is the number of the first byte that the second id does not have.
+    let (second_id, second_offset) = match f.engine.second_replication_id() {
+        Some((id, end)) => (id, (end + 1).to_string()),
+        None => ("0".repeat(40), "-1".to_owned()),
+    };
     lines!(out,
         "master_failover_state": "no-failover",
         "master_replid": f.engine.replication_id.lock(),
-        "master_replid2": "0".repeat(40),
+        "master_replid2": second_id,
         "master_repl_offset": figures.offset,
-        "second_repl_offset": -1,
+        "second_repl_offset": second_offset,
         "repl_backlog_active": u8::from(figures.is_on),
         "repl_backlog_size": f.engine.config.number(Opt::ReplBacklogSize),
         "repl_backlog_first_byte_offset": figures.first_byte,

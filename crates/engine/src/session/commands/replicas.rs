@@ -137,11 +137,7 @@ impl Session {
         self.update_guard();
         let (engine, totals) = (self.engine.clone(), &self.engine.replication.totals);
         if let Some((id, offset)) = resumed {
-            let reply = match stream.facts.knows_ids {
-                true => format!("+CONTINUE {}\r\n", String::from_utf8_lossy(id)),
-                false => "+CONTINUE\r\n".into(),
-            };
-            if engine.resume_replica(&stream, id, offset, &reply) {
+            if engine.resume_replica(&stream, id, offset) {
                 totals.partial_ok.fetch_add(1, Relaxed);
                 self.take_stream();
                 return DONE;

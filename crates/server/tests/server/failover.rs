@@ -1,0 +1,215 @@
+//! A replica becomes a primary: the other replicas, their replicas and the former primary continue with what they lack.
+
+use crate::aof::{persist_all, shut_down};
+use crate::following::{follow, write};
+use crate::harness::{Server, comes_true};
+use crate::replicas::field;
+use crate::saving::{Link, call, folder, link, start};
+use strand_testkit::process::Server as Peer;
+
+/// Options of a server whose stream has nothing but its clients' writes, so that no PING is in one stream and not in
+/// another.
+const QUIET: &[&str] = &["--repl-ping-replica-period", "3600", "--repl-backlog-size", "64mb"];
+
+/// The data of each of these servers becomes equal to the data of the first one.
+fn await_equal(links: &mut [&mut Link]) {
+    let [first, others @ ..] = links else { panic!("no server") };
+    persist_all(first);
+    let digest = call(first, &["DEBUG", "DIGEST"]);
+    for other in others {
+        comes_true(|| call(other, &["DEBUG", "DIGEST"]) == digest);
+    }
+}
+
+/// The ids and offsets of INFO.
+fn ids(link: &mut Link) -> [String; 4] {
+    ["master_replid", "master_repl_offset", "master_replid2", "second_repl_offset"]
+        .map(|name| field(link, name))
+}
+
+/// The numbers of full and of accepted partial synchronizations.
+fn syncs(link: &mut Link) -> (String, String) {
+    (field(link, "sync_full"), field(link, "sync_partial_ok"))
+}
+
+fn promote(link: &mut Link) {
+    assert_eq!(call(link, &["REPLICAOF", "NO", "ONE"]), "OK");
+}
+
+#[test]
+fn a_change_of_the_primary_costs_no_replica_all_data() {
+    let folders: Vec<_> = (0..4).map(|_| folder()).collect();
+    let start = |at: usize, more: &[&str]| start(folders[at].path(), &[QUIET, more].concat());
+    // The third follows the second after the change, and the fourth always follows the third.
+    let servers = [start(0, &[]), start(1, &["--appendonly", "yes"]), start(2, &[]), start(3, &[])];
+    let redis =
+        Peer::redis(&["--repl-ping-replica-period", "3600"], None).expect("redis-server is installed");
+    let ports: Vec<u16> = servers.iter().map(|server| server.address.port()).collect();
+    let mut links: Vec<Link> = servers.iter().map(link).collect();
+    let [first, second, third, fourth] = &mut links[..] else { panic!("four") };
+    let mut redis_link = redis.connect().expect("it listens");
+    call(first, &["DEBUG", "POPULATE", "1000", "key", "100"]);
+    for replica in [&mut *second, third, &mut redis_link] {
+        follow(replica, ports[0]);
+    }
+    follow(fourth, ports[2]);
+    write(first, 1);
+    await_equal(&mut [first, second, third, fourth, &mut redis_link]);
+    let [id, offset, ..] = ids(first);
+    for replica in [&mut *second, third, fourth, &mut redis_link] {
+        comes_true(|| ids(replica)[..2] == [id.clone(), offset.clone()]);
+    }
+
+    // The second becomes the primary. Its stream goes on under a new id, and the former id is valid up to here.
+    promote(second);
+    write(second, 2);
+    let next = (offset.parse::<u64>().expect("a number") + 1).to_string();
+    let [new_id, _, second_id, second_offset] = ids(second);
+    assert_ne!(new_id, id);
+    assert_eq!((second_id, second_offset), (id, next));
+    for replica in [&mut *third, &mut redis_link, first] {
+        follow(replica, ports[1]);
+    }
+    write(second, 3);
+    await_equal(&mut [second, first, third, fourth, &mut redis_link]);
+    assert_eq!(call(second, &["WAIT", "3", "60000"]), "3");
+    assert_eq!(syncs(second), ("0".into(), "3".into()));
+    // The replica of a replica has learnt the new id.
+    assert_eq!(syncs(third), ("1".into(), "1".into()));
+    let [.., offset] = [&mut *first, third, fourth, &mut redis_link].map(|replica| {
+        comes_true(|| ids(replica)[0] == new_id);
+        ids(replica)[1].clone()
+    });
+    assert_eq!(ids(second)[1], offset);
+
+    // A former primary that has a write more than the new one gets all data.
+    promote(third);
+    follow(&mut redis_link, ports[2]);
+    call(second, &["SET", "only", "here"]);
+    follow(second, ports[2]);
+    write(third, 4);
+    await_equal(&mut [third, second, fourth, &mut redis_link]);
+    assert_eq!(call(second, &["EXISTS", "only"]), "0");
+    assert_eq!(syncs(third).0, "2");
+    // The append-only file of the second has been its own all the time.
+    comes_true(|| {
+        field(second, "aof_rewrite_in_progress") == "0" && field(second, "aof_rewrite_scheduled") == "0"
+    });
+    let digest = call(second, &["DEBUG", "DIGEST"]);
+    let [_, server, ..] = servers;
+    shut_down(server);
+    let again = crate::saving::start(folders[1].path(), &["--appendonly", "yes"]);
+    assert_eq!(call(&mut link(&again), &["DEBUG", "DIGEST"]), digest);
+}
+
+#[test]
+fn redis_server_and_strand_take_over_from_each_other() {
+    let folder = folder();
+    let strand = start(folder.path(), QUIET);
+    let options = ["--repl-ping-replica-period", "3600", "--repl-backlog-size", "64mb"];
+    let peers = [0, 1].map(|_| Peer::redis(&options, None).expect("redis-server is installed"));
+    let mut ours = link(&strand);
+    let [mut one, mut two] = [0, 1].map(|at: usize| peers[at].connect().expect("it listens"));
+    let [port, port_one, port_two] =
+        [strand.address.port(), peers[0].address.port(), peers[1].address.port()];
+    // A redis-server is the primary, Strand follows, and a redis-server follows Strand.
+    follow(&mut ours, port_one);
+    follow(&mut two, port);
+    write(&mut one, 11);
+    await_equal(&mut [&mut one, &mut ours, &mut two]);
+    // Strand takes over: from redis-server, which continues as a replica.
+    promote(&mut ours);
+    follow(&mut one, port);
+    write(&mut ours, 12);
+    await_equal(&mut [&mut ours, &mut one, &mut two]);
+    assert_eq!(syncs(&mut ours), ("1".into(), "2".into()));
+    // A redis-server takes over from Strand.
+    promote(&mut two);
+    follow(&mut ours, port_two);
+    follow(&mut one, port_two);
+    write(&mut two, 13);
+    await_equal(&mut [&mut two, &mut ours, &mut one]);
+    assert_eq!(syncs(&mut two), ("0".into(), "2".into()));
+}
+
+#[test]
+fn an_interrupted_full_synchronization_leaves_no_stream_to_continue() {
+    let folders = [folder(), folder()];
+    let [primary, other] = [0, 1].map(|at: usize| start(folders[at].path(), QUIET));
+    let (mut first, mut second) = (link(&primary), link(&other));
+    call(&mut first, &["DEBUG", "POPULATE", "1000"]);
+    follow(&mut second, primary.address.port());
+    let before = ids(&mut second);
+    // A server that sends a damaged snapshot.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let fake = std::thread::spawn(move || {
+        use std::io::{BufRead, BufReader, Write};
+        let (stream, _) = listener.accept().expect("a connection");
+        let (mut lines, mut out) = (BufReader::new(stream.try_clone().expect("a socket")), stream);
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            let reply = match line.trim_end() {
+                "PING" => "+PONG\r\n".to_owned(),
+                "REPLCONF" => "+OK\r\n".to_owned(),
+                "PSYNC" => format!("+FULLRESYNC {} 7\r\n$20\r\nREDIS0009 and nonsense", "f".repeat(40)),
+                _ => continue,
+            };
+            out.write_all(reply.as_bytes()).expect("it reads");
+        }
+    });
+    call(&mut second, &["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    comes_true(|| other.folder.log_text().contains("the snapshot is damaged"));
+    promote(&mut second);
+    fake.join().expect("it ends");
+    let after = ids(&mut second);
+    assert_ne!(after[0], before[0]);
+    assert_eq!(after[2..], ["0".repeat(40), "-1".to_owned()]);
+    assert_eq!(call(&mut second, &["DBSIZE"]), "0");
+    // A replica of the former primary does not continue here.
+    follow(&mut first, other.address.port());
+    assert_eq!(call(&mut first, &["DBSIZE"]), "0");
+    let _: &Server = &primary;
+}
+
+#[test]
+fn data_is_equal_after_changes_of_the_primary_under_load() {
+    let folders: Vec<_> = (0..3).map(|_| folder()).collect();
+    let servers: Vec<Server> = folders
+        .iter()
+        .zip(["yes", "no", "yes"])
+        .map(|(at, aof)| start(at.path(), &["--appendonly", aof]))
+        .collect();
+    let redis = Peer::redis(&[], None).expect("redis-server is installed");
+    let mut redis_link = redis.connect().expect("it listens");
+    let mut links: Vec<Link> = servers.iter().map(link).collect();
+    let port = |at: usize| servers[at].address.port();
+    for at in [1, 2] {
+        follow(&mut links[at], port(0));
+    }
+    follow(&mut redis_link, port(0));
+    for round in 0..4 {
+        let (old, new, other) = (round % 3, (round + 1) % 3, (round + 2) % 3);
+        std::thread::scope(|scope| {
+            for seed in 0..2 {
+                let mut client = link(&servers[old]);
+                // The client's writes are refused once its server is a replica.
+                scope.spawn(move || write(&mut client, 100 + 10 * round as u64 + seed));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            promote(&mut links[new]);
+            follow(&mut links[other], port(new));
+            follow(&mut redis_link, port(new));
+            follow(&mut links[old], port(new));
+        });
+        write(&mut links[new], 200 + round as u64);
+        let [first, second, third] = &mut links[..] else { panic!("three") };
+        let mut ordered = [first, second, third];
+        ordered.rotate_left(new);
+        let [first, second, third] = ordered;
+        await_equal(&mut [first, second, third, &mut redis_link]);
+    }
+}
