@@ -83,12 +83,24 @@ impl Engine {
         let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
         let mut wire = Wire::new(self, self.host.dial(&host, port, timeout)?, number, timeout)?;
         self.introduce(&mut wire)?;
-        let before = self.following.state.lock().position.clone();
+        let (before, for_failover) = {
+            let state = self.following.state.lock();
+            (state.position.clone(), state.asks_for_failover)
+        };
         let (id, next) = match &*before.id {
             "" => ("?".to_owned(), "-1".to_owned()),
             id => (id.to_owned(), (before.offset + 1).to_string()),
         };
-        let reply = wire.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()])?;
+        let psync: &[&[u8]] = &[b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"];
+        let reply = wire.ask(if for_failover { psync } else { &psync[..3] })?;
+        if for_failover {
+            if !["+FULLRESYNC", "+CONTINUE"].iter().any(|start| reply.starts_with(start)) {
+                let _ = self.abort_failover(&format!("the replica replies to PSYNC: {reply}"));
+                return Err(refused("PSYNC", &reply));
+            }
+            self.following.update(number, |state| state.asks_for_failover = false);
+            self.end_failover();
+        }
         let words: Vec<&str> = reply.split(' ').collect();
         let position = match *words {
             ["+FULLRESYNC", id, offset] => {

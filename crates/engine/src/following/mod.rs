@@ -44,6 +44,8 @@ struct State {
     primary: Option<(String, u16)>,
     /// How many times a primary was set. The thread of an earlier primary ends.
     number: u64,
+    /// True until the primary has been asked to take over, and has accepted.
+    asks_for_failover: bool,
     phase: Phase,
     position: Position,
     /// The last bytes before `position`, which the replicas of this server have not got yet.
@@ -126,8 +128,14 @@ impl Following {
 }
 
 impl Engine {
-    /// `REPLICAOF host port`. False when this server follows that primary already.
-    pub(crate) fn follow(self: &Arc<Self>, host: &str, port: u16) -> std::io::Result<bool> {
+    /// `REPLICAOF host port`. False when this server follows that primary already. `for_failover`: that server is a replica
+    /// of this one and is asked to take over.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        host: &str,
+        port: u16,
+        for_failover: bool,
+    ) -> std::io::Result<bool> {
         if self.config.number(Opt::TlsReplication) != 0 {
             return Err(std::io::Error::other("a connection to a primary has no TLS (tls-replication)"));
         }
@@ -138,6 +146,7 @@ impl Engine {
             }
             let number = state.number + 1;
             state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
+            state.asks_for_failover = for_failover;
             self.config.set_primary(Some((host, port)));
             self.set_following(&state);
             number
@@ -155,7 +164,7 @@ impl Engine {
     /// Follows the primary of the option `replicaof`, if there is one. Call it when the data is loaded.
     pub fn follow_configured(self: &Arc<Self>) {
         let Some((host, port)) = self.config.primary() else { return };
-        if let Err(why) = self.follow(&host, port) {
+        if let Err(why) = self.follow(&host, port, false) {
             self.host.warn(&format!("cannot follow {host}:{port}: {}", system_text(&why)));
         }
     }

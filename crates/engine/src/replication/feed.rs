@@ -3,7 +3,7 @@
 //! The journal wakes the thread when it has new bytes. After a turn with bytes the thread naps, so that a turn takes the
 //! bytes of many commands. The thread ends when replication is switched off.
 
-use super::Phase;
+use super::{FailoverPhase, Phase};
 use crate::config::Opt;
 use crate::{Engine, Now};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,10 +86,12 @@ impl Engine {
     pub(super) fn seconds(&self, option: Opt) -> u64 {
         (self.config.number(option).max(0) as u64).saturating_mul(1_000_000)
     }
-    /// Adds a command to the stream if a replica hears it. The stream of a replica has only what its primary sends.
+    /// Adds a command to the stream if a replica hears it. The stream of a replica has only what its primary sends. The
+    /// stream does not grow while FAILOVER waits for a replica that has all of it.
     fn append_if_heard(&self, command: &[&[u8]]) {
         let state = self.replication.state.lock();
-        if !state.replicas.is_empty() && !state.stream.is_from_primary {
+        let is_still = self.failover_phase() != FailoverPhase::Off;
+        if !state.replicas.is_empty() && !state.stream.is_from_primary && !is_still {
             self.keyspace.journal().append_for_replicas(command);
         }
     }

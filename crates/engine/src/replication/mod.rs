@@ -4,8 +4,8 @@
 //! `repl-backlog-size` bytes are kept for replicas that come back (*partial resynchronization*). [`stream`] says where
 //! the bytes come from: the journal, or the primary of a server that is a replica itself. [`Replica`] is a replica and
 //! what waits for its session. [`feed`] is the thread that passes the journal's bytes on, [`sync`] makes and sends
-//! snapshots, and [`acks`] has the commands that wait for replicas (WAIT). The commands of replicas (REPLCONF, PSYNC)
-//! are in [`crate::session`].
+//! snapshots, [`acks`] has the commands that wait for replicas (WAIT), and [`failover`] changes roles. The commands of
+//! replicas (REPLCONF, PSYNC) are in [`crate::session`].
 //!
 //! While the stream is kept for replicas, replication is *on*: from the first replica on, until `repl-backlog-ttl`
 //! seconds after the last one has left, and always on a replica. The lock of the append-only file's writer orders the
@@ -14,6 +14,7 @@
 //! replica's outbox or the stream's id. [`crate::following`] is the other direction.
 
 mod acks;
+mod failover;
 mod feed;
 mod info;
 mod replica;
@@ -21,12 +22,14 @@ mod stream;
 mod sync;
 
 pub(crate) use acks::AckWait;
+pub(crate) use failover::{FailoverPhase, FailoverRequest};
 pub(crate) use info::{figures, replica_lines};
 pub(crate) use replica::{Facts, Phase, Replica, Taken};
 
 use crate::config::Opt;
 use crate::{Engine, Host, Signal};
 use acks::Acks;
+use failover::Failover;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -48,6 +51,7 @@ pub(crate) struct Replication {
     is_on: AtomicBool,
     state: Mutex<State>,
     acks: Acks,
+    failover: Failover,
     /// Signalled when the feeding thread has something to do.
     work: Arc<dyn Signal>,
     /// True when a command waits for acknowledgements, so that the replicas must be asked for them.
@@ -115,6 +119,7 @@ impl Replication {
             is_on: AtomicBool::new(false),
             state: Mutex::default(),
             acks: Acks::default(),
+            failover: Failover::default(),
             work: host.signal().into(),
             wants_acks: AtomicBool::new(false),
             totals: Totals::default(),

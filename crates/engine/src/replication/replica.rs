@@ -126,6 +126,10 @@ impl Replica {
         let of_peer = || peer.rsplit_once(':').map_or(peer, |(ip, _)| ip.trim_matches(['[', ']']));
         self.facts.ip.as_deref().unwrap_or_else(of_peer)
     }
+    /// True when the replica listens at this address and port.
+    pub(crate) fn is_at(&self, host: &str, port: u16) -> bool {
+        self.facts.port == port && self.ip().eq_ignore_ascii_case(host)
+    }
     /// Records an acknowledgement. `in_file`: the offset up to which the replica has the stream on its disk.
     pub(crate) fn acknowledge(&self, offset: u64, in_file: Option<u64>, now_us: u64) {
         self.acked.fetch_max(offset, Relaxed);

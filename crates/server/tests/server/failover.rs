@@ -1,9 +1,9 @@
 //! A replica becomes a primary: the other replicas, their replicas and the former primary continue with what they lack.
 
 use crate::aof::{persist_all, shut_down};
-use crate::following::{follow, write};
+use crate::following::{follow, write, write_while_primary};
 use crate::harness::{Server, comes_true};
-use crate::replicas::field;
+use crate::replicas::{await_online, field};
 use crate::saving::{Link, call, folder, link, start};
 use strand_testkit::process::Server as Peer;
 
@@ -17,8 +17,33 @@ fn await_equal(links: &mut [&mut Link]) {
     persist_all(first);
     let digest = call(first, &["DEBUG", "DIGEST"]);
     for other in others {
-        comes_true(|| call(other, &["DEBUG", "DIGEST"]) == digest);
+        let became_equal = || comes_true(|| call(other, &["DEBUG", "DIGEST"]) == digest);
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(became_equal)).is_err() {
+            panic!("{} | {}", differences(first, other), differences(other, first));
+        }
     }
+}
+
+/// The first keys whose values are not those of `other`.
+fn differences(link: &mut Link, other: &mut Link) -> String {
+    let mut found = Vec::new();
+    for db in 0..16 {
+        let db = db.to_string();
+        for link in [&mut *link, &mut *other] {
+            call(link, &["SELECT", &db]);
+        }
+        let Ok(strand_wire::client::Value::Array(keys)) = link.call(&["KEYS", "*"]) else { continue };
+        for key in keys.into_iter().map(crate::saving::text) {
+            let [a, b] = [&mut *link, &mut *other].map(|link| call(link, &["DEBUG", "DIGEST-VALUE", &key]));
+            if a != b {
+                let [a, b] = [&mut *link, &mut *other]
+                    .map(|link| ["TYPE", "PEXPIRETIME", "DUMP"].map(|command| call(link, &[command, &key])));
+                found.push(format!("{db} {key:?} {a:?} {b:?}"));
+            }
+        }
+    }
+    found.truncate(10);
+    format!("{found:#?} {}", call(link, &["INFO", "replication"]))
 }
 
 /// The ids and offsets of INFO.
@@ -196,8 +221,8 @@ fn data_is_equal_after_changes_of_the_primary_under_load() {
         std::thread::scope(|scope| {
             for seed in 0..2 {
                 let mut client = link(&servers[old]);
-                // The client's writes are refused once its server is a replica.
-                scope.spawn(move || write(&mut client, 100 + 10 * round as u64 + seed));
+                // On a replica a PFCOUNT would store its count in the value, which the other servers would not get.
+                scope.spawn(move || write_while_primary(&mut client, 100 + 10 * round as u64 + seed));
             }
             std::thread::sleep(std::time::Duration::from_millis(100));
             promote(&mut links[new]);
@@ -211,5 +236,128 @@ fn data_is_equal_after_changes_of_the_primary_under_load() {
         ordered.rotate_left(new);
         let [first, second, third] = ordered;
         await_equal(&mut [first, second, third, &mut redis_link]);
+    }
+}
+
+/// Increments a counter until the server is a replica. Returns the number of acknowledged increments.
+fn count_until_read_only(server: &Server) -> u64 {
+    let mut client = link(server);
+    let mut acknowledged = 0;
+    loop {
+        let reply = call(&mut client, &["INCR", "counter"]);
+        match reply.parse::<u64>() {
+            Ok(_) => acknowledged += 1,
+            Err(_) => {
+                assert!(reply.starts_with("READONLY"), "{reply}");
+                return acknowledged;
+            }
+        }
+    }
+}
+
+fn await_role(link: &mut Link, role: &str) {
+    comes_true(|| field(link, "role") == role);
+    if role == "slave" {
+        comes_true(|| field(link, "master_link_status") == "up");
+    }
+}
+
+#[test]
+fn failover_loses_no_acknowledged_write_and_costs_nobody_all_data() {
+    let folders = [folder(), folder()];
+    let servers = [start(folders[0].path(), &["--appendonly", "yes"]), start(folders[1].path(), &[])];
+    let redis = Peer::redis(&[], None).expect("redis-server is installed");
+    let (mut first, mut second) = (link(&servers[0]), link(&servers[1]));
+    let mut third = redis.connect().expect("it listens");
+    let ports = [servers[0].address.port(), servers[1].address.port(), redis.address.port()];
+    follow(&mut second, ports[0]);
+    follow(&mut third, ports[0]);
+    await_online(&mut first, 2);
+    let port = |at: usize| ports[at].to_string();
+    // Strand takes over from Strand, under load.
+    let acknowledged: u64 = std::thread::scope(|scope| {
+        let clients = [0, 1, 2].map(|_| scope.spawn(|| count_until_read_only(&servers[0])));
+        comes_true(|| call(&mut second, &["GET", "counter"]).parse().is_ok_and(|n: u64| n > 500));
+        assert_eq!(call(&mut first, &["FAILOVER", "TO", "127.0.0.1", &port(1), "TIMEOUT", "60000"]), "OK");
+        let again = call(&mut first, &["FAILOVER"]);
+        assert_eq!(again, "ERR FAILOVER already in progress.");
+        assert_eq!(
+            call(&mut first, &["REPLICAOF", "NO", "ONE"]),
+            "ERR REPLICAOF not allowed while failing over."
+        );
+        clients.map(|client| client.join().expect("it counts")).into_iter().sum()
+    });
+    await_role(&mut first, "slave");
+    await_role(&mut second, "master");
+    assert_eq!(call(&mut second, &["GET", "counter"]), acknowledged.to_string());
+    assert_eq!(syncs(&mut second), ("0".into(), "1".into()));
+    assert_eq!(field(&mut first, "master_failover_state"), "no-failover");
+    // redis-server takes over from Strand, and Strand from redis-server.
+    follow(&mut third, ports[1]);
+    await_online(&mut second, 2);
+    assert_eq!(call(&mut second, &["FAILOVER", "TO", "127.0.0.1", &port(2)]), "OK");
+    await_role(&mut second, "slave");
+    await_role(&mut third, "master");
+    call(&mut third, &["INCR", "counter"]);
+    assert_eq!(call(&mut third, &["FAILOVER", "TO", "127.0.0.1", &port(1)]), "OK");
+    await_role(&mut third, "slave");
+    await_role(&mut second, "master");
+    assert_eq!(call(&mut second, &["INCR", "counter"]), (acknowledged + 2).to_string());
+    // The first server has followed the second one all the time, also while that was a replica.
+    await_role(&mut first, "slave");
+    await_equal(&mut [&mut second, &mut first, &mut third]);
+    assert_eq!(syncs(&mut second).0, "0");
+}
+
+#[test]
+fn failover_that_is_given_up_lets_writes_go_on() {
+    let folder = folder();
+    let strand = start(folder.path(), &[]);
+    let own = Peer::redis(&[], None).expect("redis-server is installed");
+    let replicas = [0, 1].map(|_| Peer::redis(&["--enable-debug-command", "yes"], None).expect("installed"));
+    let mut primaries = [link(&strand), own.connect().expect("it listens")];
+    let mut links = [0, 1].map(|at: usize| replicas[at].connect().expect("it listens"));
+    follow(&mut links[0], strand.address.port());
+    follow(&mut links[1], own.address.port());
+    let mut both = |words: &[&str]| {
+        let [ours, theirs] = primaries.each_mut().map(|primary| call(primary, words));
+        assert_eq!(ours, theirs, "{words:?}");
+        ours
+    };
+    for words in [
+        &["FAILOVER", "FORCE"][..],
+        &["FAILOVER", "FORCE", "TIMEOUT", "10"],
+        &["FAILOVER", "TO", "127.0.0.1", "1"],
+        &["FAILOVER", "TO", "nowhere", "1", "FORCE", "TIMEOUT", "10"],
+        &["FAILOVER", "TO", "127.0.0.1", "x"],
+        &["FAILOVER", "TIMEOUT", "-1"],
+        &["FAILOVER", "ABORT"],
+        &["PSYNC", "?", "-1", "FAILOVER"],
+    ] {
+        assert!(both(words).starts_with("ERR"), "{words:?}");
+    }
+    // The replicas acknowledge nothing while they sleep.
+    let sleepers = links.map(|mut link| {
+        std::thread::spawn(move || {
+            call(&mut link, &["DEBUG", "SLEEP", "4"]);
+            link
+        })
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(both(&["SET", "k", "1"]), "OK");
+    assert_eq!(both(&["FAILOVER", "TIMEOUT", "300"]), "OK");
+    // The write waits for the end of the time.
+    assert_eq!(both(&["SET", "k", "2"]), "OK");
+    assert_eq!(both(&["FAILOVER"]), "OK");
+    assert_eq!(both(&["GET", "k"]), "2");
+    for primary in &mut primaries {
+        assert_eq!(field(primary, "master_failover_state"), "waiting-for-sync");
+        assert_eq!(call(primary, &["FAILOVER", "ABORT"]), "OK");
+        assert_eq!(call(primary, &["SET", "k", "3"]), "OK");
+        assert_eq!(field(primary, "role"), "master");
+    }
+    for sleeper in sleepers {
+        let mut replica = sleeper.join().expect("it wakes");
+        comes_true(|| call(&mut replica, &["GET", "k"]) == "3");
     }
 }

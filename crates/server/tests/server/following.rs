@@ -6,6 +6,7 @@ use crate::replicas::{await_online, field};
 use crate::saving::{Link, call, folder, link, start};
 use std::time::{SystemTime, UNIX_EPOCH};
 use strand_testkit::process::{Server as Peer, free_port};
+use strand_wire::client::Value;
 
 /// Random commands of a client.
 const COMMANDS: usize = 6_000;
@@ -22,11 +23,17 @@ fn replies(server: &Server, request: &[&str], text: &str) -> bool {
 }
 
 pub fn write(client: &mut Link, seed: u64) {
+    assert!(write_while_primary(client, seed), "the server is a replica, or closes the connection");
+}
+
+/// Does what [`write`] does, until the server is a replica. False when it became one.
+pub fn write_while_primary(client: &mut Link, seed: u64) -> bool {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() as i64;
     let mut generator = generator(seed, now_s);
-    for _ in 0..COMMANDS {
-        client.call(&generator.command()).expect("a reply");
-    }
+    (0..COMMANDS).all(|_| {
+        let reply = client.call(&generator.command());
+        reply.is_ok_and(|reply| !matches!(reply, Value::Error(text) if text.starts_with(b"READONLY")))
+    })
 }
 
 /// The replica has everything that was written to the primary.

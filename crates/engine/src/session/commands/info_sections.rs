@@ -240,7 +240,7 @@ pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
         None => ("0".repeat(40), "-1".to_owned()),
     };
     lines!(out,
-        "master_failover_state": "no-failover",
+        "master_failover_state": f.engine.failover_phase().name(),
         "master_replid": f.engine.replication_id.lock(),
         "master_replid2": second_id,
         "master_repl_offset": figures.offset,

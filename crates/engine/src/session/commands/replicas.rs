@@ -3,8 +3,10 @@
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::following;
-use crate::replication::{self, Facts, Phase, Replica, Taken};
+use crate::replication::{self, Facts, FailoverPhase, FailoverRequest, Phase, Replica, Taken};
+use crate::session::run::NextStep;
 use crate::session::settings::OutputClass;
+use crate::session::waits::ParkReason;
 use crate::tracking::TrackingFlags;
 use crate::{Engine, Framing, Now, system_text};
 use std::sync::Arc;
@@ -17,16 +19,58 @@ use strand_wire::reply::{ErrorText, Reply};
 /// Maximum length in bytes of the address that a replica tells.
 const IP_BYTES_MAX: usize = 255;
 
+/// Time between two looks whether this server has become a primary.
+const TAKE_OVER_EVERY_US: u64 = 1_000;
+
 /// The replica's part of a session.
 #[derive(Default)]
 pub(in crate::session) struct ReplicaSession {
     facts: Facts,
     /// The stream, from PSYNC on.
     stream: Option<Arc<Replica>>,
+    /// True when this server becomes a primary because the client has asked for it (`PSYNC id offset FAILOVER`).
+    is_taking_over: bool,
+}
+
+/// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: a replica takes over from this server.
+pub(super) fn failover(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    if args.len() == 2 && args.is(1, "ABORT") {
+        engine.abort_failover("by FAILOVER ABORT")?;
+        reply.ok();
+        return Ok(());
+    }
+    let mut request = FailoverRequest::default();
+    let mut at = 1;
+    while at < args.len() {
+        if args.is(at, "TIMEOUT") && at + 1 < args.len() && request.timeout_ms.is_none() {
+            let ms = parse_int(args.at(at + 1)).ok_or(errors::NOT_AN_INTEGER)?;
+            let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0);
+            request.timeout_ms = Some(ms.ok_or("ERR FAILOVER timeout must be greater than 0")?);
+            at += 1;
+        } else if args.is(at, "TO") && at + 2 < args.len() && request.target.is_none() {
+            let port = parse_int(args.at(at + 2)).ok_or(errors::NOT_AN_INTEGER)?;
+            let host = String::from_utf8_lossy(args.at(at + 1)).into_owned();
+            // No replica listens at a port that does not exist.
+            request.target = Some((host, u16::try_from(port).unwrap_or(0)));
+            at += 2;
+        } else if args.is(at, "FORCE") && !request.force {
+            request.force = true;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 1;
+    }
+    let Some(engine) = engine.me() else { return Err("ERR the server stops".into()) };
+    engine.begin_failover(request)?;
+    reply.ok();
+    Ok(())
 }
 
 /// `REPLICAOF host port`: this server follows that one. `REPLICAOF NO ONE`: it follows no other.
 pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
+    if engine.failover_phase() != FailoverPhase::Off {
+        return Err("ERR REPLICAOF not allowed while failing over.".into());
+    }
     if args.is(1, "NO") && args.is(2, "ONE") {
         engine.stop_following();
         reply.ok();
@@ -36,7 +80,7 @@ pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>)
     let port = port.ok_or("ERR Invalid master port")?;
     let host = std::str::from_utf8(args.at(1)).map_err(|_| "ERR Invalid master host")?;
     let Some(engine) = engine.me() else { return Err("ERR the server stops".into()) };
-    let is_new = engine.follow(host, port);
+    let is_new = engine.follow(host, port, false);
     let is_new = is_new.map_err(|why| format!("ERR cannot follow {host}:{port}: {}", system_text(&why)))?;
     match is_new {
         true => reply.ok(),
@@ -104,10 +148,13 @@ impl Session {
     }
     /// `PSYNC replicationid offset` and `SYNC`: this connection gets the stream from now on. Reply: `+CONTINUE`, or
     /// `+FULLRESYNC` and then a snapshot (after SYNC only the snapshot).
-    pub(super) fn psync(&mut self, args: Args<'_>) -> Outcome {
+    pub(super) fn psync(&mut self, args: Args<'_>, now: Now) -> Outcome {
         // As in redis-server, a replica gets no second stream, and a client in MONITOR counts as a replica.
         if self.is_replica() || self.is_monitor() {
             return DONE;
+        }
+        if args.len() > 3 && args.is(3, "FAILOVER") && self.takes_over(args)? {
+            return Ok(NextStep::Park(ParkReason::Replicas, now.mono_us + TAKE_OVER_EVERY_US));
         }
         if self.engine.has_lost_primary() {
             return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
@@ -120,9 +167,6 @@ impl Session {
         }
         if self.client.peer.framing != Framing::Resp {
             return Err("ERR SYNC and PSYNC need a connection without frames".into());
-        }
-        if args.len() > 3 && args.is(3, "FAILOVER") {
-            return Err("ERR PSYNC FAILOVER can't be sent to a master.".into());
         }
         let resumed = match args.len() {
             1 => None,
@@ -147,6 +191,16 @@ impl Session {
         engine.host.log(&format!("Full resync requested by replica {}", stream.name()));
         engine.sync_replica(&stream);
         DONE
+    }
+    /// `PSYNC id offset FAILOVER`: this server becomes a primary. True while it is still a replica.
+    fn takes_over(&mut self, args: Args<'_>) -> Result<bool, ErrorText> {
+        let engine = self.engine.clone();
+        let client = self.replica.get_or_insert_default();
+        if !client.is_taking_over {
+            engine.become_primary_for(args.at(1))?;
+            client.is_taking_over = true;
+        }
+        Ok(engine.following.is_on())
     }
     /// `ROLE`. Reply: `master`, the offset of the stream, and the address, port and offset of each replica. Of a replica:
     /// `slave`, the primary's host and port, the state of the connection, and the offset.

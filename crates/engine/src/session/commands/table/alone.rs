@@ -161,7 +161,10 @@ pub(super) const OTHERS: &[CommandSpec] = &[
             Arg::word("abort", "ABORT").optional(),
             Arg::integer("milliseconds").token("TIMEOUT").optional(),
         ])
-        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.failover(args)))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|engine, args, _, reply| replicas::failover(engine, args, reply))
+                .in_multi(InMulti::AfterUnlock),
+        )),
     CommandSpec::container(
         "module",
         "server",
@@ -208,7 +211,8 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         .args(&[Arg::string("replicationid"), Arg::integer("offset")])
         .arity(-3)
         .exec(Exec::Session(
-            &SessionCommand::at_once(|session, args, _| session.psync(args)).kind(CommandKind::Replication),
+            &SessionCommand::at_once(|session, args, now| session.psync(args, now))
+                .kind(CommandKind::Replication),
         )),
     CommandSpec::new(
         "replconf",
@@ -253,6 +257,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins the stream that a replica reads.")
         .flags(OF_REPLICAS)
         .exec(Exec::Session(
-            &SessionCommand::at_once(|session, args, _| session.psync(args)).kind(CommandKind::Replication),
+            &SessionCommand::at_once(|session, args, now| session.psync(args, now))
+                .kind(CommandKind::Replication),
         )),
 ];
