@@ -69,6 +69,24 @@ pub(crate) struct Position {
     pub(crate) db: usize,
 }
 
+impl Position {
+    /// True when the data is of a stream.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.id.is_empty()
+    }
+    /// The auxiliary fields of an RDB file whose data is at this position.
+    pub(crate) fn aux_fields(&self) -> Vec<(&'static str, String)> {
+        if !self.is_known() {
+            return Vec::new();
+        }
+        vec![
+            ("repl-stream-db", self.db.to_string()),
+            ("repl-id", self.id.clone()),
+            ("repl-offset", self.offset.to_string()),
+        ]
+    }
+}
+
 /// The state of the connection to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
@@ -168,6 +186,19 @@ impl Engine {
             self.host.warn(&format!("cannot follow {host}:{port}: {}", system_text(&why)));
         }
     }
+    /// At the start, before clients: the data is at this position of a stream. A server with `replicaof` continues the
+    /// stream. The replicas of another server continue at this position.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn continue_stream(&self, position: Position) -> std::io::Result<()> {
+        self.begin_stream_of_primary(&position)?;
+        match self.config.primary() {
+            Some(_) => self.following.state.lock().position = position,
+            None => self.begin_own_stream(true),
+        }
+        Ok(())
+    }
     /// `REPLICAOF NO ONE`: this server accepts writes again. Its data stays. Waits for the command of the stream that runs
     /// now. May block.
     pub(crate) fn stop_following(&self) {
@@ -201,7 +232,7 @@ impl Engine {
     /// `None`: the stream of this server is its own. The caller keeps commands from being applied.
     pub(crate) fn passed_position(&self) -> Option<Position> {
         let mut state = self.following.state.lock();
-        if state.position.id.is_empty() {
+        if !state.position.is_known() {
             return None;
         }
         self.pass_on(&mut state);

@@ -3,8 +3,9 @@
 use super::loaders::Loaders;
 use super::{AofMode, DataError, LOADING};
 use crate::config::Opt;
+use crate::following::Position;
 use crate::session::load_library;
-use crate::{Engine, Now, StartError, TABLE};
+use crate::{Engine, Now, StartError, TABLE, system_text};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,10 @@ const LOGGED_US: u64 = 5_000_000;
 const KEYS_PER_CLOCK_READ: u64 = 1024;
 /// Maximum number of bytes of a damaged field that are logged.
 const SHOWN_BYTES_MAX: usize = 60;
+/// The name of the auxiliary field with the id of a stream of replication.
+const REPL_ID: &[u8] = b"repl-id";
+/// The auxiliary fields are in this many bytes at the start of a file. The fields of Strand's services may follow later.
+const HEAD_BYTES: u64 = 1024;
 
 /// A snapshot to load.
 pub struct Load<'a> {
@@ -56,7 +61,7 @@ impl Engine {
         loading.started_s.store(now.unix_s(), Relaxed);
         loading.total_bytes.store(total_bytes, Relaxed);
         loading.loaded_bytes.store(0, Relaxed);
-        loading.stream_db.store(0, Relaxed);
+        *loading.position.lock() = Position::default();
         self.persist.set(LOADING, true);
     }
     /// True while the dataset is loading.
@@ -69,10 +74,30 @@ impl Engine {
     /// The problem with the file, its place, and advice. The keys before that place are loaded, and LOADING
     /// continues.
     pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), StartError> {
-        let loaded = self.load_into(load, now).map_err(StartError::Data)?;
+        let Load { name, source, total_bytes, replace } = load;
+        let mut head = Vec::new();
+        let read = (&mut *source).take(HEAD_BYTES).read_to_end(&mut head);
+        read.map_err(|why| StartError::Data(DataError::System(why)))?;
+        // The stream of replication has the removal of keys that have expired.
+        let is_of_stream = head.windows(REPL_ID.len()).any(|part| part == REPL_ID);
+        let mut source = head.chain(source);
+        let load = Load { name, source: &mut source, total_bytes, replace };
+        let loaded = self.load_part(load, None, is_of_stream, now).map_err(StartError::Data)?;
         self.record_loaded(&loaded);
+        self.continue_loaded_stream();
         self.persist.set(LOADING, false);
         Ok(())
+    }
+    /// The loaded file may say at which position of a stream of replication its data is. A replica continues the stream
+    /// from there, and the replicas of a primary continue here.
+    fn continue_loaded_stream(&self) {
+        let position = std::mem::take(&mut *self.persist.loading.position.lock());
+        if !position.is_known() {
+            return;
+        }
+        if let Err(why) = self.continue_stream(position) {
+            self.host.warn(&format!("cannot continue the stream of replication: {}", system_text(&why)));
+        }
     }
     fn record_loaded(&self, loaded: &file::Loaded) {
         let mut state = self.persist.state.lock();
@@ -153,7 +178,7 @@ impl Engine {
             self.load_part(load, None, true, now).inspect_err(|_| self.forget_data())
         });
         self.persist.set(LOADING, false);
-        loaded.map(|_| self.persist.loading.stream_db.load(Relaxed))
+        loaded.map(|_| self.persist.loading.position.lock().db)
     }
     /// Removes all keys and functions, before a file is loaded again.
     pub(super) fn forget_data(&self) {
@@ -320,8 +345,13 @@ impl Engine {
             }
             b"ctime" => self.host.log(&format!("RDB age {} seconds", (now.unix_s() - number()).max(0))),
             b"repl-stream-db" => {
-                let db = usize::try_from(number()).unwrap_or(0);
-                self.persist.loading.stream_db.store(db, Relaxed);
+                self.persist.loading.position.lock().db = usize::try_from(number()).unwrap_or(0);
+            }
+            REPL_ID => {
+                self.persist.loading.position.lock().id = String::from_utf8_lossy(value).into_owned();
+            }
+            b"repl-offset" => {
+                self.persist.loading.position.lock().offset = u64::try_from(number()).unwrap_or(0);
             }
             b"used-mem" => self.persist.loading.used_mem.store(number().max(0) as u64, Relaxed),
             _ => {}

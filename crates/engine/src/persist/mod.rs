@@ -26,11 +26,12 @@ pub(crate) use load::Reload;
 pub(crate) use save::aux_fields;
 
 use crate::config::Opt;
+use crate::following::Position;
 use crate::{Engine, Host, Now};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use strand_commands::spec::Flags;
 use strand_keyspace::journal::JOURNAL_FULL;
 use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
@@ -143,8 +144,8 @@ struct Loading {
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
     used_mem: AtomicU64,
-    /// The database that a primary's stream has selected at the moment of its snapshot.
-    stream_db: AtomicUsize,
+    /// The position of a stream of replication that the file tells.
+    position: Mutex<Position>,
 }
 
 impl Persist {

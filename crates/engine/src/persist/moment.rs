@@ -3,7 +3,9 @@
 
 use crate::Engine;
 use crate::config::Opt;
+use crate::following::Position;
 use crate::scripts::functions::Functions;
+use std::io;
 use std::sync::Arc;
 use strand_commands::serial::system;
 use strand_keyspace::{Snapshot, Txn};
@@ -41,6 +43,19 @@ impl Definitions {
 }
 
 impl Engine {
+    /// Takes the data of this moment, and the position in the stream of replication. `lock` locks all shards for long.
+    /// May block.
+    pub(crate) fn take_moment_of_stream<L>(
+        &self,
+        lock: impl FnOnce() -> io::Result<L>,
+    ) -> io::Result<(Moment<'_>, Position)> {
+        // On a replica no command of the primary's stream is half applied at the moment.
+        let _between_commands = self.following.between_commands();
+        let _lock = lock()?;
+        let moment = self.take_moment(&mut self.keyspace.lock_all(0));
+        let position = self.passed_position().or_else(|| self.own_position(moment.offset));
+        Ok((moment, position.unwrap_or_default()))
+    }
     /// Takes the data of this moment. `all` holds all shards, so no record changes meanwhile. A definition may change,
     /// because it needs no shard: then the journal grows, and the definitions are taken again.
     pub(crate) fn take_moment<'k>(&self, all: &mut Txn<'k>) -> Moment<'k> {

@@ -3,6 +3,7 @@
 use super::moment::Moment;
 use super::{AOF_FAILED, AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
+use crate::following::Position;
 use crate::session::REDIS_VERSION;
 use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
 use std::cell::Cell;
@@ -369,12 +370,12 @@ impl Engine {
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
-            let moment = {
-                let _long_lock = match lock {
-                    SnapshotLock::Announced => Some(self.announce_until_cancelled(&running.cancel)?),
-                    SnapshotLock::Held => None,
-                };
-                self.take_moment(&mut self.keyspace.lock_all(0))
+            let (moment, position) = match lock {
+                SnapshotLock::Announced => {
+                    self.take_moment_of_stream(|| self.announce_until_cancelled(&running.cancel))?
+                }
+                // The caller holds the shards, for which a command of the primary's stream may wait.
+                SnapshotLock::Held => (self.take_moment(&mut self.keyspace.lock_all(0)), Position::default()),
             };
             let Moment { snapshot, definitions, .. } = moment;
             changes = snapshot.changes();
@@ -382,7 +383,8 @@ impl Engine {
                 running.load = Some(snapshot.load().clone());
             }
             // What changed after the snapshot counts as a change for the next save.
-            let aux = aux_fields(self, running.began, false);
+            let mut aux = aux_fields(self, running.began, false).to_vec();
+            aux.extend(position.aux_fields());
             let saving = Saving {
                 aux: &aux,
                 commands: &definitions.encoded_commands(),
@@ -390,7 +392,8 @@ impl Engine {
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
-                expiry_ms: running.began.unix_ms(),
+                // Replicas that continue the stream have keys that have expired, until the stream removes them.
+                expiry_ms: if position.is_known() { i64::MIN } else { running.began.unix_ms() },
                 clock_ms: &|| self.host.now().unix_ms(),
                 pause: &|| self.host.yield_now(),
                 progress: &self.save_progress(running),

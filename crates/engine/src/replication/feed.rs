@@ -87,10 +87,11 @@ impl Engine {
         (self.config.number(option).max(0) as u64).saturating_mul(1_000_000)
     }
     /// Adds a command to the stream if a replica hears it. The stream of a replica has only what its primary sends. The
-    /// stream does not grow while FAILOVER waits for a replica that has all of it.
+    /// stream does not grow while FAILOVER waits for a replica that has all of it, and during the last save: after a
+    /// restart from this save, replicas continue only if they have no more than the save.
     fn append_if_heard(&self, command: &[&[u8]]) {
         let state = self.replication.state.lock();
-        let is_still = self.failover_phase() != FailoverPhase::Off;
+        let is_still = self.failover_phase() != FailoverPhase::Off || self.persist.is_in_last_save();
         if !state.replicas.is_empty() && !state.stream.is_from_primary && !is_still {
             self.keyspace.journal().append_for_replicas(command);
         }

@@ -95,6 +95,14 @@ impl Engine {
         self.replication.state.lock().stream.second = None;
         *self.replication_id.lock() = id;
     }
+    /// The position in this server's own stream that an offset of the journal has, where database 0 is selected. `None`:
+    /// replication is off, or the stream is a primary's.
+    pub(crate) fn own_position(&self, journal_offset: u64) -> Option<Position> {
+        let state = self.replication.state.lock();
+        let is_own = self.replication.is_on() && !state.stream.is_from_primary;
+        let id = is_own.then(|| self.replication_id.lock().clone())?;
+        Some(Position { id, offset: state.stream.offset_of(journal_offset), db: 0 })
+    }
     /// Keeps new bytes of the primary's stream, which end at this offset, for the replicas of this server.
     pub(crate) fn pass_stream_on(&self, bytes: &Chain, end: u64) {
         let backlog_bytes_max = self.config.number(Opt::ReplBacklogSize) as usize;
@@ -191,6 +199,9 @@ impl Engine {
             }
             // The replicas of this server learn the new id when they come back.
             state.disconnect();
+            if state.replicas.is_empty() {
+                state.alone_since_us = Some(self.host.mono_us());
+            }
         });
         self.replication.work.notify();
     }

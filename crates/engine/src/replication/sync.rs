@@ -7,7 +7,6 @@
 use super::stream::Stream;
 use super::{Phase, Replica};
 use crate::config::Opt;
-use crate::following::Position;
 use crate::host::ScratchFile;
 use crate::persist::aux_fields;
 use crate::{Engine, Now, system_text};
@@ -117,7 +116,7 @@ impl Engine {
         now: Now,
     ) -> io::Result<(Arc<dyn ScratchFile>, u64)> {
         let flag = |option| self.config.number(option) != 0;
-        let (mut offset, mut db) = (0, 0);
+        let mut offset = 0;
         let never_cancelled = AtomicBool::new(false);
         let delay = self.delay_or_cancel(&never_cancelled);
         let file = self.host.scratch_file(&mut |out| {
@@ -126,27 +125,20 @@ impl Engine {
                     true => Err(io::Error::other("the replicas have left")),
                     false => Ok(()),
                 };
-            let moment = {
-                // On a replica no command of the primary's stream is half applied at the moment.
-                let _between_commands = self.following.between_commands();
-                let _long_lock = self.long_locks.announce_while(None, someone_waits)?;
-                let moment = self.take_moment(&mut self.keyspace.lock_all(0));
-                (offset, db) = match self.passed_position() {
-                    Some(Position { offset, db, .. }) => (offset, db),
-                    None => (self.replication.state.lock().stream.offset_of(moment.offset), 0),
-                };
-                moment
-            };
+            let (moment, position) =
+                self.take_moment_of_stream(|| self.long_locks.announce_while(None, someone_waits))?;
+            if !position.is_known() {
+                return Err(io::Error::other("this server has lost its primary"));
+            }
+            offset = position.offset;
             self.drain_journal();
-            let id = self.replication_id.lock().clone();
+            let id = &position.id;
             for replica in replicas {
                 let reply = format!("+FULLRESYNC {id} {offset}\r\n");
                 replica.begin_at(offset, if replica.facts.is_silent { "" } else { &reply });
             }
             let mut aux = aux_fields(self, now, false).to_vec();
-            aux.push(("repl-stream-db", db.to_string()));
-            aux.push(("repl-id", id));
-            aux.push(("repl-offset", offset.to_string()));
+            aux.extend(position.aux_fields());
             let saving = Saving {
                 aux: &aux,
                 commands: &moment.definitions.encoded_commands(),

@@ -5,7 +5,7 @@ use crate::following::{follow, write, write_while_primary};
 use crate::harness::{Server, comes_true};
 use crate::replicas::{await_online, field};
 use crate::saving::{Link, call, folder, link, start};
-use strand_testkit::process::Server as Peer;
+use strand_testkit::process::{Server as Peer, free_port};
 
 /// Options of a server whose stream has nothing but its clients' writes, so that no PING is in one stream and not in
 /// another.
@@ -360,4 +360,97 @@ fn failover_that_is_given_up_lets_writes_go_on() {
         let mut replica = sleeper.join().expect("it wakes");
         comes_true(|| call(&mut replica, &["GET", "k"]) == "3");
     }
+}
+
+/// A server on this port whose data is in `folder`, without an append-only file.
+fn at_port(folder: &std::path::Path, port: u16, more: &[&str]) -> Server {
+    let port = port.to_string();
+    let dir = folder.to_str().expect("a plain path");
+    let options = ["--port", &port, "--dir", dir, "--http-port", "0", "--bind", "127.0.0.1"];
+    let options = [&options[..], &["--enable-debug-command", "yes"], QUIET, more].concat();
+    let server = Server::start_as(&options, "");
+    comes_true(|| field(&mut link(&server), "loading") == "0");
+    server
+}
+
+fn shut_down_with_save(mut server: Server) {
+    link(&server).send(&["SHUTDOWN", "SAVE"]).expect("sent");
+    assert!(server.end().success());
+}
+
+#[test]
+fn a_restart_costs_no_replica_all_data() {
+    let folders = [folder(), folder()];
+    let (port, other_port) = (free_port().expect("a port"), free_port().expect("a port"));
+    let server = at_port(folders[0].path(), port, &[]);
+    let redis =
+        Peer::redis(&["--repl-ping-replica-period", "3600"], None).expect("redis-server is installed");
+    let replica = at_port(folders[1].path(), other_port, &[]);
+    let mut first = link(&server);
+    let (mut second, mut third) = (link(&replica), redis.connect().expect("it listens"));
+    call(&mut first, &["DEBUG", "POPULATE", "1000", "key", "100"]);
+    follow(&mut second, port);
+    follow(&mut third, port);
+    write(&mut first, 21);
+    call(&mut first, &["SELECT", "7"]);
+    call(&mut first, &["SET", "expires", "while the server is down", "PX", "300"]);
+    await_equal(&mut [&mut first, &mut second, &mut third]);
+    call(&mut first, &["SELECT", "7"]);
+    assert_eq!(call(&mut first, &["PEXPIRE", "expires", "300"]), "1");
+    assert_eq!(call(&mut first, &["WAIT", "2", "60000"]), "2");
+    let [id, ..] = ids(&mut first);
+    // The primary restarts: its replicas continue.
+    shut_down_with_save(server);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let server = at_port(folders[0].path(), port, &[]);
+    let mut first = link(&server);
+    comes_true(|| syncs(&mut first).1 == "2");
+    let [_, _, second_id, _] = ids(&mut first);
+    assert_eq!((syncs(&mut first).0, second_id), ("0".into(), id));
+    write(&mut first, 22);
+    await_equal(&mut [&mut first, &mut second, &mut third]);
+    call(&mut third, &["SELECT", "7"]);
+    assert_eq!(call(&mut third, &["EXISTS", "expires"]), "0");
+    // A replica restarts: it continues.
+    shut_down_with_save(replica);
+    write(&mut first, 23);
+    let replica = at_port(folders[1].path(), other_port, &["--replicaof", "127.0.0.1", &port.to_string()]);
+    let mut second = link(&replica);
+    comes_true(|| field(&mut second, "master_link_status") == "up");
+    await_equal(&mut [&mut first, &mut second, &mut third]);
+    assert_eq!(syncs(&mut first), ("0".into(), "3".into()));
+}
+
+#[test]
+fn replicas_continue_after_a_start_from_the_other_servers_file() {
+    let (folder, other) = (folder(), folder());
+    let dir = folder.path().to_str().expect("a plain path");
+    let redis = || {
+        let options = ["--dir", dir, "--repl-ping-replica-period", "3600"];
+        let redis = Peer::redis(&options, None).expect("redis-server is installed");
+        let link = redis.connect().expect("it listens");
+        (redis, link)
+    };
+    let replica = start(other.path(), QUIET);
+    let mut second = link(&replica);
+    let (peer, mut first) = redis();
+    follow(&mut second, peer.address.port());
+    write(&mut first, 31);
+    await_equal(&mut [&mut first, &mut second]);
+    // redis-server ends, and Strand starts from its file.
+    assert_eq!(call(&mut first, &["SAVE"]), "OK");
+    drop(peer);
+    let strand = start(folder.path(), QUIET);
+    let mut first = link(&strand);
+    follow(&mut second, strand.address.port());
+    write(&mut first, 32);
+    await_equal(&mut [&mut first, &mut second]);
+    assert_eq!(syncs(&mut first), ("0".into(), "1".into()));
+    // The other way.
+    shut_down_with_save(strand);
+    let (peer, mut first) = redis();
+    follow(&mut second, peer.address.port());
+    write(&mut first, 33);
+    await_equal(&mut [&mut first, &mut second]);
+    assert_eq!(syncs(&mut first), ("0".into(), "1".into()));
 }
