@@ -9,12 +9,12 @@ use super::budget::{Halt, SearchBudget, build_ns};
 use super::cache::{LazyCache, MachineCache};
 use super::matcher::Counts;
 use super::simulate::NONE;
-use super::walk::{Full, Lazy, Patience, Steps, WalkEnd, walk};
+use super::walk::{FoundPatterns, Full, Lazy, Patience, Steps, WalkEnd, walk};
 use regex_automata::dfa::{StartKind, dense};
 use regex_automata::hybrid::{BuildError, dfa as lazy};
 use regex_automata::nfa::thompson::NFA;
 use regex_automata::util::prefilter::Prefilter;
-use regex_automata::{Anchored, Input, MatchKind, PatternID, PatternSet};
+use regex_automata::{Anchored, Input, MatchKind, PatternSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::RunsOn;
@@ -217,23 +217,28 @@ impl Machine {
         budget: &SearchBudget<'_>,
     ) -> Result<(), Halt> {
         let (input, prefilter) = (Input::new(haystack), self.prefilter.as_ref());
-        let add = |pattern: PatternID, found: &mut PatternSet| {
-            found.insert(pattern);
-            !found.is_full()
-        };
-        let passed = match &self.engine {
+        let (passed, halt) = match &self.engine {
             Engine::Full(dfa) => {
-                let (dfa, patience) = (&mut Full(dfa), Patience::UNNEEDED);
-                walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
-                    dfa.matches(id, &mut |p| add(p, found))
-                })
+                let (dfa, patience, mut patterns) =
+                    (&mut Full(dfa), Patience::UNNEEDED, FoundPatterns::new(found));
+                let passed = walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
+                    patterns.add(dfa, id, budget)
+                });
+                (passed, patterns.halt)
             }
-            Engine::Lazy(tiers) => self.run_lazy(tiers, cache, counts, budget, |dfa, patience| {
-                walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
-                    dfa.matches(id, &mut |p| add(p, found))
-                })
-            }),
+            Engine::Lazy(tiers) => {
+                let mut patterns = FoundPatterns::new(found);
+                let passed = self.run_lazy(tiers, cache, counts, budget, |dfa, patience| {
+                    walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
+                        patterns.add(dfa, id, budget)
+                    })
+                });
+                (passed, patterns.halt)
+            }
         };
+        if let Some(halt) = halt {
+            return Err(halt);
+        }
         let Err(failed) = passed else { return Ok(()) };
         self.afford(failed, haystack.len(), counts, budget)?;
         cache.simulation().find_patterns(&self.nfa, prefilter, haystack, found, budget)

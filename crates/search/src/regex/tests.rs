@@ -303,6 +303,28 @@ fn all(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
+#[test]
+fn a_state_with_many_patterns_costs_what_a_state_with_few_costs() {
+    let options = PatternOptions::once(false);
+    // Every second byte leads to one of two states with 500 patterns each. One pattern never matches.
+    let patterns = (0..1000).map(|i| if i % 2 == 0 { "a[ab]" } else { "b[ab]" }).chain(["never"]);
+    let hirs: Vec<_> = patterns.map(|p| parse(p.as_bytes(), options).unwrap()).collect();
+    let text = b"abaabb".repeat(40_000);
+    for dfa_bytes in [DFA_BYTES_MAX, 0] {
+        let machine = build_many(&hirs, PatternOptions { dfa_bytes, ..options }).unwrap();
+        let run = |text: &[u8], runs_on| {
+            let (mut found, mut cache) = (PatternSet::new(hirs.len()), MachineCache::default());
+            let budget = SearchBudget::new(runs_on, &|| false, None);
+            machine
+                .find_patterns(&mut cache, text, &mut found, &mut Counts::default(), &budget)
+                .map(|()| found.len())
+        };
+        assert_eq!(run(&text[..6_000], RunsOn::Worker), Ok(1000), "each state adds its patterns once");
+        assert_eq!(run(&text, RunsOn::Worker), Err(Halt::MoveToLane));
+        assert_eq!(run(&text, RunsOn::Lane), Ok(1000));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
@@ -337,7 +359,7 @@ proptest! {
 
     #[test]
     fn sets_and_streams_find_what_each_pattern_finds(
-        patterns in prop::collection::vec(pattern(), 1..4), text in "[abc\n\r]{0,30}", cuts in prop::collection::vec(0usize..30, 0..4)
+        patterns in prop::collection::vec(pattern(), 1..12), text in "[abc\n\r]{0,30}", cuts in prop::collection::vec(0usize..30, 0..4)
     ) {
         let text = text.as_bytes();
         let options = PatternOptions::once(false);

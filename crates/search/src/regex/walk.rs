@@ -8,11 +8,17 @@ use regex_automata::dfa::{Automaton, dense};
 use regex_automata::hybrid::{LazyStateID, dfa as lazy};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
-use regex_automata::{Input, PatternID, Span};
+use regex_automata::{Input, PatternID, PatternSet, Span};
+use std::collections::HashSet;
+use std::hash::Hash;
 
 /// Number of bytes passed between two checks whether to stop: half a millisecond if every byte misses the processor's
 /// caches.
 const PIECE_BYTES: usize = 16 * 1024;
+/// A pattern that a match state adds costs as much as a walk over this number of bytes.
+const MATCH_BYTES: usize = 2;
+/// A state with more patterns adds them once. Finding that a state was met costs as much as this number of patterns.
+const PATTERNS_ADDED_MAX: usize = 8;
 /// Nanoseconds of building states between two checks whether to stop.
 const PIECE_NS: u64 = 100_000;
 
@@ -58,6 +64,8 @@ pub(super) trait Steps {
     fn end(&mut self, id: Self::Id) -> Self::Id;
     /// The kind of a state.
     fn kind(&self, id: Self::Id) -> StateKind;
+    /// Number of patterns of a match state.
+    fn match_len(&self, id: Self::Id) -> usize;
     /// Passes the patterns of a match state to `each` until `each` returns false.
     fn matches(&self, id: Self::Id, each: &mut dyn FnMut(PatternID) -> bool) -> bool;
     /// Number of states built, and number of times the cache was cleared, since the walk started.
@@ -125,6 +133,9 @@ impl Steps for Full<'_> {
         } else {
             StateKind::Plain
         }
+    }
+    fn match_len(&self, id: StateID) -> usize {
+        self.0.match_len(id)
     }
     fn matches(&self, id: StateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {
         (0..self.0.match_len(id)).all(|i| each(self.0.match_pattern(id, i)))
@@ -216,11 +227,56 @@ impl Steps for Lazy<'_> {
             StateKind::Plain
         }
     }
+    fn match_len(&self, id: LazyStateID) -> usize {
+        self.dfa.match_len(self.cache, id)
+    }
     fn matches(&self, id: LazyStateID, each: &mut dyn FnMut(PatternID) -> bool) -> bool {
         (0..self.dfa.match_len(self.cache, id)).all(|i| each(self.dfa.match_pattern(self.cache, id, i)))
     }
     fn built(&self) -> (u64, usize) {
         (self.builds, self.cache.clear_count() - self.clears_before)
+    }
+}
+
+/// The patterns that a walk has found. A state with many patterns adds them once: a state may have a thousand patterns,
+/// and each byte of a text may lead to such a state.
+pub(super) struct FoundPatterns<'f, Id> {
+    found: &'f mut PatternSet,
+    /// The states with many patterns that the walk has met since the cache was cleared for the last time.
+    met: HashSet<Id>,
+    clears: usize,
+    /// Why the walk was ended before its end.
+    pub(super) halt: Option<Halt>,
+}
+
+impl<'f, Id: Copy + Eq + Hash> FoundPatterns<'f, Id> {
+    pub(super) fn new(found: &'f mut PatternSet) -> Self {
+        FoundPatterns { found, met: HashSet::new(), clears: 0, halt: None }
+    }
+    /// Adds the patterns of a match state. False ends the walk.
+    pub(super) fn add(&mut self, dfa: &impl Steps<Id = Id>, id: Id, budget: &SearchBudget<'_>) -> bool {
+        let patterns = dfa.match_len(id);
+        let mut bytes = MATCH_BYTES * patterns;
+        if patterns > PATTERNS_ADDED_MAX {
+            let (_, clears) = dfa.built();
+            if clears != std::mem::replace(&mut self.clears, clears) {
+                // The numbers of the states stand for other states now.
+                self.met.clear();
+            }
+            if !self.met.insert(id) {
+                bytes = MATCH_BYTES * PATTERNS_ADDED_MAX;
+            }
+        }
+        if let Err(halt) = budget.spend(bytes) {
+            self.halt = Some(halt);
+            return false;
+        }
+        let is_known = bytes < MATCH_BYTES * patterns;
+        is_known
+            || dfa.matches(id, &mut |pattern| {
+                self.found.insert(pattern);
+                !self.found.is_full()
+            })
     }
 }
 

@@ -119,6 +119,13 @@ impl Ends {
             self.rows.push((pattern, at));
         }
     }
+    /// Adds the ends of `patterns` patterns at one place. `pattern` gives each of them. Ends that no row shows are only
+    /// counted, because each byte of a text may end a thousand matches.
+    fn add_all(&mut self, patterns: usize, at: u64, pattern: impl Fn(usize) -> PatternID) {
+        let shown = patterns.min(ENDS_MAX - self.rows.len());
+        self.rows.extend((0..shown).map(|i| (pattern(i), at)));
+        self.count += patterns as u64;
+    }
 }
 
 impl Streams {
@@ -289,7 +296,7 @@ fn feed_full_dfa(
     let Some(dfa) = machine.full() else { return Ok(()) };
     let mut report = |state: StateID, at: u64| {
         if dfa.is_special_state(state) && dfa.is_match_state(state) {
-            (0..dfa.match_len(state)).for_each(|i| ends.add(dfa.match_pattern(state, i), at));
+            ends.add_all(dfa.match_len(state), at, |i| dfa.match_pattern(state, i));
         }
     };
     for (n, piece) in text.chunks(PIECE_BYTES).enumerate() {

@@ -179,6 +179,24 @@ fn caches_are_dropped_on_request_and_fill_again() {
 }
 
 #[test]
+fn a_stream_counts_the_ends_that_it_does_not_show() {
+    let w = World::new();
+    let patterns: Vec<String> = (0..100).map(|i| format!("ID p{i} {}", ["a", "[ab]"][i % 2])).collect();
+    w.ok(&format!("RX.SET s {}", patterns.join(" ")));
+    line(&w, "RX.STREAM OPEN s");
+    let text = format!("RX.STREAM FEED 1 {}", "ab".repeat(200));
+    // The last byte ends its matches when a byte follows. 199 times a, and 199 times b.
+    let reply = line(&w, &text);
+    assert!(
+        reply.starts_with(&format!("[400 {} [[p0 1] [p1 1] [p2 1]", 200 * 100 + 199 * 50)),
+        "{reply:.80}"
+    );
+    assert_eq!(reply.matches("[p").count(), 10_000);
+    let last = line(&w, "RX.STREAM CLOSE 1");
+    assert!(last.starts_with("[400 50 [[p1 400] [p3 400]"), "{last:.80}");
+}
+
+#[test]
 fn streams_report_ends_across_pieces() {
     let mut w = World::new();
     w.ok("RX.SET s ID ab 'ab+' ID end 'c$' ID start ^x");
