@@ -441,6 +441,7 @@ impl Session {
             // for this client.
             self.engine.host.client_gone(self.client.id);
         }
+        self.drop_queue();
         self.unwatch_all();
         self.end_subscriptions();
         self.leave_monitor();

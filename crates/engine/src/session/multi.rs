@@ -47,6 +47,8 @@ const COMMAND_ELEMENTS: usize = 1;
 
 /// Maximum number of commands that the memory of EXEC is estimated by.
 const GROWING_SAMPLES_MAX: usize = 128;
+/// Maximum number of bytes of queued commands that a worker frees.
+const FREED_BYTES_MAX: usize = 1 << 20;
 /// A new queue has room for this many commands.
 const INITIAL_COMMANDS: usize = 16;
 
@@ -116,10 +118,18 @@ impl Session {
     }
     /// Drops the queued commands and the watched keys.
     pub(super) fn end_transaction(&mut self) {
-        self.queue = None;
+        self.drop_queue();
         self.flags.caching = false;
         self.unwatch_all();
         self.update_guard();
+    }
+    /// Drops the queued commands. Very many of them are freed on a helper thread.
+    pub(super) fn drop_queue(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && (queue.len() > LONG_ELEMENTS || queue.bytes() > FREED_BYTES_MAX)
+        {
+            self.engine.host.reclaim(queue);
+        }
     }
     /// Call this when a command is refused. CLIENT CACHING applies to the command after it, also to a refused one.
     pub(super) fn forget_caching(&mut self) {
@@ -195,6 +205,7 @@ impl Session {
             return Err(b"ERR EXEC without MULTI".to_vec());
         };
         if queue.is_broken {
+            self.queue = Some(queue);
             self.end_transaction();
             return Err(ABORTED.into());
         }
