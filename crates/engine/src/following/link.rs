@@ -31,8 +31,10 @@ impl Engine {
         while self.lane_writes.load(SeqCst) > 0 && self.following.is_current(number) {
             self.host.nap_us(NAP_US);
         }
+        if !self.leave_former_stream(number) {
+            return;
+        }
         self.clients.all().iter().for_each(|client| client.end_wait_of_primary());
-        self.leave_former_stream(number);
         while self.following.is_current(number) {
             let why = match catch_unwind(AssertUnwindSafe(|| self.follow_once(number))) {
                 Ok(Ok(())) => return,
@@ -60,15 +62,26 @@ impl Engine {
         }
     }
     /// Waits for a command of the former primary's stream that is still applied. The data of a server that was a primary is
-    /// of its own stream, from which the new primary may be able to continue.
-    fn leave_former_stream(&self, number: u64) {
-        let _applied = self.following.applying.lock();
-        let own = self.leave_own_stream();
-        self.following.update(number, |state| {
+    /// of its own stream, from which the new primary may be able to continue. False when another primary was set, or the
+    /// replica that FAILOVER names lacks a write.
+    fn leave_former_stream(&self, number: u64) -> bool {
+        let lacks_writes = {
+            // Who sets another primary waits for this lock before it looks at the stream.
+            let _applied = self.following.applying.lock();
+            if !self.following.is_current(number) {
+                return false;
+            }
+            let own = self.leave_own_stream();
+            let mut state = self.following.state.lock();
             if let Some(own) = own {
                 state.position = own;
             }
-        });
+            state.takeover_at.is_some_and(|offset| offset != state.position.offset)
+        };
+        if lacks_writes {
+            let _ = self.abort_failover("the replica lacks a write that was admitted before");
+        }
+        !lacks_writes
     }
     /// Connects once, and follows until the connection ends.
     ///
@@ -110,15 +123,18 @@ impl Engine {
                     state.phase = Phase::Snapshot;
                     state.lose_position();
                 });
-                let db = self.receive_snapshot(&mut wire, number)?;
-                let position = Position { id: id.to_owned(), offset, db };
-                self.begin_stream_of_primary(&position)?;
-                position
+                self.receive_snapshot(&mut wire, number, id, offset)?
             }
             ["+CONTINUE"] => before,
             ["+CONTINUE", id] => {
+                let _applied = self.following.applying.lock();
+                if !self.following.is_current(number) {
+                    return Ok(());
+                }
                 self.rename_stream_of_primary(id, before.offset);
-                Position { id: id.to_owned(), ..before }
+                let position = Position { id: id.to_owned(), ..before };
+                self.following.state.lock().position = position.clone();
+                position
             }
             _ => return Err(refused("PSYNC", &reply)),
         };
@@ -127,8 +143,7 @@ impl Engine {
             if state.number != number {
                 return Ok(());
             }
-            (state.position, state.phase, state.heard_us) =
-                (position.clone(), Phase::Connected, self.host.mono_us());
+            (state.phase, state.heard_us) = (Phase::Connected, self.host.mono_us());
         }
         self.host.log(&format!("Following {host}:{port} from offset {}", position.offset));
         self.apply_stream(&mut wire, position, timeout, number)

@@ -46,6 +46,8 @@ struct State {
     number: u64,
     /// True until the primary has been asked to take over, and has accepted.
     asks_for_failover: bool,
+    /// The offset that this server's own stream must have when the primary is asked ([`Takeover`]).
+    takeover_at: Option<u64>,
     phase: Phase,
     position: Position,
     /// The last bytes before `position`, which the replicas of this server have not got yet.
@@ -57,6 +59,14 @@ struct State {
     /// Bytes of the snapshot that have arrived, and all of them, if the primary has told the number.
     snapshot_bytes: u64,
     snapshot_bytes_all: Option<u64>,
+}
+
+/// How a replica is asked to take over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Takeover {
+    /// The end of what the replica has acknowledged. If this server's stream has more when writes have ended, the
+    /// replica is not asked. `None`: the replica takes over in any case.
+    pub(crate) offset: Option<u64>,
 }
 
 /// The end of the part of the primary's stream that the data here has.
@@ -132,6 +142,10 @@ impl Following {
     pub(crate) fn between_commands(&self) -> MutexGuard<'_, ()> {
         self.applying.lock()
     }
+    /// Does what [`Following::between_commands`] does, but does not wait.
+    pub(crate) fn try_between_commands(&self) -> Option<MutexGuard<'_, ()>> {
+        self.applying.try_lock()
+    }
     /// True while the primary with this number is followed.
     fn is_current(&self, number: u64) -> bool {
         self.state.lock().number == number
@@ -146,13 +160,13 @@ impl Following {
 }
 
 impl Engine {
-    /// `REPLICAOF host port`. False when this server follows that primary already. `for_failover`: that server is a replica
-    /// of this one and is asked to take over.
+    /// `REPLICAOF host port`. False when this server follows that primary already. `takeover`: that server is a replica of
+    /// this one and is asked to take over.
     pub(crate) fn follow(
         self: &Arc<Self>,
         host: &str,
         port: u16,
-        for_failover: bool,
+        takeover: Option<Takeover>,
     ) -> std::io::Result<bool> {
         if self.config.number(Opt::TlsReplication) != 0 {
             return Err(std::io::Error::other("a connection to a primary has no TLS (tls-replication)"));
@@ -164,7 +178,8 @@ impl Engine {
             }
             let number = state.number + 1;
             state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
-            state.asks_for_failover = for_failover;
+            state.asks_for_failover = takeover.is_some();
+            state.takeover_at = takeover.and_then(|takeover| takeover.offset);
             self.config.set_primary(Some((host, port)));
             self.set_following(&state);
             number
@@ -182,7 +197,7 @@ impl Engine {
     /// Follows the primary of the option `replicaof`, if there is one. Call it when the data is loaded.
     pub fn follow_configured(self: &Arc<Self>) {
         let Some((host, port)) = self.config.primary() else { return };
-        if let Err(why) = self.follow(&host, port, false) {
+        if let Err(why) = self.follow(&host, port, None) {
             self.host.warn(&format!("cannot follow {host}:{port}: {}", system_text(&why)));
         }
     }
@@ -211,7 +226,8 @@ impl Engine {
         };
         self.following.changed.notify();
         let _applied = self.following.applying.lock();
-        if !was_set {
+        // Another client may have set a primary meanwhile.
+        if !was_set || self.following.state.lock().primary.is_some() {
             return;
         }
         let is_of_stream = self.passed_position().is_some();

@@ -1,5 +1,6 @@
 //! The primary's snapshot: its bytes go to a file without a name, and are loaded when all have arrived.
 
+use super::Position;
 use super::wire::Wire;
 use crate::Engine;
 use crate::host::ScratchFile;
@@ -42,8 +43,15 @@ impl SnapshotEnd {
 }
 
 impl Engine {
-    /// Receives a snapshot and replaces the data with it. Returns the database that the stream after it has selected.
-    pub(super) fn receive_snapshot(&self, wire: &mut Wire<'_>, number: u64) -> io::Result<usize> {
+    /// Receives a snapshot and replaces the data with it. The data is then at `offset` of the stream with this id. Returns
+    /// this position.
+    pub(super) fn receive_snapshot(
+        &self,
+        wire: &mut Wire<'_>,
+        number: u64,
+        id: &str,
+        offset: u64,
+    ) -> io::Result<Position> {
         let end = SnapshotEnd::parse(&wire.line()?)?;
         self.following.update(number, |state| {
             state.snapshot_bytes = 0;
@@ -62,7 +70,7 @@ impl Engine {
         if !self.following.is_current(number) {
             return Err(io::Error::other("this primary is not followed any more"));
         }
-        self.load_from_primary(&mut source, bytes, self.host.now()).map_err(|why| {
+        let db = self.load_from_primary(&mut source, bytes, self.host.now()).map_err(|why| {
             io::Error::other(match why {
                 DataError::Snapshot { offset, problem, .. } => format!(
                     "the snapshot is damaged at offset {offset}: {problem}. This server has no data now. An append-only \
@@ -70,7 +78,11 @@ impl Engine {
                 ),
                 other => other.to_string(),
             })
-        })
+        })?;
+        let position = Position { id: id.to_owned(), offset, db };
+        self.begin_stream_of_primary(&position)?;
+        self.following.state.lock().position = position.clone();
+        Ok(position)
     }
     /// Copies the snapshot's bytes, with the mark at their end, from the connection to `out`.
     fn copy_snapshot(

@@ -112,6 +112,8 @@ impl Engine {
     pub(crate) fn reload(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
         // A rewrite needs its own long lock, so it must end before this lock begins.
         self.await_rewrite();
+        // Commands of a primary's stream do not look for long locks.
+        let _between_commands = self.following.between_commands();
         let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
             self.save_under_lock(now)?;

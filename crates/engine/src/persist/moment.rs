@@ -12,6 +12,9 @@ use strand_keyspace::{Snapshot, Txn};
 
 /// Number of attempts to take records and definitions at one position of the journal.
 const TRIES: usize = 1000;
+/// Number of attempts to find the primary's stream between two commands, and the time between two attempts.
+const STREAM_TRIES: usize = 20;
+const NAP_US: u64 = 500;
 
 /// The data of one moment.
 pub(crate) struct Moment<'k> {
@@ -47,11 +50,23 @@ impl Engine {
     /// May block.
     pub(crate) fn take_moment_of_stream<L>(
         &self,
-        lock: impl FnOnce() -> io::Result<L>,
+        lock: impl Fn() -> io::Result<L>,
     ) -> io::Result<(Moment<'_>, Position)> {
-        // On a replica no command of the primary's stream is half applied at the moment.
-        let _between_commands = self.following.between_commands();
-        let _lock = lock()?;
+        // On a replica no command of the primary's stream is half applied at the moment. A command may wait for the
+        // shards, so the shards are locked only for a try. After some tries the stream waits for the shards instead.
+        let mut tries = 0;
+        let (_between_commands, _lock) = loop {
+            tries += 1;
+            if tries == STREAM_TRIES {
+                break (self.following.between_commands(), lock()?);
+            }
+            let locked = lock()?;
+            match self.following.try_between_commands() {
+                Some(guard) => break (guard, locked),
+                None => drop(locked),
+            }
+            self.host.nap_us(NAP_US);
+        };
         let moment = self.take_moment(&mut self.keyspace.lock_all(0));
         let position = self.passed_position().or_else(|| self.own_position(moment.offset));
         Ok((moment, position.unwrap_or_default()))

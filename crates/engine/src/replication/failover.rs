@@ -8,10 +8,11 @@
 //! The thread `failover` makes the first step, the thread `replica-link` the second.
 
 use super::Phase;
+use crate::following::Takeover;
 use crate::{Engine, system_text};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Time between two looks at the replicas.
 const LOOK_EVERY_US: u64 = 5_000;
@@ -51,28 +52,45 @@ impl FailoverPhase {
 /// The current FAILOVER.
 #[derive(Default)]
 pub(super) struct Failover {
+    /// The phase, and the number of the FAILOVER.
     state: Mutex<(FailoverPhase, u64)>,
+    /// True unless the phase is off. For threads that may not wait for the lock.
+    is_on: AtomicBool,
 }
 
 impl Failover {
-    pub(super) fn phase(&self) -> FailoverPhase {
-        self.state.lock().0
+    /// True while a FAILOVER is under way.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(SeqCst)
     }
-    /// True while the FAILOVER with this number waits for a replica.
-    fn waits(&self, number: u64) -> bool {
-        *self.state.lock() == (FailoverPhase::WaitsForReplica, number)
+    /// Changes the phase of the FAILOVER with this number from `before`. False when the phase or the number is another.
+    fn advance(&self, number: u64, before: FailoverPhase, after: FailoverPhase) -> bool {
+        let mut state = self.state.lock();
+        let is_current = *state == (before, number);
+        if is_current {
+            state.0 = after;
+            self.is_on.store(after != FailoverPhase::Off, SeqCst);
+        }
+        is_current
+    }
+    /// Sets the phase to off. Returns the phase before.
+    fn end(&self) -> FailoverPhase {
+        let mut state = self.state.lock();
+        self.is_on.store(false, SeqCst);
+        std::mem::take(&mut state.0)
     }
 }
 
 impl Engine {
     pub(crate) fn failover_phase(&self) -> FailoverPhase {
-        self.replication.failover.phase()
+        self.replication.failover.state.lock().0
     }
     /// `FAILOVER`: begins a change of the roles.
     ///
     /// # Errors
     /// The error reply: why no replica can take over.
     pub(crate) fn begin_failover(self: &Arc<Self>, request: FailoverRequest) -> Result<(), String> {
+        let replicas = self.replication.state.lock().replicas.clone();
         let mut state = self.replication.failover.state.lock();
         if state.0 != FailoverPhase::Off {
             return Err("ERR FAILOVER already in progress.".into());
@@ -80,7 +98,6 @@ impl Engine {
         if self.following.is_on() {
             return Err("ERR FAILOVER is not valid when server is a replica.".into());
         }
-        let replicas = self.replication.state.lock().replicas.clone();
         if replicas.is_empty() {
             return Err("ERR FAILOVER requires connected replicas.".into());
         }
@@ -98,6 +115,7 @@ impl Engine {
         }
         *state = (FailoverPhase::WaitsForReplica, state.1 + 1);
         let number = state.1;
+        self.replication.failover.is_on.store(true, SeqCst);
         self.pause.set_for_failover(true);
         drop(state);
         self.host.log("FAILOVER requested: writes wait until a replica has all of them");
@@ -114,15 +132,17 @@ impl Engine {
             request.timeout_ms.map(|ms| self.host.mono_us().saturating_add(ms.saturating_mul(1000)));
         // Writes that were admitted before the pause are in the stream after this.
         self.await_turns();
-        let (host, port) = loop {
-            if !self.replication.failover.waits(number) {
+        let waits = FailoverPhase::WaitsForReplica;
+        let (host, port, offset) = loop {
+            // Nothing changes, if this FAILOVER still waits.
+            if !self.replication.failover.advance(number, waits, waits) {
                 return;
             }
             if until_us.is_some_and(|until_us| self.host.mono_us() >= until_us) {
                 match (&request.target, request.force) {
                     (Some((host, port)), true) => {
                         self.host.log(&format!("Failover to {host}:{port} time out exceeded, failing over."));
-                        break (host.clone(), *port);
+                        break (host.clone(), *port, None);
                     }
                     _ => {
                         let _ = self.abort_failover("Replica never caught up before timeout");
@@ -137,20 +157,17 @@ impl Engine {
             }
             self.host.nap_us(LOOK_EVERY_US);
         };
-        {
-            let mut state = self.replication.failover.state.lock();
-            if *state != (FailoverPhase::WaitsForReplica, number) {
-                return;
-            }
-            state.0 = FailoverPhase::InProgress;
+        if !self.replication.failover.advance(number, waits, FailoverPhase::InProgress) {
+            return;
         }
         self.host.log(&format!("Failover target is {host}:{port}"));
-        if let Err(why) = self.follow(&host, port, true) {
+        if let Err(why) = self.follow(&host, port, Some(Takeover { offset })) {
             let _ = self.abort_failover(&system_text(&why));
         }
     }
-    /// The address and port of a replica that may take over and that has acknowledged the whole stream.
-    fn whole_replica(&self, request: &FailoverRequest) -> Option<(String, u16)> {
+    /// The address and port of a replica that may take over and that has acknowledged the whole stream, and the end of the
+    /// stream.
+    fn whole_replica(&self, request: &FailoverRequest) -> Option<(String, u16, Option<u64>)> {
         let end = self.stream_end();
         let state = self.replication.state.lock();
         let is_whole = |replica: &&Arc<super::Replica>| {
@@ -160,26 +177,30 @@ impl Engine {
             is_target && speaks && replica.acked(false) == end
         };
         let replica = state.replicas.iter().find(is_whole)?;
-        Some((replica.ip().to_owned(), replica.facts.port))
+        Some((replica.ip().to_owned(), replica.facts.port, Some(end)))
     }
     /// The replica has taken over, or the change was given up: waiting writes go on.
     pub(crate) fn end_failover(&self) {
-        self.replication.failover.state.lock().0 = FailoverPhase::Off;
+        self.replication.failover.end();
+        self.let_writes_go_on();
+    }
+    fn let_writes_go_on(&self) {
         self.pause.set_for_failover(false);
         self.clients.wake_all();
     }
-    /// Gives the change of the roles up: this server stays or becomes the primary. May block.
+    /// Gives the change of the roles up: this server stays or becomes the primary. The replica may have accepted already:
+    /// then both are primaries. May block.
     ///
     /// # Errors
     /// The error reply of `FAILOVER ABORT`, when there is no change.
     pub(crate) fn abort_failover(&self, why: &str) -> Result<(), String> {
-        match self.failover_phase() {
+        match self.replication.failover.end() {
             FailoverPhase::Off => return Err("ERR No failover in progress.".into()),
             FailoverPhase::WaitsForReplica => {}
             FailoverPhase::InProgress => self.stop_following(),
         }
         self.host.log(&format!("Failover aborted: {why}"));
-        self.end_failover();
+        self.let_writes_go_on();
         Ok(())
     }
     /// `PSYNC id offset FAILOVER`: the primary of this server wants this server to take over. Starts a thread for the

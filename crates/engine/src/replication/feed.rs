@@ -3,7 +3,7 @@
 //! The journal wakes the thread when it has new bytes. After a turn with bytes the thread naps, so that a turn takes the
 //! bytes of many commands. The thread ends when replication is switched off.
 
-use super::{FailoverPhase, Phase};
+use super::Phase;
 use crate::config::Opt;
 use crate::{Engine, Now};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,10 +57,14 @@ impl Engine {
     fn await_journal(&self, at_most_us: u64) {
         let (journal, work) = (self.keyspace.journal(), &self.replication.work);
         let seen = work.changes();
+        if self.replication.state.lock().stream.is_from_primary {
+            work.wait(seen, Some(at_most_us));
+            return;
+        }
         journal.begin_await();
         let has_all = {
             let state = self.replication.state.lock();
-            state.stream.is_from_primary || state.stream.offset_of(journal.tail()) == state.end
+            state.stream.offset_of(journal.tail()) == state.end
         };
         match has_all && !self.replication.wants_acks.load(SeqCst) {
             true => _ = work.wait(seen, Some(at_most_us)),
@@ -91,7 +95,7 @@ impl Engine {
     /// restart from this save, replicas continue only if they have no more than the save.
     fn append_if_heard(&self, command: &[&[u8]]) {
         let state = self.replication.state.lock();
-        let is_still = self.failover_phase() != FailoverPhase::Off || self.persist.is_in_last_save();
+        let is_still = self.replication.failover.is_on() || self.persist.is_in_last_save();
         if !state.replicas.is_empty() && !state.stream.is_from_primary && !is_still {
             self.keyspace.journal().append_for_replicas(command);
         }

@@ -240,6 +240,10 @@ impl Engine {
             return;
         }
         let mut state = self.replication.state.lock();
+        // As in redis-server, DEBUG RELOAD on a replica changes nothing about the stream.
+        if state.stream.is_from_primary {
+            return;
+        }
         state.backlog = Chain::new();
         state.stream.second = None;
         state.disconnect();

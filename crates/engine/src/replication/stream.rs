@@ -175,13 +175,14 @@ impl Engine {
     /// valid up to here. Call it before clients may write. May block.
     pub(crate) fn begin_own_stream(&self, is_of_stream: bool) {
         let id = self.new_replication_id();
-        self.while_nobody_takes(|has_file| {
+        self.while_nobody_takes(|_| {
             let mut state = self.replication.state.lock();
             if !self.replication.is_on() || !state.stream.is_from_primary {
                 return;
             }
             drop(state);
-            if !has_file {
+            // With a file that has no base yet, the journal is off, too.
+            if !self.keyspace.journal().is_on() {
                 self.keyspace.switch_journal(true);
             }
             let journal = self.keyspace.journal();
@@ -199,9 +200,8 @@ impl Engine {
             }
             // The replicas of this server learn the new id when they come back.
             state.disconnect();
-            if state.replicas.is_empty() {
-                state.alone_since_us = Some(self.host.mono_us());
-            }
+            // `repl-backlog-ttl` begins now.
+            state.alone_since_us = Some(self.host.mono_us());
         });
         self.replication.work.notify();
     }

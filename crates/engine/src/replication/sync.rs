@@ -71,12 +71,13 @@ impl Engine {
     }
     /// Switches replication on: from now on the journal's bytes are kept.
     fn begin_replication(self: &Arc<Self>) -> io::Result<()> {
-        self.while_nobody_takes(|has_file| {
+        self.while_nobody_takes(|_| {
             if self.replication.is_on() {
                 return Ok(());
             }
             self.spawn_feeding_thread()?;
-            if !has_file {
+            // With a file that has no base yet, the journal is off, too.
+            if !self.keyspace.journal().is_on() {
                 self.keyspace.switch_journal(true);
             }
             let begin = self.keyspace.journal().frontier();

@@ -134,7 +134,11 @@ impl LaneJob {
     }
     /// True while the job may wait for its shards: a client waits for the reply, or the command needs no client.
     pub(super) fn may_wait(&self) -> bool {
-        runs_without_client(self.spec) || !self.handle.cancel.load(Relaxed)
+        runs_without_client(self.spec) || self.has_client()
+    }
+    /// True while the session waits for the job.
+    pub(super) fn has_client(&self) -> bool {
+        !self.handle.cancel.load(Relaxed)
     }
     /// Waits for the long locks on the shards that the job needs, so that the job then runs with the rights and the time
     /// of that moment: another client may have taken rights away meanwhile. Returns `Some` when a long-running script
@@ -322,10 +326,18 @@ impl LaneJob {
             must_block = false;
         }
         if rights_check != RightsCheck::Denied && !must_block {
-            let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+            let transaction = self.transaction.as_ref();
+            let spent_ns = transaction.map_or(0, |transaction| transaction.spent_ns.get());
+            let took_ns = spent_ns + engine.host.mono_ns().saturating_sub(began_ns);
             engine.note_waits(&self.client, spec, args, now, &waited);
-            engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
-            engine.note_waited_lap(&self.client, spec, args, now, took_ns, waited);
+            match transaction.filter(|transaction| transaction.has_run()) {
+                // The lap is noted when nothing is left.
+                Some(transaction) => transaction.spent_ns.set(took_ns),
+                None => {
+                    engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
+                    engine.note_waited_lap(&self.client, spec, args, now, took_ns, waited);
+                }
+            }
         }
         // Free memory now, because a long command frees much memory and the next tick is too late.
         engine.reclaim();

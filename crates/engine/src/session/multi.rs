@@ -254,6 +254,8 @@ impl Session {
     /// Continues EXEC, whose transaction is back from a helper thread.
     pub(super) fn resume_exec(&mut self, transaction: Transaction, now: Now) -> NextStep {
         let spec = TABLE.lookup(b"EXEC").expect("EXEC is in the table");
+        let began_ns = self.engine.host.mono_ns();
+        let spent_ns = transaction.spent_ns.get();
         let parts = transaction.take_run().unwrap_or_default();
         self.exec_len = Some(transaction.queue.len());
         let parts = parts.into_iter().map(|part| match part {
@@ -264,10 +266,13 @@ impl Session {
         });
         let parts = parts.collect();
         self.exec_len = None;
+        let spent_ns = spent_ns + self.engine.host.mono_ns().saturating_sub(began_ns);
+        transaction.spent_ns.set(spent_ns);
         let next = self.reply_to_exec(transaction, parts, now);
         if let NextStep::Detach = next {
             return NextStep::Stop(Turn::Lane(self.lane_job(spec, RunsOn::Lane)));
         }
+        self.engine.note_lap(&self.client, spec, self.argv.args(), now, spent_ns);
         if self.engine.monitors.any() {
             let caller = Caller::Client(&self.client);
             self.engine.send_to_monitors(spec, self.argv.args(), self.db, caller, now);

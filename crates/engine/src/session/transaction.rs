@@ -17,8 +17,8 @@ use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::clients::Client;
 use crate::monitors::Caller;
 use crate::stats::{CommandCounter, Stat};
-use crate::{Engine, Now};
-use std::cell::{OnceCell, RefCell};
+use crate::{Engine, Now, system_text};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use strand_chain::Chain;
@@ -39,6 +39,8 @@ pub(super) struct Transaction {
     shards: OnceCell<Vec<usize>>,
     /// The reply, when only the commands about the session or about the server are left to run.
     run: RefCell<Option<Vec<ReplyPart>>>,
+    /// The time that the parts of EXEC have taken so far, while a part is left.
+    pub(super) spent_ns: Cell<u64>,
 }
 
 /// A part of EXEC's reply.
@@ -139,7 +141,14 @@ impl Drop for Transaction {
 
 impl Transaction {
     pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
-        Transaction { engine, queue, watch, shards: OnceCell::new(), run: RefCell::default() }
+        Transaction {
+            engine,
+            queue,
+            watch,
+            shards: OnceCell::new(),
+            run: RefCell::default(),
+            spent_ns: Cell::new(0),
+        }
     }
     /// The commands about data have run. The session, or else a helper thread, runs what is left of `parts`.
     pub(super) fn set_run(&self, parts: Vec<ReplyPart>) {
@@ -332,7 +341,9 @@ impl Transaction {
     pub(super) fn reply_with(&self, replies: ExecReplies, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let fits = replies.bytes() <= call.reply.room_left();
         let parts = replies.into_parts();
-        if fits && parts.iter().any(|part| matches!(part, ReplyPart::OnSession { .. })) {
+        // Without its session, the transaction still runs the commands about the server.
+        let may_return = fits && job.has_client();
+        if may_return && parts.iter().any(|part| matches!(part, ReplyPart::OnSession { .. })) {
             return self.set_run(parts);
         }
         self.write_reply(parts, call, job, now);
@@ -345,8 +356,20 @@ impl Transaction {
             call.reply.raw(reply);
         }
     }
+    /// The session has ended before it ran what is left: runs the commands about the server on a thread of their own.
+    pub(super) fn finish_without_session(self, client: Arc<Client>, now: Now) {
+        let parts = self.take_run().unwrap_or_default();
+        if !parts.iter().any(|part| matches!(part, ReplyPart::AfterUnlock { .. })) {
+            return;
+        }
+        let host = self.engine.host.clone();
+        let work = move || parts.into_iter().for_each(|part| drop(self.finish(part, &client, now, 0)));
+        if let Err(why) = host.spawn("exec", Box::new(work)) {
+            host.warn(&format!("cannot run the rest of a transaction: {}", system_text(&why)));
+        }
+    }
     /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes. A
-    /// command of a session that ends is not run.
+    /// command about a session that has ended is not run.
     pub(super) fn finish(&self, part: ReplyPart, client: &Client, now: Now, bytes_max: usize) -> Chain {
         let (at, db, protocol) = match part {
             ReplyPart::Encoded(replies) => return replies,

@@ -398,6 +398,8 @@ fn commands_about_the_session_do_not_keep_a_long_transaction_on_the_worker() {
             assert!(stats.contains(&format!("cmdstat_{count}")), "{count} {stats}");
         }
         assert!(stats.lines().all(|line| !line.contains("setname") || line.contains("failed_calls=1")));
+        let laps = b.run(&server, "LATENCY HISTOGRAM exec");
+        assert!(laps.contains("|$5|calls|:1|"), "{laps}");
         let seen = monitor.hears(&server);
         assert_eq!(seen.matches("\"EXEC\"").count(), 1, "{seen}");
         assert_eq!(seen.matches("\"SETNAME\"").count(), 2, "{seen}");
@@ -418,4 +420,41 @@ fn a_long_transaction_may_end_its_own_session() {
     assert_eq!(a.drive(&server), Stop::Ended);
     assert!(a.replies().starts_with("*3|:5000|:1|"));
     assert_eq!(b.run(&server, "SCARD copy"), ":5000|");
+}
+
+#[test]
+fn commands_about_the_server_run_although_the_client_leaves() {
+    let mut server = Server::new();
+    let mut admin = server.connect();
+    for (n, leaves_early) in [(5001, true), (5002, false)] {
+        let mut a = server.connect();
+        let set = format!("CONFIG SET maxclients {n}");
+        let lines = ["SET k v", "CLIENT SETNAME x", &set];
+        let job = queued(&server, &mut a, lines.iter().map(|line| line.to_string()));
+        if leaves_early {
+            drop(a);
+            job.run(server.now, &|| {});
+        } else {
+            // The client is killed when the job is back.
+            let id = a.session.id();
+            a.session.lane_done(job.run(server.now, &|| {}));
+            admin.run(&server, &format!("CLIENT KILL ID {id}"));
+            assert_eq!(a.drive(&server), Stop::Ended);
+        }
+        assert_eq!(admin.run(&server, "CONFIG GET maxclients"), format!("*2|$10|maxclients|$4|{n}|"));
+    }
+}
+
+#[test]
+fn figures_are_read_before_they_are_reset() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    a.script(&server, &[("SET k v", "+OK|"), ("MULTI", "+OK|"), ("INFO commandstats", "+QUEUED|")]);
+    a.script(
+        &server,
+        &[("CONFIG RESETSTAT", "+QUEUED|"), ("SLOWLOG RESET", "+QUEUED|"), ("SLOWLOG LEN", "+QUEUED|")],
+    );
+    let reply = a.run(&server, "EXEC");
+    assert!(reply.contains("cmdstat_set:calls=1") && reply.ends_with("+OK|+OK|:0|"), "{reply}");
+    assert!(!a.run(&server, "INFO commandstats").contains("cmdstat_set:"));
 }

@@ -454,3 +454,92 @@ fn replicas_continue_after_a_start_from_the_other_servers_file() {
     await_equal(&mut [&mut first, &mut second]);
     assert_eq!(syncs(&mut first), ("0".into(), "1".into()));
 }
+
+#[test]
+fn a_primary_that_was_a_replica_for_a_moment_goes_on_with_its_stream() {
+    let folders = [folder(), folder()];
+    let server = start(folders[0].path(), &["--repl-backlog-ttl", "2"]);
+    let replica = start(folders[1].path(), &[]);
+    let (mut first, mut second) = (link(&server), link(&replica));
+    follow(&mut second, server.address.port());
+    for round in 0..20 {
+        // The second command arrives before the thread of the first one has begun.
+        for words in [&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]] {
+            first.send(words).expect("sent");
+        }
+        (0..2).for_each(|_| assert_eq!(crate::saving::text(first.reply().expect("a reply")), "OK"));
+        call(&mut first, &["SET", "round", &round.to_string()]);
+        assert_eq!(call(&mut first, &["WAIT", "1", "60000"]), "1");
+        assert_eq!(call(&mut second, &["GET", "round"]), round.to_string());
+    }
+    // FAILOVER that is given up at once leaves a primary, too, and perhaps a second one.
+    let port = replica.address.port().to_string();
+    for _ in 0..5 {
+        assert_eq!(call(&mut first, &["FAILOVER", "TO", "127.0.0.1", &port]), "OK");
+        let aborted = call(&mut first, &["FAILOVER", "ABORT"]);
+        comes_true(|| field(&mut first, "master_failover_state") == "no-failover");
+        // On a busy machine the replica may have accepted before.
+        if aborted != "OK" {
+            promote(&mut first);
+        }
+        if field(&mut second, "role") == "master" {
+            follow(&mut second, server.address.port());
+        }
+        assert_eq!(call(&mut first, &["SET", "k", "v"]), "OK");
+        assert_eq!(call(&mut first, &["WAIT", "1", "60000"]), "1");
+    }
+    // `repl-backlog-ttl` begins when the server becomes a primary.
+    promote(&mut second);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    follow(&mut first, replica.address.port());
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    promote(&mut first);
+    let id = ids(&mut first)[2].clone();
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    assert_eq!(ids(&mut first)[2], id);
+    assert_ne!(id, "0".repeat(40));
+}
+
+#[test]
+fn waits_and_failovers_do_not_lock_each_other() {
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let redis = Peer::redis(&[], None).expect("redis-server is installed");
+    let mut replica = redis.connect().expect("it listens");
+    follow(&mut replica, server.address.port());
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let mut client = link(&server);
+            scope.spawn(move || {
+                for _ in 0..300 * (1 + n % 2 * 9) {
+                    match n % 2 {
+                        0 => _ = [call(&mut client, &["INCR", "n"]), call(&mut client, &["WAIT", "1", "5"])],
+                        _ => assert!(
+                            call(&mut client, &["FAILOVER", "TO", "127.0.0.9", "9"]).starts_with("ERR")
+                        ),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(call(&mut link(&server), &["GET", "n"]), "600");
+}
+
+#[test]
+fn a_replica_that_reloads_its_data_goes_on_with_the_stream() {
+    let folders = [folder(), folder()];
+    let (server, replica) =
+        (start(folders[0].path(), &[]), start(folders[1].path(), &["--appendonly", "yes"]));
+    let (mut first, mut second) = (link(&server), link(&replica));
+    follow(&mut second, server.address.port());
+    let before = ids(&mut second)[0].clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&mut link(&server), 41));
+        for _ in 0..3 {
+            assert_eq!(call(&mut second, &["DEBUG", "RELOAD"]), "OK");
+        }
+        assert_eq!(call(&mut second, &["DEBUG", "LOADAOF"]), "OK");
+    });
+    await_equal(&mut [&mut first, &mut second]);
+    assert_eq!(ids(&mut second)[0], before);
+}

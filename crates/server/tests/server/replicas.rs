@@ -224,3 +224,49 @@ fn subscribers_of_replicas_get_messages_after_the_writes_before_them() {
     let server = start(folders[0].path(), &["--appendonly", "yes"]);
     assert_eq!(call(&mut link(&server), &["DEBUG", "DIGEST"]), digest);
 }
+
+#[test]
+fn bytes_that_only_replicas_get_hold_no_client_back() {
+    let folder = folder();
+    let options = ["--appendonly", "yes", "--appendfsync", "always", "--repl-ping-replica-period", "1"];
+    let server = start(folder.path(), &options);
+    let mut client = link(&server);
+    let (_redis, _follower) = follower(&server);
+    await_online(&mut client, 1);
+    for fsync in ["always", "everysec"] {
+        assert_eq!(call(&mut client, &["CONFIG", "SET", "appendfsync", fsync]), "OK");
+        assert_eq!(call(&mut client, &["SET", "k", "v"]), "OK");
+        for _ in 0..1000 {
+            client.send(&["PUBLISH", "c", &"m".repeat(1000)]).expect("sent");
+        }
+        (0..1000).for_each(|_| assert_eq!(text(client.reply().expect("a reply")), "0"));
+        let synced = client.call(&["WAITAOF", "1", "0", "60000"]).expect("a reply");
+        assert_eq!(synced, Value::Array(vec![Value::Int(1), Value::Int(0)]));
+        assert_eq!(call(&mut client, &["WAIT", "1", "60000"]), "1");
+        comes_true(|| field(&mut client, "aof_buffer_length") == "0");
+    }
+}
+
+#[test]
+fn the_first_replica_gets_writes_while_the_first_base_of_the_file_waits() {
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let mut client = link(&server);
+    call(&mut client, &["DEBUG", "POPULATE", "1000"]);
+    for words in
+        [&["CONFIG", "SET", "rdb-key-save-delay", "3000"][..], &["CONFIG", "SET", "appendonly", "yes"]]
+    {
+        assert_eq!(call(&mut client, words), "OK");
+        if words[2] == "rdb-key-save-delay" {
+            call(&mut client, &["BGSAVE"]);
+        }
+    }
+    let (_redis, mut follower) = follower(&server);
+    comes_true(|| field(&mut client, "connected_slaves") == "1");
+    call(&mut client, &["SET", "x", "1"]);
+    await_online(&mut client, 1);
+    call(&mut client, &["SET", "y", "2"]);
+    assert_eq!(call(&mut client, &["WAIT", "1", "60000"]), "1");
+    comes_true(|| call(&mut follower, &["GET", "y"]) == "2");
+    assert_eq!(call(&mut follower, &["GET", "x"]), "1");
+}

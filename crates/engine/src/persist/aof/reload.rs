@@ -15,6 +15,8 @@ impl Engine {
     /// The text of the error reply. The data loaded before the error stays.
     pub(crate) fn reload_aof(&self, now: Now) -> Result<(), &'static str> {
         self.await_rewrite();
+        // Commands of a primary's stream do not look for long locks.
+        let _between_commands = self.following.between_commands();
         let loaded = match self.persist.aof.mode() {
             AofMode::On => self.reload_written_files(now),
             AofMode::Off => self.load_left_files(now),

@@ -127,9 +127,18 @@ impl Writer {
         let TakenBytes { end, for_replicas } = engine.take_journal(&mut new_bytes);
         let start = end - new_bytes.len() as u64;
         let new_bytes = without(new_bytes, start, &for_replicas);
-        self.skipped.extend(for_replicas);
+        for range in for_replicas {
+            match self.skipped.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => self.skipped.push(range),
+            }
+        }
         self.taken = end;
         if new_bytes.is_empty() {
+            if self.pending.is_empty() {
+                // The file has everything that it gets.
+                self.note_written();
+            }
             return;
         }
         if engine.config.number(Opt::AofTimestampEnabled) != 0 && now.unix_s() > self.timestamp_s {
@@ -169,9 +178,13 @@ impl Writer {
         }
         self.pending = Chain::new();
         self.good_bytes += all as u64;
+        self.note_written();
+        Ok(())
+    }
+    /// The file has everything that was taken.
+    fn note_written(&mut self) {
         self.written = self.taken;
         self.skipped.retain(|range| range.end > self.written);
-        Ok(())
     }
     /// Number of bytes in this range of the journal that only replicas get.
     fn skipped_bytes(&self, part: Range<u64>) -> u64 {

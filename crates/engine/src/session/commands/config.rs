@@ -32,12 +32,8 @@ impl Session {
         self.ok()
     }
     pub(super) fn config_reset_stat(&mut self) -> Outcome {
-        self.engine.stats.reset();
-        self.engine.memory.reset_stat();
-        self.engine.keyspace.reset_totals();
-        self.engine.persist.reset_totals();
-        self.engine.replication.reset_totals();
-        self.ok()
+        reset_stat(&self.engine.clone(), &mut self.reply());
+        DONE
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {
         // Apply these options on a helper thread, because applying them waits for the disk.
@@ -47,6 +43,16 @@ impl Session {
         introspect::help(&mut self.reply(), "CONFIG", HELP);
         DONE
     }
+}
+
+/// Runs CONFIG RESETSTAT on any thread.
+pub(super) fn reset_stat(engine: &Engine, reply: &mut Reply<'_>) {
+    engine.stats.reset();
+    engine.memory.reset_stat();
+    engine.keyspace.reset_totals();
+    engine.persist.reset_totals();
+    engine.replication.reset_totals();
+    reply.ok();
 }
 
 /// Refuses a `requirepass` over the length limit of passwords.

@@ -80,7 +80,7 @@ pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>)
     let port = port.ok_or("ERR Invalid master port")?;
     let host = std::str::from_utf8(args.at(1)).map_err(|_| "ERR Invalid master host")?;
     let Some(engine) = engine.me() else { return Err("ERR the server stops".into()) };
-    let is_new = engine.follow(host, port, false);
+    let is_new = engine.follow(host, port, None);
     let is_new = is_new.map_err(|why| format!("ERR cannot follow {host}:{port}: {}", system_text(&why)))?;
     match is_new {
         true => reply.ok(),

@@ -30,14 +30,20 @@ impl Session {
         DONE
     }
     pub(super) fn slowlog_reset(&mut self) -> Outcome {
-        let entries = self.engine.slow_log.reset();
-        self.engine.host.reclaim(Box::new(entries));
-        self.ok()
+        reset(&self.engine.clone(), &mut self.reply());
+        DONE
     }
     pub(super) fn slowlog_help(&mut self) -> Outcome {
         introspect::help(&mut self.reply(), "SLOWLOG", HELP);
         DONE
     }
+}
+
+/// Runs SLOWLOG RESET on any thread.
+pub(super) fn reset(engine: &Engine, reply: &mut Reply<'_>) {
+    let entries = engine.slow_log.reset();
+    engine.host.reclaim(Box::new(entries));
+    reply.ok();
 }
 
 /// Runs SLOWLOG GET on a helper thread.

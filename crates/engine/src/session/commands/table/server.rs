@@ -168,7 +168,14 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_help()))),
             CommandSpec::sub("resetstat", "server", "2.0.0", "O(1)", "Resets the counters of INFO to zero.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_reset_stat()))),
+                .exec(Exec::Session(
+                    &SessionCommand::at_once(|session, _, _| session.config_reset_stat())
+                        .or_detached(|engine, _, _, reply| {
+                            config::reset_stat(engine, reply);
+                            Ok(())
+                        })
+                        .in_multi(InMulti::AfterUnlock),
+                )),
             CommandSpec::sub(
                 "rewrite",
                 "server",
@@ -374,7 +381,14 @@ pub(super) const SERVER: &[CommandSpec] = &[
             CommandSpec::sub("reset", "server", "2.2.12", "O(N), N entries", "Forgets all slow commands.")
                 .flags(&[F::ADMIN, F::LOADING, F::STALE])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.slowlog_reset()))),
+                .exec(Exec::Session(
+                    &SessionCommand::at_once(|session, _, _| session.slowlog_reset())
+                        .or_detached(|engine, _, _, reply| {
+                            slowlog::reset(engine, reply);
+                            Ok(())
+                        })
+                        .in_multi(InMulti::AfterUnlock),
+                )),
         ],
     ),
     CommandSpec::new("time", "server", "2.6.0", "O(1)", "Returns the time of the server's clock.")
