@@ -297,7 +297,9 @@ impl Session {
     /// Writes EXEC's reply, unless a command is left to run.
     fn reply_to_exec(&mut self, transaction: Transaction, parts: Vec<ReplyPart>, now: Now) -> NextStep {
         // A command about the server may take long, or wait for shards that a script holds.
-        if parts.iter().any(ReplyPart::is_to_run) && !matches!(self.state, State::Closing) {
+        if parts.iter().any(ReplyPart::is_to_run) {
+            // A queued CLIENT KILL may have ended this session. It gets the whole reply first.
+            self.flags.ends_after_exec = matches!(self.state, State::Closing);
             transaction.set_run(parts);
             self.outgoing_transaction = Some(transaction);
             return NextStep::Detach;

@@ -80,6 +80,9 @@ impl Session {
         drop(done.charge);
         self.end_command();
         self.meter.lane_reply_bytes += self.replies.out.len().saturating_sub(before) as u64;
+        if std::mem::take(&mut self.flags.ends_after_exec) {
+            let _ = self.close();
+        }
     }
     pub(super) fn count_lookups(&mut self, lookups: Lookups) {
         self.meter.lookups.hits += lookups.hits;

@@ -30,6 +30,8 @@ pub(super) struct ClientFlags {
     pub(super) no_touch: bool,
     /// True when CLIENT CACHING was called for the next command.
     pub(super) caching: bool,
+    /// True when a command of the EXEC that is under way has ended the session, which gets EXEC's reply first.
+    pub(super) ends_after_exec: bool,
     /// True when a service may keep state for this client.
     pub(super) uses_service: bool,
 }

@@ -1,6 +1,6 @@
 //! Transactions that leave the worker: on copies of their records, or with their shards under a long lock.
 
-use crate::fixture::{Peer, Server, Stop};
+use crate::fixture::{Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_engine::LaneJob;
@@ -418,8 +418,13 @@ fn a_long_transaction_may_end_its_own_session() {
     let job = queued(&server, &mut a, lines.iter().map(|line| line.to_string()));
     a.session.lane_done(job.run(server.now, &|| {}));
     assert_eq!(a.drive(&server), Stop::Ended);
-    assert!(a.replies().starts_with("*3|:5000|:1|"));
+    let replies = a.replies();
+    assert!(replies.starts_with("*3|:5000|:1|$") && replies.contains("redis_version"), "{replies}");
     assert_eq!(b.run(&server, "SCARD copy"), ":5000|");
+    // A long reset leaves the worker, too.
+    b.hold_jobs = true;
+    b.feed(&command(&format!("LATENCY RESET {}", "x ".repeat(100))), usize::MAX);
+    assert_eq!(b.drive(&server), Stop::Parked);
 }
 
 #[test]

@@ -56,11 +56,10 @@ impl Session {
     }
     /// `LATENCY RESET [event ...]`. Reply: the number of events that were reset.
     pub(super) fn latency_reset(&mut self, args: Args<'_>) -> Outcome {
-        let named = args.skip(2);
-        let is_meant = |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
-        let events = &self.engine.stats.events;
-        let reset = Event::ALL.into_iter().filter(is_meant).filter(|event| events.reset(*event)).count();
-        self.reply().int(reset as i64);
+        if args.len() > ARGS_AT_ONCE_MAX {
+            return Ok(NextStep::Detach);
+        }
+        reset(&self.engine.clone(), args, &mut self.reply());
         DONE
     }
     pub(super) fn latency_help(&mut self) -> Outcome {
@@ -89,6 +88,15 @@ impl Session {
         }
         DONE
     }
+}
+
+/// Runs LATENCY RESET on any thread.
+pub(super) fn reset(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
+    let named = args.skip(2);
+    let is_meant = |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
+    let events = &engine.stats.events;
+    let reset = Event::ALL.into_iter().filter(is_meant).filter(|event| events.reset(*event)).count();
+    reply.int(reset as i64);
 }
 
 /// LATENCY HISTOGRAM of the named commands with their subcommands, or of all commands. Adding up the counts of one

@@ -303,9 +303,14 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event").optional().multiple()])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-                .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| {
-                    session.latency_reset(args)
-                }))),
+                .exec(Exec::Session(
+                    &SessionCommand::at_once(|session, args, _| session.latency_reset(args)).or_detached(
+                        |engine, args, _, reply| {
+                            latency::reset(engine, args, reply);
+                            Ok(())
+                        },
+                    ),
+                )),
         ],
     ),
     CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something, and returns the version.")
