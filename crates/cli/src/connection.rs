@@ -4,10 +4,14 @@ use crate::options::Target;
 use crate::tls::TlsOptions;
 use std::io::{self, Read, Write};
 use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::time::Duration;
 use strand_chain::Chain;
 use strand_dial::{DialError, Stream, Timeouts, TlsError};
 use strand_wire::client::{ReplyParser, Value, encode_command};
+
+/// Maximum length in bytes of a line that is not a reply.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Why a command got no usable reply. Where redis-cli has a text, the text is redis-cli's.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,17 @@ pub enum ConnectionError {
     /// The server refused SCAN with this error.
     #[error("SCAN error: {0}")]
     ScanRefused(String),
+    /// The file of a snapshot cannot be written.
+    #[error("cannot write {}: {}", path.display(), system_text(error))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A snapshot cannot be written.
+    #[error("cannot write the snapshot: {}", system_text(.0))]
+    Output(io::Error),
     /// The reply of SCAN is not an array of a cursor and keys.
     #[error("Non ARRAY response from SCAN!")]
     NotAPage,
@@ -144,6 +159,41 @@ impl Connection {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(false),
             Err(e) => Err(connection_error(e)),
         }
+    }
+    /// The next line without its end. Empty lines, with which a server shows that it lives, are skipped.
+    ///
+    /// # Errors
+    /// When the connection ends first, or the line is longer than [`LINE_BYTES_MAX`].
+    pub fn line(&mut self) -> Result<Vec<u8>, ConnectionError> {
+        loop {
+            let Some(at) = self.input.find(b'\n', LINE_BYTES_MAX) else {
+                if self.input.len() >= LINE_BYTES_MAX {
+                    return Err(ConnectionError::Protocol("a line of the server is too long".into()));
+                }
+                self.fill()?;
+                continue;
+            };
+            let mut line = vec![0; at + 1];
+            self.input.peek(&mut line);
+            self.input.advance(at + 1);
+            let line = line.trim_ascii_end();
+            if !line.is_empty() {
+                return Ok(line.to_vec());
+            }
+        }
+    }
+    /// Some of the next bytes: at least one, and at most `bytes_max`.
+    ///
+    /// # Errors
+    /// When the connection ends first.
+    pub fn take_bytes(&mut self, bytes_max: usize) -> Result<Vec<u8>, ConnectionError> {
+        while self.input.is_empty() {
+            self.fill()?;
+        }
+        let front = self.input.front();
+        let taken = front[..front.len().min(bytes_max)].to_vec();
+        self.input.advance(taken.len());
+        Ok(taken)
     }
     /// Limits the wait of [`Connection::fill`].
     ///

@@ -25,6 +25,7 @@ mod largest;
 mod modes;
 mod options;
 mod repl;
+mod replica;
 mod terminal;
 mod tls;
 

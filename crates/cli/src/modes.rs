@@ -1,4 +1,5 @@
-//! redis-cli's modes other than running commands: statistics, latency, mass insertion, walks over all keys.
+//! redis-cli's modes other than running commands: statistics, latency, mass insertion, walks over all keys. The modes of
+//! a replica are in [`crate::replica`].
 
 use crate::client::{Client, write_stdout};
 use crate::connection::{Connection, ConnectionError};
@@ -31,6 +32,8 @@ pub fn run(options: Options) -> ExitCode {
         CliMode::Stat => stat(connection, &options),
         CliMode::Latency(history) => latency(connection, &options, history),
         CliMode::Scan => scan(connection, &options, &Interrupts::caught()),
+        CliMode::Snapshot(file) => crate::replica::save_snapshot(connection, &file),
+        CliMode::Replica => crate::replica::show_stream(connection, &options, &Interrupts::caught()),
         _ => crate::largest::run(connection, &options, &Interrupts::caught()),
     };
     match outcome {

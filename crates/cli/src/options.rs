@@ -135,6 +135,12 @@ pub struct CliArgs {
     /// List keys with SCAN
     #[arg(long, help_heading = "Modes")]
     scan: bool,
+    /// Write the server's data to an RDB file; -: to the standard output
+    #[arg(long, value_name = "FILE", help_heading = "Modes")]
+    rdb: Option<PathBuf>,
+    /// Show the commands that the server sends to its replicas
+    #[arg(long, alias = "slave", help_heading = "Modes")]
+    replica: bool,
     /// With --scan, --bigkeys, --memkeys, --hotkeys: only keys that match
     #[arg(long, value_name = "PATTERN", help_heading = "Modes")]
     pattern: Option<OsString>,
@@ -196,6 +202,10 @@ pub enum CliMode {
     HotKeys,
     /// Lists all keys.
     Scan,
+    /// Writes the server's snapshot to this file.
+    Snapshot(PathBuf),
+    /// Shows the commands that the server sends to its replicas.
+    Replica,
 }
 
 /// The argument that is read from the standard input.
@@ -349,6 +359,10 @@ impl CliArgs {
             CliMode::Stat
         } else if self.scan {
             CliMode::Scan
+        } else if let Some(file) = &self.rdb {
+            CliMode::Snapshot(file.clone())
+        } else if self.replica {
+            CliMode::Replica
         } else {
             match &self.eval {
                 Some(file) => CliMode::Eval(file.clone(), words()),

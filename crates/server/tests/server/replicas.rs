@@ -128,19 +128,50 @@ fn replicas_have_equal_data_under_load_after_interruptions_and_with_an_append_on
 }
 
 #[test]
-fn redis_cli_takes_a_snapshot_and_shows_the_stream() {
+fn clients_take_a_snapshot_and_show_the_stream() {
     let folder = folder();
     let server = start(folder.path(), &[]);
     let mut client = link(&server);
     call(&mut client, &["DEBUG", "POPULATE", "1000", "key", "100"]);
     let port = server.address.port().to_string();
     let path = folder.path().join("copy.rdb");
-    let copied = std::process::Command::new("redis-cli").args(["-p", &port, "--rdb"]).arg(&path).output();
-    let copied = copied.expect("redis-cli is installed");
-    assert!(copied.status.success(), "{copied:?}");
-    let check = std::process::Command::new("redis-check-rdb").arg(&path).output().expect("installed");
-    let text = String::from_utf8_lossy(&check.stdout).into_owned();
-    assert!(check.status.success() && text.contains("1000 keys read"), "{text}");
+    // The client of Redis and that of Strand, from Strand and from redis-server with a length and with a mark.
+    let redis = Peer::redis(&["--repl-diskless-sync-delay", "0"], None).expect("redis-server is installed");
+    let mut other = redis.connect().expect("it listens");
+    call(&mut other, &["DEBUG", "POPULATE", "1000", "key", "100"]);
+    let other_port = redis.address.port().to_string();
+    let strand = env!("CARGO_BIN_EXE_strand");
+    let clients = [
+        ("redis-cli", None, &port),
+        (strand, Some("cli"), &port),
+        (strand, Some("cli"), &other_port),
+        (strand, Some("cli"), &other_port),
+    ];
+    for (nth, (program, word, port)) in clients.into_iter().enumerate() {
+        let diskless = if nth == 3 { "no" } else { "yes" };
+        call(&mut other, &["CONFIG", "SET", "repl-diskless-sync", diskless]);
+        let mut command = std::process::Command::new(program);
+        let copied = command.args(word).args(["-p", port, "--rdb"]).arg(&path).output();
+        let copied = copied.expect("redis-cli is installed");
+        assert!(copied.status.success(), "{copied:?}");
+        let said = String::from_utf8_lossy(&copied.stderr).into_owned();
+        assert!(said.contains("Transfer finished with success"), "{said}");
+        let check = std::process::Command::new("redis-check-rdb").arg(&path).output().expect("installed");
+        let text = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert!(check.status.success() && text.contains("1000 keys read"), "{text}");
+    }
+    // The stream, as redis-cli shows it.
+    let mut shows = std::process::Command::new(strand)
+        .args(["cli", "-p", &port, "--replica"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    await_online(&mut client, 1);
+    call(&mut client, &["SET", "k", "a value"]);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(shows.stdout.take().expect("a pipe")));
+    let shown = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("a value")));
+    assert_eq!(shown.expect("a line").expect("text"), "\"SET\",\"k\",\"a value\"");
+    shows.kill().and_then(|()| shows.wait()).expect("it ends");
     // The file for the replica had no name.
     let names = std::fs::read_dir(folder.path()).expect("it is there").flatten();
     let names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
