@@ -65,7 +65,7 @@ impl Engine {
     /// of its own stream, from which the new primary may be able to continue. False when another primary was set, or the
     /// replica that FAILOVER names lacks a write.
     fn leave_former_stream(&self, number: u64) -> bool {
-        let lacks_writes = {
+        let failed = {
             // Who sets another primary waits for this lock before it looks at the stream.
             let _applied = self.following.applying.lock();
             if !self.following.is_current(number) {
@@ -76,12 +76,16 @@ impl Engine {
             if let Some(own) = own {
                 state.position = own;
             }
-            state.takeover_at.is_some_and(|offset| offset != state.position.offset)
+            let end = state.position.offset;
+            state.takeover.filter(|takeover| takeover.offset.is_some_and(|offset| offset != end))
         };
-        if lacks_writes {
-            let _ = self.abort_failover("the replica lacks a write that was admitted before");
+        let Some(takeover) = failed else { return true };
+        let why = "the replica lacks a write that was admitted before";
+        // After FAILOVER ABORT this server still follows the replica.
+        if self.abort_failover(Some(takeover.number), why).is_err() && self.following.is_current(number) {
+            self.stop_following();
         }
-        !lacks_writes
+        false
     }
     /// Connects once, and follows until the connection ends.
     ///
@@ -96,23 +100,27 @@ impl Engine {
         let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
         let mut wire = Wire::new(self, self.host.dial(&host, port, timeout)?, number, timeout)?;
         self.introduce(&mut wire)?;
-        let (before, for_failover) = {
+        let (before, takeover) = {
             let state = self.following.state.lock();
-            (state.position.clone(), state.asks_for_failover)
+            if state.number != number {
+                return Ok(());
+            }
+            (state.position.clone(), state.takeover)
         };
         let (id, next) = match &*before.id {
             "" => ("?".to_owned(), "-1".to_owned()),
             id => (id.to_owned(), (before.offset + 1).to_string()),
         };
         let psync: &[&[u8]] = &[b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"];
-        let reply = wire.ask(if for_failover { psync } else { &psync[..3] })?;
-        if for_failover {
+        let reply = wire.ask(if takeover.is_some() { psync } else { &psync[..3] })?;
+        if let Some(takeover) = takeover {
             if !["+FULLRESYNC", "+CONTINUE"].iter().any(|start| reply.starts_with(start)) {
-                let _ = self.abort_failover(&format!("the replica replies to PSYNC: {reply}"));
+                let why = format!("the replica replies to PSYNC: {reply}");
+                let _ = self.abort_failover(Some(takeover.number), &why);
                 return Err(refused("PSYNC", &reply));
             }
-            self.following.update(number, |state| state.asks_for_failover = false);
-            self.end_failover();
+            self.following.update(number, |state| state.takeover = None);
+            self.end_failover(takeover.number);
         }
         let words: Vec<&str> = reply.split(' ').collect();
         let position = match *words {
@@ -188,6 +196,13 @@ impl Engine {
         timeout: Duration,
         number: u64,
     ) -> io::Result<()> {
+        let databases = self.keyspace.databases();
+        if position.db >= databases {
+            self.following.update(number, super::State::lose_position);
+            let text =
+                format!("the stream selects database {}, and this server has {databases}", position.db);
+            return Err(io::Error::other(text));
+        }
         let used = wire.received - wire.input.len() as u64;
         let begin = position.offset.wrapping_sub(used);
         let mut replay = Replay::new(&TABLE, self.host.mono_us());

@@ -44,10 +44,8 @@ struct State {
     primary: Option<(String, u16)>,
     /// How many times a primary was set. The thread of an earlier primary ends.
     number: u64,
-    /// True until the primary has been asked to take over, and has accepted.
-    asks_for_failover: bool,
-    /// The offset that this server's own stream must have when the primary is asked ([`Takeover`]).
-    takeover_at: Option<u64>,
+    /// Until the primary has been asked to take over, and has accepted.
+    takeover: Option<Takeover>,
     phase: Phase,
     position: Position,
     /// The last bytes before `position`, which the replicas of this server have not got yet.
@@ -64,6 +62,8 @@ struct State {
 /// How a replica is asked to take over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Takeover {
+    /// The number of the FAILOVER.
+    pub(crate) number: u64,
     /// The end of what the replica has acknowledged. If this server's stream has more when writes have ended, the
     /// replica is not asked. `None`: the replica takes over in any case.
     pub(crate) offset: Option<u64>,
@@ -178,8 +178,7 @@ impl Engine {
             }
             let number = state.number + 1;
             state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
-            state.asks_for_failover = takeover.is_some();
-            state.takeover_at = takeover.and_then(|takeover| takeover.offset);
+            state.takeover = takeover;
             self.config.set_primary(Some((host, port)));
             self.set_following(&state);
             number
@@ -208,29 +207,36 @@ impl Engine {
     /// The system's error.
     pub(crate) fn continue_stream(&self, position: Position) -> std::io::Result<()> {
         self.begin_stream_of_primary(&position)?;
-        match self.config.primary() {
-            Some(_) => self.following.state.lock().position = position,
-            None => self.begin_own_stream(true),
-        }
-        Ok(())
+        let (Some((host, port)), Some(engine)) = (self.config.primary(), self.me()) else {
+            self.begin_own_stream(true);
+            return Ok(());
+        };
+        // The server is a replica before its first client, because the data must not change any more.
+        self.following.state.lock().position = position;
+        engine.follow(&host, port, None).map(drop).inspect_err(|_| {
+            self.following.state.lock().lose_position();
+            self.begin_own_stream(false);
+        })
     }
     /// `REPLICAOF NO ONE`: this server accepts writes again. Its data stays. Waits for the command of the stream that runs
     /// now. May block.
     pub(crate) fn stop_following(&self) {
-        let was_set = {
+        {
             let mut state = self.following.state.lock();
-            let was_set = state.primary.is_some();
             state.set_primary(None, 0);
             self.config.set_primary(None);
-            was_set
-        };
+        }
         self.following.changed.notify();
         let _applied = self.following.applying.lock();
-        // Another client may have set a primary meanwhile.
-        if !was_set || self.following.state.lock().primary.is_some() {
-            return;
-        }
-        let is_of_stream = self.passed_position().is_some();
+        let is_of_stream = {
+            let mut state = self.following.state.lock();
+            // Another client may have set a primary meanwhile, or has ended the following.
+            if state.primary.is_some() || !self.following.is_on() {
+                return;
+            }
+            self.pass_on(&mut state);
+            state.position.is_known()
+        };
         // Clients may write from the next step on, so the stream is this server's own before.
         self.begin_own_stream(is_of_stream);
         {
@@ -248,7 +254,7 @@ impl Engine {
     /// `None`: the stream of this server is its own. The caller keeps commands from being applied.
     pub(crate) fn passed_position(&self) -> Option<Position> {
         let mut state = self.following.state.lock();
-        if !state.position.is_known() {
+        if !state.position.is_known() || state.primary.is_none() {
             return None;
         }
         self.pass_on(&mut state);

@@ -92,7 +92,8 @@ impl Engine {
     /// from there, and the replicas of a primary continue here.
     fn continue_loaded_stream(&self) {
         let position = std::mem::take(&mut *self.persist.loading.position.lock());
-        if !position.is_known() {
+        // Strand and redis-server write all fields of a position, and a stream begins with a command.
+        if !position.is_known() || position.offset == 0 || position.db >= self.keyspace.databases() {
             return;
         }
         if let Err(why) = self.continue_stream(position) {

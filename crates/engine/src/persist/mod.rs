@@ -98,6 +98,8 @@ pub(crate) struct Persist {
     ends_unsaved: AtomicBool,
     /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
     may_lose_writes: AtomicBool,
+    /// True when the end of the server writes a snapshot.
+    saves_at_end: AtomicBool,
     /// True while this server is a replica.
     is_replica: AtomicBool,
     pub(crate) aof: Aof,
@@ -170,6 +172,7 @@ impl Persist {
             replacing: RwLock::new(()),
             ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
+            saves_at_end: AtomicBool::new(false),
             is_replica: AtomicBool::new(false),
             aof: Aof::new(host),
         }
@@ -191,6 +194,10 @@ impl Persist {
     /// True while the dataset is loading.
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0
+    }
+    /// True from the begin of the last save on, if a file is written.
+    pub(crate) fn writes_last_save(&self) -> bool {
+        self.is_in_last_save() && self.saves_at_end.load(Relaxed)
     }
     /// True from the begin of the last save on.
     pub(crate) fn is_in_last_save(&self) -> bool {

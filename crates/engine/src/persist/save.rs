@@ -208,6 +208,7 @@ impl Engine {
             drop(self.long_locks.announce(None));
             // Meanwhile SHUTDOWN NOSAVE may have cut the script. A save would have what the script wrote before the cut.
             saves = !self.persist.ends_unsaved.load(Relaxed);
+            self.persist.saves_at_end.store(saves, Relaxed);
             self.persist.set(LAST_SAVE_RUNNING, saves);
             self.await_turns();
         } else if request.nosave {

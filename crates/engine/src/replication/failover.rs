@@ -63,19 +63,16 @@ impl Failover {
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(SeqCst)
     }
-    /// Changes the phase of the FAILOVER with this number from `before`. False when the phase or the number is another.
-    fn advance(&self, number: u64, before: FailoverPhase, after: FailoverPhase) -> bool {
-        let mut state = self.state.lock();
-        let is_current = *state == (before, number);
-        if is_current {
-            state.0 = after;
-            self.is_on.store(after != FailoverPhase::Off, SeqCst);
-        }
-        is_current
+    /// True while the FAILOVER with this number waits for a replica.
+    fn waits(&self, number: u64) -> bool {
+        *self.state.lock() == (FailoverPhase::WaitsForReplica, number)
     }
-    /// Sets the phase to off. Returns the phase before.
-    fn end(&self) -> FailoverPhase {
+    /// Sets the phase to off. `number`: only of this FAILOVER. Returns the phase before.
+    fn end(&self, number: Option<u64>) -> FailoverPhase {
         let mut state = self.state.lock();
+        if number.is_some_and(|number| number != state.1) {
+            return FailoverPhase::Off;
+        }
         self.is_on.store(false, SeqCst);
         std::mem::take(&mut state.0)
     }
@@ -122,7 +119,7 @@ impl Engine {
         let engine = self.clone();
         let spawned = self.host.spawn("failover", Box::new(move || engine.run_failover(&request, number)));
         spawned.map_err(|why| {
-            self.end_failover();
+            self.end_failover(number);
             format!("ERR cannot begin: {}", system_text(&why))
         })
     }
@@ -132,10 +129,10 @@ impl Engine {
             request.timeout_ms.map(|ms| self.host.mono_us().saturating_add(ms.saturating_mul(1000)));
         // Writes that were admitted before the pause are in the stream after this.
         self.await_turns();
-        let waits = FailoverPhase::WaitsForReplica;
+        // The position of the end of the stream needs a database with a known number.
+        self.keyspace.journal().select_database_0();
         let (host, port, offset) = loop {
-            // Nothing changes, if this FAILOVER still waits.
-            if !self.replication.failover.advance(number, waits, waits) {
+            if !self.replication.failover.waits(number) {
                 return;
             }
             if until_us.is_some_and(|until_us| self.host.mono_us() >= until_us) {
@@ -145,7 +142,7 @@ impl Engine {
                         break (host.clone(), *port, None);
                     }
                     _ => {
-                        let _ = self.abort_failover("Replica never caught up before timeout");
+                        let _ = self.abort_failover(Some(number), "Replica never caught up before timeout");
                         return;
                     }
                 }
@@ -157,12 +154,18 @@ impl Engine {
             }
             self.host.nap_us(LOOK_EVERY_US);
         };
-        if !self.replication.failover.advance(number, waits, FailoverPhase::InProgress) {
-            return;
-        }
         self.host.log(&format!("Failover target is {host}:{port}"));
-        if let Err(why) = self.follow(&host, port, Some(Takeover { offset })) {
-            let _ = self.abort_failover(&system_text(&why));
+        let followed = {
+            // FAILOVER ABORT comes before this or after it.
+            let mut state = self.replication.failover.state.lock();
+            if *state != (FailoverPhase::WaitsForReplica, number) {
+                return;
+            }
+            state.0 = FailoverPhase::InProgress;
+            self.follow(&host, port, Some(Takeover { number, offset }))
+        };
+        if let Err(why) = followed {
+            let _ = self.abort_failover(Some(number), &system_text(&why));
         }
     }
     /// The address and port of a replica that may take over and that has acknowledged the whole stream, and the end of the
@@ -179,22 +182,29 @@ impl Engine {
         let replica = state.replicas.iter().find(is_whole)?;
         Some((replica.ip().to_owned(), replica.facts.port, Some(end)))
     }
-    /// The replica has taken over, or the change was given up: waiting writes go on.
-    pub(crate) fn end_failover(&self) {
-        self.replication.failover.end();
+    /// The replica has taken over by the FAILOVER with this number: waiting writes go on.
+    pub(crate) fn end_failover(&self, number: u64) {
+        self.replication.failover.end(Some(number));
         self.let_writes_go_on();
     }
+    /// Ends the pause of writes, unless another FAILOVER has begun.
     fn let_writes_go_on(&self) {
-        self.pause.set_for_failover(false);
+        {
+            let state = self.replication.failover.state.lock();
+            if state.0 != FailoverPhase::Off {
+                return;
+            }
+            self.pause.set_for_failover(false);
+        }
         self.clients.wake_all();
     }
     /// Gives the change of the roles up: this server stays or becomes the primary. The replica may have accepted already:
-    /// then both are primaries. May block.
+    /// then both are primaries. `number`: only the FAILOVER with this number. May block.
     ///
     /// # Errors
     /// The error reply of `FAILOVER ABORT`, when there is no change.
-    pub(crate) fn abort_failover(&self, why: &str) -> Result<(), String> {
-        match self.replication.failover.end() {
+    pub(crate) fn abort_failover(&self, number: Option<u64>, why: &str) -> Result<(), String> {
+        match self.replication.failover.end(number) {
             FailoverPhase::Off => return Err("ERR No failover in progress.".into()),
             FailoverPhase::WaitsForReplica => {}
             FailoverPhase::InProgress => self.stop_following(),

@@ -95,7 +95,7 @@ impl Engine {
     /// restart from this save, replicas continue only if they have no more than the save.
     fn append_if_heard(&self, command: &[&[u8]]) {
         let state = self.replication.state.lock();
-        let is_still = self.replication.failover.is_on() || self.persist.is_in_last_save();
+        let is_still = self.replication.failover.is_on() || self.persist.writes_last_save();
         if !state.replicas.is_empty() && !state.stream.is_from_primary && !is_still {
             self.keyspace.journal().append_for_replicas(command);
         }
@@ -104,10 +104,7 @@ impl Engine {
     /// there has been no replica for long. Returns false then.
     fn look_after_replicas(&self, now: Now) -> bool {
         let timeout_us = self.seconds(Opt::ReplTimeout);
-        let (replicas, alone_since_us) = {
-            let state = self.replication.state.lock();
-            (state.replicas.clone(), state.alone_since_us)
-        };
+        let replicas = self.replication.state.lock().replicas.clone();
         for replica in &replicas {
             match replica.phase() {
                 Phase::Waiting => replica.keep_alive(),
@@ -128,17 +125,21 @@ impl Engine {
             }
         }
         self.replicas_changed();
-        let ttl_us = self.seconds(Opt::ReplBacklogTtl);
-        let is_over = |since_us: u64| ttl_us > 0 && now.mono_us.saturating_sub(since_us) > ttl_us;
-        let stops =
-            replicas.is_empty() && alone_since_us.is_some_and(is_over) && self.replication.needs_journal();
+        let stops = self.is_backlog_over(&self.replication.state.lock());
         !(stops && self.while_nobody_takes(|has_file| self.stop_replication(has_file)))
+    }
+    /// True when the backlog may be freed: there has been no replica for `repl-backlog-ttl` seconds.
+    fn is_backlog_over(&self, state: &super::State) -> bool {
+        let ttl_us = self.seconds(Opt::ReplBacklogTtl);
+        let is_over = |since_us: u64| ttl_us > 0 && self.host.mono_us().saturating_sub(since_us) > ttl_us;
+        let is_free = state.replicas.is_empty() && !state.is_syncing && !state.stream.is_from_primary;
+        is_free && state.alone_since_us.is_some_and(is_over)
     }
     /// Switches replication off and frees the backlog, unless a replica has come. Later replicas get all data. True when
     /// replication is off. The caller takes the journal. May block.
     fn stop_replication(&self, has_file: bool) -> bool {
         let mut state = self.replication.state.lock();
-        if !state.replicas.is_empty() || state.is_syncing || state.stream.is_from_primary {
+        if !self.is_backlog_over(&state) {
             return false;
         }
         (state.backlog, state.stream.second) = (Chain::new(), None);

@@ -434,7 +434,6 @@ impl Session {
     /// Takes the session out of the engine: it no longer waits, subscribes, watches or is listed. Call this when the
     /// connection ends, before it waits to be closed. Later calls have no effect.
     pub fn leave_engine(&mut self) {
-        self.abort_if_exec_resumes();
         self.cancel_job();
         self.stop_waiting();
         if self.flags.uses_service {

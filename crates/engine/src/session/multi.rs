@@ -427,7 +427,7 @@ impl Session {
         }
     }
     fn transaction(&mut self, queue: Box<Queue>) -> Transaction {
-        Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch))
+        Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch), self.client.clone())
     }
     /// Enforces `client-query-buffer-limit`: queued commands count towards it.
     fn abort_over_query_limit(&mut self) -> Turn {

@@ -26,9 +26,6 @@ impl Session {
     /// meanwhile.
     pub fn lane_done(&mut self, done: LaneDone) {
         if !matches!(self.state, State::OnLane { .. }) {
-            if let Some(transaction) = done.transaction {
-                transaction.finish_without_session(self.client.clone(), self.engine.host.now());
-            }
             return;
         }
         self.state = State::Ready;

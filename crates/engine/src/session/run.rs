@@ -529,18 +529,9 @@ impl Session {
         self.update_guard();
         self.requests.set_limits(&self.settings, self.identity.authenticated);
     }
-    /// The session ends before it runs what is left of EXEC.
-    pub(super) fn abort_if_exec_resumes(&mut self) {
-        if matches!(self.state, State::ExecResumes(_))
-            && let State::ExecResumes(left) = std::mem::replace(&mut self.state, State::Aborted)
-        {
-            left.finish_without_session(self.client.clone(), self.engine.host.now());
-        }
-    }
     /// Ends the session once its replies are written.
     pub(super) fn close(&mut self) -> Turn {
         self.stop_waiting();
-        self.abort_if_exec_resumes();
         self.state = State::Closing;
         self.input.clear();
         self.requests.end();
@@ -549,7 +540,6 @@ impl Session {
     pub(super) fn abort(&mut self) {
         self.cancel_job();
         self.stop_waiting();
-        self.abort_if_exec_resumes();
         self.state = State::Aborted;
         self.input.clear();
         self.requests.end();

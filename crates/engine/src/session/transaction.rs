@@ -32,6 +32,7 @@ use strand_wire::reply::{Protocol, Reply};
 
 /// What EXEC needs: the queued commands, the watched keys and the shards.
 pub(super) struct Transaction {
+    client: Arc<Client>,
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Box<Queue>,
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
@@ -134,14 +135,36 @@ fn with_watched(keyspace: &Keyspace, hashes: &[KeyHash], watch: &Watch) -> Vec<u
 }
 
 impl Drop for Transaction {
+    /// Ends the watch. If the session has ended before it ran what is left, the commands about the server run on a thread
+    /// of their own.
     fn drop(&mut self) {
         std::mem::take(&mut self.watch).end(&self.engine);
+        let parts = self.take_run().unwrap_or_default();
+        if !parts.iter().any(|part| matches!(part, ReplyPart::AfterUnlock { .. })) {
+            return;
+        }
+        let (engine, client) = (self.engine.clone(), self.client.clone());
+        let left =
+            Transaction::new(engine.clone(), std::mem::take(&mut self.queue), Watch::default(), client);
+        let work = move || {
+            let (client, now) = (left.client.clone(), left.engine.host.now());
+            parts.into_iter().for_each(|part| drop(left.finish(part, &client, now, 0)));
+        };
+        if let Err(why) = engine.host.spawn("exec", Box::new(work)) {
+            engine.host.warn(&format!("cannot run the rest of a transaction: {}", system_text(&why)));
+        }
     }
 }
 
 impl Transaction {
-    pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        queue: Box<Queue>,
+        watch: Watch,
+        client: Arc<Client>,
+    ) -> Transaction {
         Transaction {
+            client,
             engine,
             queue,
             watch,
@@ -354,18 +377,6 @@ impl Transaction {
             call.pause();
             let reply = self.finish(part, &job.client, now, call.reply.room_left());
             call.reply.raw(reply);
-        }
-    }
-    /// The session has ended before it ran what is left: runs the commands about the server on a thread of their own.
-    pub(super) fn finish_without_session(self, client: Arc<Client>, now: Now) {
-        let parts = self.take_run().unwrap_or_default();
-        if !parts.iter().any(|part| matches!(part, ReplyPart::AfterUnlock { .. })) {
-            return;
-        }
-        let host = self.engine.host.clone();
-        let work = move || parts.into_iter().for_each(|part| drop(self.finish(part, &client, now, 0)));
-        if let Err(why) = host.spawn("exec", Box::new(work)) {
-            host.warn(&format!("cannot run the rest of a transaction: {}", system_text(&why)));
         }
     }
     /// The replies of a part, after the transaction has unlocked its shards. A reply is cut at `bytes_max` bytes. A

@@ -543,3 +543,56 @@ fn a_replica_that_reloads_its_data_goes_on_with_the_stream() {
     await_equal(&mut [&mut first, &mut second]);
     assert_eq!(ids(&mut second)[0], before);
 }
+
+#[test]
+fn a_position_that_cannot_be_used_is_given_up() {
+    let folders = [folder(), folder()];
+    let options = ["--databases", "300"];
+    let server = start(folders[0].path(), &[QUIET, &options].concat());
+    let (port, other_port) = (server.address.port(), free_port().expect("a port"));
+    let replica = at_port(folders[1].path(), other_port, &options);
+    let (mut first, mut second) = (link(&server), link(&replica));
+    follow(&mut second, port);
+    // The position is in a database whose number the journal does not know, and FAILOVER works.
+    call(&mut first, &["SELECT", "260"]);
+    call(&mut first, &["SET", "k", "v"]);
+    for (from, to, to_port) in [(0, 1, other_port), (1, 0, port)] {
+        let both = [&mut first, &mut second];
+        await_online(both[from], 1);
+        assert_eq!(call(both[from], &["FAILOVER", "TO", "127.0.0.1", &to_port.to_string()]), "OK");
+        await_role(both[from], "slave");
+        await_role(both[to], "master");
+    }
+    assert_eq!(syncs(&mut first).0, "1");
+    call(&mut first, &["SELECT", "12"]);
+    call(&mut first, &["SET", "gone", "soon"]);
+    call(&mut first, &["DEL", "gone"]);
+    call(&mut first, &["SELECT", "260"]);
+    call(&mut first, &["DEL", "k"]);
+    call(&mut first, &["SELECT", "12"]);
+    call(&mut first, &["SET", "gone", "soon"]);
+    call(&mut first, &["DEL", "gone"]);
+    assert_eq!(call(&mut first, &["WAIT", "1", "60000"]), "1");
+    shut_down_with_save(replica);
+    // The position is in a database that the server does not have.
+    let follows = ["--replicaof", "127.0.0.1", &port.to_string()];
+    let replica = at_port(folders[1].path(), other_port, &[&["--databases", "4"], &follows[..]].concat());
+    let mut second = link(&replica);
+    comes_true(|| field(&mut second, "master_link_status") == "up");
+    assert!(!replica.folder.log_text().contains("panic"), "{}", replica.folder.log_text());
+    shut_down_with_save(replica);
+    // A server that cannot follow is a primary with a stream of its own.
+    let replica =
+        at_port(folders[1].path(), other_port, &[&["--tls-replication", "yes"], &follows[..]].concat());
+    let mut second = link(&replica);
+    assert_eq!(field(&mut second, "role"), "master");
+    assert_eq!(call(&mut second, &["SET", "own", "write"]), "OK");
+    let [id, _, second_id, _] = ids(&mut second);
+    assert!(id != ids(&mut first)[0] && second_id == "0".repeat(40), "{id} {second_id}");
+    let third = Peer::redis(&[], None).expect("redis-server is installed");
+    let mut third = third.connect().expect("it listens");
+    follow(&mut third, other_port);
+    call(&mut second, &["SET", "own", "write after"]);
+    assert_eq!(call(&mut second, &["WAIT", "1", "60000"]), "1");
+    assert_eq!(call(&mut third, &["GET", "own"]), "write after");
+}

@@ -35,7 +35,7 @@ pub(in crate::session) struct ReplicaSession {
 /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: a replica takes over from this server.
 pub(super) fn failover(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), ErrorText> {
     if args.len() == 2 && args.is(1, "ABORT") {
-        engine.abort_failover("by FAILOVER ABORT")?;
+        engine.abort_failover(None, "by FAILOVER ABORT")?;
         reply.ok();
         return Ok(());
     }
