@@ -9,9 +9,7 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_dial::{DialError, Stream, Timeouts, TlsError};
 use strand_wire::client::{ReplyParser, Value, encode_command};
-
-/// Maximum length in bytes of a line that is not a reply.
-const LINE_BYTES_MAX: usize = 64 << 10;
+use strand_wire::replica::{LineTooLong, take_line};
 
 /// Why a command got no usable reply. Where redis-cli has a text, the text is redis-cli's.
 #[derive(Debug, thiserror::Error)]
@@ -163,22 +161,15 @@ impl Connection {
     /// The next line without its end. Empty lines, with which a server shows that it lives, are skipped.
     ///
     /// # Errors
-    /// When the connection ends first, or the line is longer than [`LINE_BYTES_MAX`].
+    /// When the connection ends first, or the line is too long.
     pub fn line(&mut self) -> Result<Vec<u8>, ConnectionError> {
         loop {
-            let Some(at) = self.input.find(b'\n', LINE_BYTES_MAX) else {
-                if self.input.len() >= LINE_BYTES_MAX {
-                    return Err(ConnectionError::Protocol("a line of the server is too long".into()));
-                }
-                self.fill()?;
-                continue;
-            };
-            let mut line = vec![0; at + 1];
-            self.input.peek(&mut line);
-            self.input.advance(at + 1);
-            let line = line.trim_ascii_end();
-            if !line.is_empty() {
-                return Ok(line.to_vec());
+            let line = take_line(&mut self.input).map_err(|LineTooLong| {
+                ConnectionError::Protocol("a line of the server is too long".into())
+            })?;
+            match line {
+                Some(line) => return Ok(line),
+                None => _ = self.fill()?,
             }
         }
     }

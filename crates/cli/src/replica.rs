@@ -11,19 +11,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use strand_wire::client::Value;
+use strand_wire::replica::{MARK_BYTES, SnapshotEnd};
 
-/// Length in bytes of the mark at the end of a snapshot whose length the server does not know before.
-const MARK_BYTES: usize = 40;
 /// `--replica` waits this long for commands before it looks whether a person has pressed Ctrl-C.
 const WAIT: Duration = Duration::from_millis(200);
-
-/// The end of a snapshot.
-enum End {
-    /// After this number of bytes.
-    After(u64),
-    /// At this mark, which follows the snapshot.
-    Mark([u8; MARK_BYTES]),
-}
 
 /// Writes the server's snapshot to a file. `-` stands for the standard output.
 ///
@@ -40,8 +31,8 @@ pub(crate) fn save_snapshot(connection: &mut Connection, path: &Path) -> Result<
     let end = sync(connection)?;
     let name = path.display();
     match end {
-        End::After(bytes) => complain!("SYNC sent to master, writing {bytes} bytes to '{name}'"),
-        End::Mark(_) => {
+        SnapshotEnd::After(bytes) => complain!("SYNC sent to master, writing {bytes} bytes to '{name}'"),
+        SnapshotEnd::Mark(_) => {
             complain!("SYNC sent to master, writing bytes of bulk transfer until EOF marker to '{name}'");
         }
     }
@@ -56,8 +47,8 @@ pub(crate) fn save_snapshot(connection: &mut Connection, path: &Path) -> Result<
         }
     };
     match end {
-        End::After(_) => complain!("Transfer finished with success."),
-        End::Mark(_) => complain!("Transfer finished with success after {written} bytes"),
+        SnapshotEnd::After(_) => complain!("Transfer finished with success."),
+        SnapshotEnd::Mark(_) => complain!("Transfer finished with success after {written} bytes"),
     }
     Ok(())
 }
@@ -73,10 +64,12 @@ pub(crate) fn show_stream(
 ) -> Result<(), ConnectionError> {
     let end = sync(connection)?;
     match end {
-        End::After(bytes) => {
+        SnapshotEnd::After(bytes) => {
             complain!("SYNC with master, discarding {bytes} bytes of bulk transfer...");
         }
-        End::Mark(_) => complain!("SYNC with master, discarding bytes of bulk transfer until EOF marker..."),
+        SnapshotEnd::Mark(_) => {
+            complain!("SYNC with master, discarding bytes of bulk transfer until EOF marker...")
+        }
     }
     copy(connection, &end, &mut io::sink())?;
     complain!("SYNC done. Logging commands from master.");
@@ -95,20 +88,16 @@ pub(crate) fn show_stream(
 }
 
 /// Sends SYNC. Returns where the snapshot ends.
-fn sync(connection: &mut Connection) -> Result<End, ConnectionError> {
+fn sync(connection: &mut Connection) -> Result<SnapshotEnd, ConnectionError> {
     connection.send(&["SYNC"])?;
     let line = connection.line()?;
-    let text = String::from_utf8_lossy(&line).into_owned();
+    let text = String::from_utf8_lossy(&line);
     let refused = || ConnectionError::ErrorReply(format!("SYNC with master failed: {text}"));
-    let end = line.strip_prefix(b"$").ok_or_else(refused)?;
-    match end.strip_prefix(b"EOF:") {
-        Some(mark) => mark.try_into().map(End::Mark).map_err(|_| refused()),
-        None => text[1..].parse().map(End::After).map_err(|_| refused()),
-    }
+    SnapshotEnd::parse(&text).ok_or_else(refused)
 }
 
 /// Copies the snapshot without its mark. Returns its length in bytes.
-fn copy(connection: &mut Connection, end: &End, out: &mut dyn Write) -> Result<u64, ConnectionError> {
+fn copy(connection: &mut Connection, end: &SnapshotEnd, out: &mut dyn Write) -> Result<u64, ConnectionError> {
     // The last bytes may be the mark, so they are held back.
     let (mut written, mut held) = (0, Vec::new());
     let mut write = |bytes: &[u8]| {
@@ -116,7 +105,7 @@ fn copy(connection: &mut Connection, end: &End, out: &mut dyn Write) -> Result<u
         out.write_all(bytes).map_err(ConnectionError::Output)
     };
     match end {
-        End::After(bytes) => {
+        SnapshotEnd::After(bytes) => {
             let mut left = *bytes;
             while left > 0 {
                 let part = connection.take_bytes(usize::try_from(left).unwrap_or(usize::MAX))?;
@@ -124,7 +113,7 @@ fn copy(connection: &mut Connection, end: &End, out: &mut dyn Write) -> Result<u
                 write(&part)?;
             }
         }
-        End::Mark(mark) => {
+        SnapshotEnd::Mark(mark) => {
             while held != mark {
                 held.extend(connection.take_bytes(usize::MAX)?);
                 let sure = held.len().saturating_sub(MARK_BYTES);

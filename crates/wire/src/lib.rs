@@ -17,5 +17,6 @@ mod header;
 pub mod inline;
 pub mod pack4;
 pub mod quote;
+pub mod replica;
 pub mod reply;
 pub mod resp;

@@ -7,40 +7,10 @@ use crate::host::ScratchFile;
 use crate::persist::DataError;
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
+use strand_wire::replica::{MARK_BYTES, SnapshotEnd};
 
-/// Length in bytes of the mark at the end of a snapshot whose length the primary does not know before.
-const MARK_BYTES: usize = 40;
 /// While a snapshot is loaded, the primary gets a byte at this interval, so that it does not give this server up.
 const KEEP_ALIVE_US: u64 = 1_000_000;
-
-/// How the end of the snapshot is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum SnapshotEnd {
-    /// After this number of bytes.
-    After(u64),
-    /// At this mark, which follows the snapshot.
-    Mark([u8; MARK_BYTES]),
-}
-
-impl SnapshotEnd {
-    /// Parses the line before the snapshot: `$LENGTH` or `$EOF:MARK`.
-    fn parse(line: &str) -> io::Result<SnapshotEnd> {
-        let bad = || {
-            io::Error::new(
-                ErrorKind::InvalidData,
-                format!(
-                    "expected the length of a snapshot, got {:?}",
-                    line.chars().take(100).collect::<String>()
-                ),
-            )
-        };
-        let text = line.strip_prefix('$').ok_or_else(bad)?;
-        match text.strip_prefix("EOF:") {
-            Some(mark) => mark.as_bytes().try_into().map(SnapshotEnd::Mark).map_err(|_| bad()),
-            None => text.parse().map(SnapshotEnd::After).map_err(|_| bad()),
-        }
-    }
-}
 
 impl Engine {
     /// Receives a snapshot and replaces the data with it. The data is then at `offset` of the stream with this id. Returns
@@ -52,7 +22,12 @@ impl Engine {
         id: &str,
         offset: u64,
     ) -> io::Result<Position> {
-        let end = SnapshotEnd::parse(&wire.line()?)?;
+        let line = wire.line()?;
+        let end = SnapshotEnd::parse(&line).ok_or_else(|| {
+            let shown: String = line.chars().take(100).collect();
+            let text = format!("expected the length of a snapshot, got {shown:?}");
+            io::Error::new(ErrorKind::InvalidData, text)
+        })?;
         self.following.update(number, |state| {
             state.snapshot_bytes = 0;
             state.snapshot_bytes_all = if let SnapshotEnd::After(bytes) = end { Some(bytes) } else { None };
@@ -145,21 +120,5 @@ impl Read for SnapshotReader<'_, '_> {
         let read = self.file.read_at(&mut target[..n], self.at)?;
         self.at += read as u64;
         Ok(read)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_before_a_snapshot_is_parsed() {
-        let mark = "0123456789abcdef0123456789abcdef01234567";
-        let marked = SnapshotEnd::Mark(mark.as_bytes().try_into().expect("forty bytes"));
-        assert_eq!(SnapshotEnd::parse(&format!("$EOF:{mark}")).ok(), Some(marked));
-        assert_eq!(SnapshotEnd::parse("$123").ok(), Some(SnapshotEnd::After(123)));
-        for bad in ["", "$", "$-1", "$EOF:12", "+OK", "-ERR no"] {
-            assert!(SnapshotEnd::parse(bad).is_err(), "{bad:?}");
-        }
     }
 }

@@ -6,9 +6,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::encode_command;
-
-/// Maximum length in bytes of a line of the primary.
-const LINE_BYTES_MAX: usize = 64 << 10;
+use strand_wire::replica::{LineTooLong, take_line};
 
 /// A read waits at most this long for bytes, so that an acknowledgement is sent in time, and another primary does not wait.
 const READ_MS_MAX: u64 = 100;
@@ -96,19 +94,12 @@ impl<'e> Wire<'e> {
     /// As [`Wire::fill`]. Also when no line comes in time, or the line is too long.
     pub(super) fn line(&mut self) -> io::Result<String> {
         loop {
-            let Some(at) = self.input.find(b'\n', LINE_BYTES_MAX) else {
-                if self.input.len() >= LINE_BYTES_MAX {
-                    return Err(io::Error::new(ErrorKind::InvalidData, "a line of the primary is too long"));
-                }
-                self.fill_or_fail()?;
-                continue;
-            };
-            let mut line = vec![0; at + 1];
-            self.input.peek(&mut line);
-            self.input.advance(at + 1);
-            let line = line.trim_ascii_end();
-            if !line.is_empty() {
-                return Ok(String::from_utf8_lossy(line).into_owned());
+            let line = take_line(&mut self.input).map_err(|LineTooLong| {
+                io::Error::new(ErrorKind::InvalidData, "a line of the primary is too long")
+            })?;
+            match line {
+                Some(line) => return Ok(String::from_utf8_lossy(&line).into_owned()),
+                None => self.fill_or_fail()?,
             }
         }
     }

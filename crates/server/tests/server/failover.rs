@@ -218,13 +218,14 @@ fn data_is_equal_after_changes_of_the_primary_under_load() {
     follow(&mut redis_link, port(0));
     for round in 0..4 {
         let (old, new, other) = (round % 3, (round + 1) % 3, (round + 2) % 3);
+        let before = ids(&mut links[new]);
         std::thread::scope(|scope| {
             for seed in 0..2 {
                 let mut client = link(&servers[old]);
                 // On a replica a PFCOUNT would store its count in the value, which the other servers would not get.
                 scope.spawn(move || write_while_primary(&mut client, 100 + 10 * round as u64 + seed));
             }
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            comes_true(|| ids(&mut links[new])[1] != before[1]);
             promote(&mut links[new]);
             follow(&mut links[other], port(new));
             follow(&mut redis_link, port(new));

@@ -137,7 +137,7 @@ impl Writer {
         if new_bytes.is_empty() {
             if self.pending.is_empty() {
                 // The file has everything that it gets.
-                self.note_written();
+                self.note_written(end);
             }
             return;
         }
@@ -178,13 +178,13 @@ impl Writer {
         }
         self.pending = Chain::new();
         self.good_bytes += all as u64;
-        self.note_written();
+        self.note_written(self.taken);
         Ok(())
     }
-    /// The file has everything that was taken.
-    fn note_written(&mut self) {
-        self.written = self.taken;
-        self.skipped.retain(|range| range.end > self.written);
+    /// The file has everything before `offset` of the journal.
+    fn note_written(&mut self, offset: u64) {
+        self.written = offset;
+        self.skipped.retain(|range| range.end > offset);
     }
     /// Number of bytes in this range of the journal that only replicas get.
     fn skipped_bytes(&self, part: Range<u64>) -> u64 {
@@ -252,8 +252,7 @@ impl Writer {
         self.file.cut(0)?;
         let after_offset = self.take_until(engine, offset, now);
         (self.pending, self.good_bytes, self.timestamp_s) = (after_offset, 0, 0);
-        self.written = offset;
-        self.skipped.retain(|range| range.end > offset);
+        self.note_written(offset);
         Ok(())
     }
     /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.
