@@ -96,9 +96,9 @@ impl Engine {
         let workers = facts.workers;
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
-        let pubsub = Arc::new(PubSub::new(facts.workers));
         let memory = Arc::new(Memory::new(host.allocated_bytes()));
         let clients = Arc::<Clients>::default();
+        let pubsub = Arc::new(PubSub::new(facts.workers, clients.clone()));
         let tracking = Arc::new(Tracking::new(clients.clone()));
         let long_locks = LongLocks::new(host.signal());
         let persist = Persist::new(&*host, now);

@@ -71,6 +71,7 @@ impl Listener for Notices {
         self.notify(db, key, event);
         if changed && self.tracking.clients_len() > 0 {
             self.tracking.changed(key, by, event == KeyEvent::CACHED);
+            self.pubsub.announce_change(key, by);
         }
     }
     fn report_all(&self) {

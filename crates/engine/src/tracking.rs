@@ -1,11 +1,13 @@
 //! [`Tracking`]: the clients that keep copies of keys (CLIENT TRACKING), and their invalidations.
 //!
 //! By default a key that a client reads is remembered, just before the read. The first change of the key sends an
-//! invalidation to all its readers and forgets them. With BCAST a client gets an invalidation for every key with one
-//! of its prefixes. A change is reported while the key's shard is locked ([`crate::notices`]). A client that read the
-//! old value is already remembered then, because it is remembered before it locks the shard. Invalidations go into
-//! the client's inbox. Its session opens the inbox between two commands, and not while a reply is on its way from a
-//! helper thread. So an invalidation never overtakes the reply that it belongs to.
+//! invalidation to all its readers and forgets them. A change is reported while the key's shard is locked
+//! ([`crate::notices`]). A client that read the old value is already remembered then, because it is remembered before it
+//! locks the shard. Invalidations go into the client's inbox. Its session opens the inbox between two commands, and not
+//! while a reply is on its way from a helper thread. So an invalidation never overtakes the reply that it belongs to.
+//!
+//! With BCAST a client gets an invalidation for every key with one of its prefixes. These invalidations take the way of
+//! published messages ([`crate::pubsub`]).
 //!
 //! Bounds: `tracking-table-max-keys`. While the table has more keys, random keys are invalidated and forgotten: a few by
 //! each read that adds a key, the rest by the regular work ([`Tracking::forget_excess`]). A key that is too long to be
@@ -15,9 +17,8 @@ use crate::Engine;
 use crate::clients::{Client, Clients};
 use crate::pubsub::Frame;
 use indexmap::IndexMap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -108,20 +109,11 @@ type ReaderPart = IndexMap<Box<[u8]>, Readers>;
 /// The ids of the clients that have read a key.
 type Readers = SmallVec<[u64; 2]>;
 
-/// The clients that track keys by prefix.
-#[derive(Default)]
-struct Prefixes {
-    clients: HashMap<Box<[u8]>, BTreeSet<u64>>,
-    /// For each length in bytes, the number of prefixes that have it.
-    lens: BTreeMap<usize, usize>,
-}
-
-/// All clients that keep copies of keys.
+/// The clients that keep copies of keys, and the keys that they have read.
 pub(crate) struct Tracking {
     clients: Arc<Clients>,
     parts: Vec<Mutex<ReaderPart>>,
     hasher: RandomState,
-    prefixes: RwLock<Prefixes>,
     on: AtomicUsize,
     keys: AtomicUsize,
     items: AtomicUsize,
@@ -130,22 +122,12 @@ pub(crate) struct Tracking {
     turn: AtomicUsize,
 }
 
-/// Why a client is told of a change.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    /// The client has read the key.
-    AsReader,
-    /// The client wants to hear of every key, or of every key with a prefix.
-    AsSubscribed,
-}
-
 impl Tracking {
     pub(crate) fn new(clients: Arc<Clients>) -> Tracking {
         Tracking {
             clients,
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
-            prefixes: RwLock::default(),
             on: AtomicUsize::new(0),
             keys: AtomicUsize::new(0),
             items: AtomicUsize::new(0),
@@ -166,61 +148,27 @@ impl Tracking {
     pub(crate) fn remembered(&self) -> (usize, usize) {
         (self.keys.load(Relaxed), self.items.load(Relaxed))
     }
-    /// Number of different prefixes.
-    pub(crate) fn prefixes_len(&self) -> usize {
-        self.prefixes.read().clients.len()
-    }
-
-    /// Turns tracking on, or changes its options. With BCAST, `prefixes` are added to the client's prefixes.
-    pub(crate) fn turn_on<'a>(
-        &self,
-        client: &Client,
-        mode: TrackingFlags,
-        redirect: u64,
-        prefixes: impl Iterator<Item = &'a [u8]>,
-    ) {
+    /// Turns tracking on, or changes its options.
+    pub(crate) fn turn_on(&self, client: &Client, mode: TrackingFlags, redirect: u64) {
         if !client.tracked.mode().has(TrackingFlags::ON) {
             self.on.fetch_add(1, Relaxed);
         }
         client.tracked.redirect.store(redirect, Relaxed);
         client.tracked.mode.store(mode.with(TrackingFlags::ON).0, Relaxed);
-        let mut all = self.prefixes.write();
-        for prefix in prefixes {
-            if !all.clients.contains_key(prefix) {
-                *all.lens.entry(prefix.len()).or_default() += 1;
-            }
-            all.clients.entry(prefix.into()).or_default().insert(client.id);
-        }
     }
-    /// Turns tracking off for a client with these prefixes. When no other client tracks, all keys are forgotten. Their
-    /// memory is returned, because freeing it may take long.
+    /// Turns tracking off for a client. When no other client tracks, all keys are forgotten. Their memory is returned,
+    /// because freeing it may take long.
     #[must_use]
-    pub(crate) fn turn_off<'a>(
-        &self,
-        client: &Client,
-        prefixes: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Box<dyn Send>> {
+    pub(crate) fn turn_off(&self, client: &Client) -> Option<Box<dyn Send>> {
         let is_last = client.tracked.mode().has(TrackingFlags::ON) && self.on.fetch_sub(1, Relaxed) == 1;
         client.tracked.redirect.store(0, Relaxed);
         client.tracked.mode.store(TrackingFlags::OFF.0, Relaxed);
-        let all = &mut *self.prefixes.write();
-        for prefix in prefixes {
-            let Some(clients) = all.clients.get_mut(prefix) else { continue };
-            clients.remove(&client.id);
-            if clients.is_empty() {
-                all.clients.remove(prefix);
-                if let Some(n) = all.lens.get_mut(&prefix.len()) {
-                    *n -= 1;
-                }
-                all.lens.retain(|_, n| *n > 0);
-            }
-        }
         is_last.then(|| self.forget_all(|| self.clients_len() == 0))
     }
     /// Remembers that the client is about to read `key`.
     pub(crate) fn remember(&self, client: &Client, key: &[u8]) {
         if key.len() > KEY_BYTES_MAX {
-            return self.send(client.id, Told::AsReader, &Frame::invalidation(key), 0);
+            return self.tell_reader(client.id, &Frame::invalidation(key), 0);
         }
         let mut part = self.parts[self.part_of(key)].lock();
         let readers = match part.get_mut(key) {
@@ -268,8 +216,8 @@ impl Tracking {
             Some(taken)
         })
     }
-    /// Reports that client `by` (0: none) changed `key`. `by_reading`: `by` ran a command that only reads. Then `by` has
-    /// been noted as a reader, and stays one.
+    /// Tells the readers of `key` that client `by` (0: none) changed the key. `by_reading`: `by` ran a command that only
+    /// reads. Then `by` has been noted as a reader, and stays one.
     pub(crate) fn changed(&self, key: &[u8], by: u64, by_reading: bool) {
         if self.keys.load(Relaxed) > 0 {
             let mut part = self.parts[self.part_of(key)].lock();
@@ -287,25 +235,13 @@ impl Tracking {
                 self.tell_readers(key, &readers, by);
             }
         }
-        let prefixes = self.prefixes.read();
-        if prefixes.clients.is_empty() {
-            return;
-        }
-        let frame = Frame::invalidation(key);
-        for len in prefixes.lens.range(..=key.len()).map(|(len, _)| *len) {
-            let frame = frame.clone().with_prefix(len);
-            for client in prefixes.clients.get(&key[..len]).into_iter().flatten() {
-                self.send(*client, Told::AsSubscribed, &frame, by);
-            }
-        }
     }
     /// Reports that whole databases were flushed or swapped.
     pub(crate) fn all_changed(&self) {
         drop(self.forget_all(|| true));
         let frame = Frame::invalidation_of_all();
-        for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(TrackingFlags::ON))
-        {
-            self.send(client.id, Told::AsSubscribed, &frame, 0);
+        for client in self.clients.all().iter().filter(|client| hears(client, 0)) {
+            tell(&self.clients, client, frame.clone());
         }
     }
     /// Forgets the keys of each part for which `may` is true. `may` is asked under the part's lock: a client that turned
@@ -327,32 +263,37 @@ impl Tracking {
         self.items.fetch_sub(readers.len(), Relaxed);
         let frame = Frame::invalidation(key);
         for client in readers {
-            self.send(*client, Told::AsReader, &frame, by);
+            self.tell_reader(*client, &frame, by);
         }
     }
-    /// Sends an invalidation to a client, or to the client of its redirection.
-    fn send(&self, client: u64, told: Told, frame: &Frame, by: u64) {
+    fn tell_reader(&self, client: u64, frame: &Frame, by: u64) {
         let Some(client) = self.clients.get(client) else { return };
-        let mode = client.tracked.mode();
         // As in redis-server, a client that has changed to BCAST hears no more of the keys that it has read before.
-        if told == Told::AsReader && mode.has(TrackingFlags::BCAST) {
-            return;
-        }
-        if !mode.has(TrackingFlags::ON) || (mode.has(TrackingFlags::NOLOOP) && by == client.id) {
-            return;
-        }
-        match client.tracked.redirect() {
-            0 => client.push_frame(frame.clone()),
-            to => match self.clients.get(to) {
-                Some(target) => target.push_frame(frame.clone().redirected()),
-                None => {
-                    client.tracked.mode.fetch_or(TrackingFlags::BROKEN.0, Relaxed);
-                    client.push_frame(Frame::broken_redirect(to));
-                }
-            },
+        if !client.tracked.mode().has(TrackingFlags::BCAST) && hears(&client, by) {
+            tell(&self.clients, &client, frame.clone());
         }
     }
     fn part_of(&self, key: &[u8]) -> usize {
         self.hasher.hash_one(key) as usize % PARTS
+    }
+}
+
+/// True when `client` wants to hear of the changes that client `by` (0: none) makes.
+pub(crate) fn hears(client: &Client, by: u64) -> bool {
+    let mode = client.tracked.mode();
+    mode.has(TrackingFlags::ON) && !(mode.has(TrackingFlags::NOLOOP) && by == client.id)
+}
+
+/// Sends an invalidation to a client, or to the client of its redirection. `all` are the clients of the server.
+pub(crate) fn tell(all: &Clients, client: &Client, frame: Frame) {
+    match client.tracked.redirect() {
+        0 => client.push_frame(frame),
+        to => match all.get(to) {
+            Some(target) => target.push_frame(frame.redirected()),
+            None => {
+                client.tracked.mode.fetch_or(TrackingFlags::BROKEN.0, Relaxed);
+                client.push_frame(Frame::broken_redirect(to));
+            }
+        },
     }
 }

@@ -29,14 +29,23 @@ impl<'a> Payload<'a> {
 /// A message on its way to subscribers.
 #[derive(Debug)]
 pub(super) struct Message {
-    kind: Namespace,
+    kind: MessageKind,
     /// The frame for subscribers of the channel.
     frame: Frame,
-    /// Offset in the frame's head at which the channel begins, as a bulk string. From there on, the frames for
+    /// Offset in the frame's head at which the name begins, as a bulk string. From there on, the frames for
     /// subscribers of patterns have the same bytes.
     rest_at: usize,
-    /// The channel's bytes in the frame's head.
-    channel: Range<usize>,
+    /// The name's bytes in the frame's head.
+    name: Range<usize>,
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MessageKind {
+    /// The message was published on the channel of its name.
+    Published(Namespace),
+    /// The client `by` (0: none) changed the key of the message's name.
+    Change { by: u64 },
 }
 
 impl Message {
@@ -69,19 +78,32 @@ impl Message {
             }
         };
         Message {
-            kind,
+            kind: MessageKind::Published(kind),
             frame: Frame { head, body, shape: Shape::Message },
             rest_at,
-            channel: channel_at..channel_at + channel.len(),
+            name: channel_at..channel_at + channel.len(),
         }
     }
-    /// The namespace of the message's channel.
-    pub(super) fn kind(&self) -> Namespace {
+    /// A message about a key that client `by` (0: none) changed.
+    pub(super) fn change(key: &[u8], by: u64) -> Message {
+        let frame = Frame::invalidation(key);
+        let end = frame.head.len() - LINE_END.len();
+        Message { kind: MessageKind::Change { by }, frame, rest_at: 0, name: end - key.len()..end }
+    }
+    /// What the message is about.
+    pub(super) fn kind(&self) -> MessageKind {
         self.kind
     }
-    /// The channel's name.
-    pub(super) fn channel(&self) -> &[u8] {
-        &self.frame.head[self.channel.clone()]
+    /// The name of the channel, or the key.
+    pub(super) fn name(&self) -> &[u8] {
+        &self.frame.head[self.name.clone()]
+    }
+    /// True when a client gets both messages from one delivery: they are about keys, or of one channel.
+    pub(super) fn goes_with(&self, other: &Message) -> bool {
+        match (self.kind, other.kind) {
+            (MessageKind::Change { .. }, MessageKind::Change { .. }) => true,
+            _ => self.kind == other.kind && self.name() == other.name(),
+        }
     }
     /// Bytes that the message holds.
     pub(super) fn bytes(&self) -> usize {
@@ -209,7 +231,9 @@ impl Frame {
             change(invalidation);
         }
     }
-    /// Joins invalidations of one prefix that follow each other, as redis-server sends one message for each prefix.
+    /// Joins invalidations of one key and one prefix that follow each other, as redis-server sends one message for each
+    /// prefix. A key is named once. Invalidations of several keys stay as they are: joining them for each client took 1 s
+    /// for 1,000 clients and 20,000 keys.
     pub(super) fn join_prefixes(frames: Vec<Frame>) -> Vec<Frame> {
         if !frames.windows(2).any(|two| two.iter().all(|frame| frame.prefix().is_some())) {
             return frames;
@@ -238,9 +262,10 @@ impl Frame {
         }
         joined
     }
-    /// With BCAST: whether the invalidation is redirected, and the prefix that its key has.
+    /// With BCAST and a single key: whether the invalidation is redirected, and the prefix that its key has.
     fn prefix(&self) -> Option<(bool, &[u8])> {
-        let Shape::Invalidation(Invalidation { is_redirected, prefix_bytes: Some(bytes), .. }) = self.shape
+        let Shape::Invalidation(Invalidation { keys: 1, is_redirected, prefix_bytes: Some(bytes) }) =
+            self.shape
         else {
             return None;
         };

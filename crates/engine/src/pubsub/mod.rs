@@ -20,7 +20,9 @@
 //!   publisher waits too: PUBLISH lasts until all subscribers have the message. A dispatcher waits for a subscriber that
 //!   reads fast and has much to read ([`pressure`]).
 //!
-//! Lock order: directory, subscribers, queue, inbox. A keyspace shard may be locked before any of them. Not here: the
+//! A changed key goes to the clients of CLIENT TRACKING BCAST in the same way ([`prefixes`]).
+//!
+//! Lock order: directory, subscribers, queue, registry of clients, inbox. A keyspace shard may be locked before any of them. Not here: the
 //! right to publish or subscribe (`acl`), and the session's side of a subscription (`session`).
 
 mod congestion;
@@ -28,6 +30,7 @@ mod directory;
 mod dispatcher;
 mod inbox;
 mod message;
+mod prefixes;
 mod pressure;
 mod subscriptions;
 
@@ -36,13 +39,14 @@ pub(crate) use inbox::Inbox;
 pub(crate) use message::{Frame, Payload};
 pub(crate) use subscriptions::{Subscriptions, Topic};
 
-use crate::clients::Client;
+use crate::clients::{Client, Clients};
 use crate::{Engine, Wake};
 use congestion::Congestion;
 use directory::{Patterns, Recipients, Topics};
 use dispatcher::Dispatcher;
 use message::Message;
 use parking_lot::RwLock;
+use prefixes::PrefixMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -73,23 +77,29 @@ pub(crate) struct PubSub {
     channels: Topics,
     shard_channels: Topics,
     patterns: RwLock<Patterns>,
+    /// The prefixes of CLIENT TRACKING BCAST.
+    prefixes: RwLock<PrefixMap<directory::Counts>>,
     /// Cost of matching all patterns: elements per channel, and per byte of its name.
     steps: [AtomicUsize; 2],
     /// The dispatchers, by the number of their worker.
     dispatchers: Box<[Dispatcher]>,
     congestion: Congestion,
+    /// All clients of the server.
+    clients: Arc<Clients>,
 }
 
 impl PubSub {
     /// Creates the state with one dispatcher per worker.
-    pub(crate) fn new(workers: usize) -> PubSub {
+    pub(crate) fn new(workers: usize, clients: Arc<Clients>) -> PubSub {
         PubSub {
             channels: Topics::new(),
             shard_channels: Topics::new(),
             patterns: RwLock::default(),
+            prefixes: RwLock::default(),
             steps: Default::default(),
             dispatchers: (0..workers.max(1)).map(|_| Dispatcher::default()).collect(),
             congestion: Congestion::default(),
+            clients,
         }
     }
     /// Sends a message. Returns the number of receiving subscriptions.
@@ -119,11 +129,7 @@ impl PubSub {
             if recipients.receivers > 0
                 && let Some(payload) = payload
             {
-                let message = Arc::new(Message::new(kind, channel, payload));
-                recipients
-                    .dispatchers
-                    .iter()
-                    .for_each(|dispatcher| self.dispatchers[*dispatcher].enqueue(&message, &self.congestion));
+                self.enqueue(&Arc::new(Message::new(kind, channel, payload)), &recipients);
             }
             return recipients.receivers;
         }
@@ -138,10 +144,13 @@ impl PubSub {
         }
         if !recipients.dispatchers.is_empty() {
             let message = Arc::new(Message::new(Namespace::Channel, channel, payload));
-            recipients
-                .dispatchers
-                .iter()
-                .for_each(|dispatcher| self.dispatchers[*dispatcher].enqueue(&message, &self.congestion));
+            self.enqueue(&message, &recipients);
+        }
+    }
+    /// Puts a message into the queue of each dispatcher among `recipients`.
+    fn enqueue(&self, message: &Arc<Message>, recipients: &Recipients) {
+        for dispatcher in &recipients.dispatchers {
+            self.dispatchers[*dispatcher].enqueue(message, &self.congestion);
         }
     }
     /// True when PUBLISH to a channel name of this length takes too long for a worker.
@@ -153,7 +162,7 @@ impl PubSub {
     pub(crate) fn join(&self, client: &Arc<Client>, topic: Topic, name: &Arc<[u8]>, held: &Subscriptions) {
         let (at, dispatcher) = self.dispatcher_of(client);
         let add = || {
-            dispatcher.catch_up(client, held);
+            dispatcher.catch_up(client, held, &self.clients);
             dispatcher.add(topic, name, client);
         };
         match topic.kind() {
@@ -175,7 +184,7 @@ impl PubSub {
     pub(crate) fn leave(&self, client: &Client, topic: Topic, name: &[u8], held: &Subscriptions) {
         let (at, dispatcher) = self.dispatcher_of(client);
         let remove = || {
-            dispatcher.catch_up(client, held);
+            dispatcher.catch_up(client, held, &self.clients);
             dispatcher.remove(topic, name, client.id);
         };
         match topic.kind() {
@@ -196,7 +205,7 @@ impl PubSub {
     }
     /// Puts all messages published for the client so far into its inbox.
     pub(crate) fn catch_up(&self, client: &Client, held: &Subscriptions) {
-        self.dispatcher_of(client).1.catch_up(client, held);
+        self.dispatcher_of(client).1.catch_up(client, held, &self.clients);
     }
     /// True while publishers must wait.
     #[inline]
@@ -257,6 +266,6 @@ impl Engine {
     pub fn deliver(&self, worker: usize) -> Delivery {
         let pubsub = &self.pubsub;
         let dispatcher = &pubsub.dispatchers[worker % pubsub.dispatchers.len()];
-        dispatcher.deliver(&pubsub.congestion, || self.host.mono_us())
+        dispatcher.deliver(&pubsub.congestion, &pubsub.clients, || self.host.mono_us())
     }
 }

@@ -1,7 +1,8 @@
 //! [`Subscriptions`]: the subscriptions of one client.
 
-use super::{Namespace, message};
+use super::Namespace;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The kind of a subscription.
@@ -36,6 +37,10 @@ pub(crate) struct Subscriptions {
     sets: [BTreeSet<Arc<[u8]>>; 3],
     /// Memory of the subscriptions.
     bytes: usize,
+    /// The prefixes of CLIENT TRACKING BCAST. They do not overlap, but the empty prefix may stand beside others.
+    prefixes: BTreeSet<Arc<[u8]>>,
+    /// Memory of the prefixes.
+    prefixes_bytes: usize,
 }
 
 impl Subscriptions {
@@ -54,9 +59,37 @@ impl Subscriptions {
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.iter().all(BTreeSet::is_empty)
     }
-    /// Memory of the subscriptions in bytes.
+    /// Memory of the subscriptions in bytes, without the prefixes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+    /// The prefixes of CLIENT TRACKING BCAST, in order.
+    pub(crate) fn prefixes(&self) -> &BTreeSet<Arc<[u8]>> {
+        &self.prefixes
+    }
+    /// Memory of the prefixes in bytes.
+    pub(crate) fn prefixes_bytes(&self) -> usize {
+        self.prefixes_bytes
+    }
+    /// Adds a prefix that is not in the set yet.
+    pub(crate) fn add_prefix(&mut self, prefix: Arc<[u8]>) {
+        self.prefixes_bytes += prefix.len() + SUBSCRIPTION_BYTES;
+        self.prefixes.insert(prefix);
+    }
+    /// Removes a prefix, if the client has one, and returns it.
+    pub(crate) fn take_prefix(&mut self) -> Option<Arc<[u8]>> {
+        let prefix = self.prefixes.pop_first()?;
+        self.prefixes_bytes -= prefix.len() + SUBSCRIPTION_BYTES;
+        Some(prefix)
+    }
+    /// The prefixes that `key` begins with.
+    pub(super) fn prefixes_of(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let every = self.prefixes.first().filter(|prefix| prefix.is_empty());
+        // No other prefix stands between the one that `key` begins with and `key`: the two would overlap.
+        let until_key = (Bound::Unbounded, Bound::Included(key));
+        let last = self.prefixes.range::<[u8], _>(until_key).next_back();
+        let last = last.filter(|prefix| !prefix.is_empty() && key.starts_with(prefix));
+        every.into_iter().chain(last).map(|prefix| &**prefix)
     }
     /// True when the client subscribes to `name`.
     pub(crate) fn has(&self, topic: Topic, name: &[u8]) -> bool {
@@ -78,18 +111,18 @@ impl Subscriptions {
         let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
         of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))
     }
-    /// Visits the subscriptions that a message reaches.
-    pub(super) fn reached(&self, message: &message::Message, mut visit: impl FnMut(Topic, &[u8])) {
-        let topic = match message.kind() {
+    /// Visits the subscriptions that a message on `channel` reaches.
+    pub(super) fn reached(&self, kind: Namespace, channel: &[u8], mut visit: impl FnMut(Topic, &[u8])) {
+        let topic = match kind {
             Namespace::Channel => Topic::Channel,
             Namespace::Shard => Topic::Shard,
         };
-        if self.has(topic, message.channel()) {
-            visit(topic, message.channel());
+        if self.has(topic, channel) {
+            visit(topic, channel);
         }
         if topic == Topic::Channel {
             for pattern in self.set(Topic::Pattern) {
-                if super::directory::matches(pattern, message.channel(), &mut 0) {
+                if super::directory::matches(pattern, channel, &mut 0) {
                     visit(Topic::Pattern, pattern);
                 }
             }

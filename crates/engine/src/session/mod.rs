@@ -49,7 +49,6 @@ use settings::SessionSettings;
 use state::{
     ClientFlags, DiskWait, Identity, LoginWait, OutputWatch, ReplyMode, RetryState, Sample, State, TurnMeter,
 };
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use strand_chain::Chain;
@@ -160,10 +159,6 @@ pub struct Session {
     /// The number of commands of the transaction whose commands the session executes.
     exec_len: Option<usize>,
     subscriptions: Subscriptions,
-    /// The client's prefixes of CLIENT TRACKING BCAST.
-    prefixes: BTreeSet<Vec<u8>>,
-    /// Heap bytes of the prefixes.
-    prefixes_bytes: usize,
     /// The progress of the current SUBSCRIBE or UNSUBSCRIBE.
     progress: Progress,
     /// The wait of a session that must make the attempt itself (see [`blocked`]). The session keeps its place in the
@@ -248,8 +243,6 @@ impl Session {
             outgoing_transaction: None,
             exec_len: None,
             subscriptions: Subscriptions::default(),
-            prefixes: BTreeSet::new(),
-            prefixes_bytes: 0,
             progress: Progress::default(),
             own_attempt: None,
             outgoing_script: None,
@@ -443,10 +436,10 @@ impl Session {
         }
         self.drop_queue();
         self.unwatch_all();
+        self.turn_tracking_off();
         self.end_subscriptions();
         self.leave_monitor();
         self.leave_replication();
-        self.end_tracking();
         self.engine.long_locks.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }

@@ -95,6 +95,7 @@ impl Session {
             self.check_login_timeout(now);
         }
         let out_before = self.replies.out.len();
+        self.catch_up_with_changes();
         self.deliver_messages();
         if self.replica.is_some() {
             self.take_stream();

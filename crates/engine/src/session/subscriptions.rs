@@ -26,7 +26,8 @@ const PATTERNS_MAX: usize = 10_000;
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of subscriptions that one turn begins or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
-/// Number of subscriptions that end between two yields of the processor: about 20 microseconds.
+/// Number of subscriptions that end between two yields of the processor: about 20 microseconds. A session that ends with
+/// more of them leaves them to a helper thread, because many sessions may end at once.
 const UNSUBSCRIBES_PER_YIELD: usize = 64;
 /// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
 /// more pattern elements to try than this (some milliseconds) the session is closed without a check.
@@ -169,7 +170,7 @@ impl Session {
     /// Call this when the client's subscriptions, or its prefixes of CLIENT TRACKING, have changed.
     pub(super) fn subscriptions_changed(&mut self) {
         let subscriptions = &self.subscriptions;
-        let bytes = subscriptions.bytes() + self.prefixes_bytes;
+        let bytes = subscriptions.bytes() + subscriptions.prefixes_bytes();
         self.client.inbox.set_subscriptions(subscriptions.lens(), bytes);
         self.update_inbox_limit();
         self.update_guard();
@@ -255,6 +256,13 @@ impl Session {
             self.take_messages();
         }
     }
+    /// Takes the invalidations of BCAST that wait for the client, if the client has sent a command. As in redis-server,
+    /// earlier changes come before the reply to the command.
+    pub(super) fn catch_up_with_changes(&self) {
+        if !self.subscriptions.prefixes().is_empty() && !self.input.is_empty() {
+            self.engine.pubsub.catch_up(&self.client, &self.subscriptions);
+        }
+    }
     /// Call this when the user's rules differ from `before`. False when they do not allow the session's
     /// subscriptions.
     pub(super) fn may_keep_subscriptions(&self, before: &User) -> bool {
@@ -278,7 +286,7 @@ impl Session {
         let subscriptions = std::mem::take(&mut self.subscriptions);
         let mut ended =
             EndedSubscriptions { engine: self.engine.clone(), client: self.client.clone(), subscriptions };
-        if ended.subscriptions.len() > AT_ONCE_MAX {
+        if ended.subscriptions.len() + ended.subscriptions.prefixes().len() > UNSUBSCRIBES_PER_YIELD {
             self.engine.host.reclaim(Box::new(ended));
         } else {
             ended.end();
@@ -295,15 +303,20 @@ struct EndedSubscriptions {
 
 impl EndedSubscriptions {
     fn end(&mut self) {
-        let mut count = 0usize;
-        while let Some((topic, name)) = self.subscriptions.last() {
-            count += 1;
+        let (pubsub, nothing) = (&self.engine.pubsub, Subscriptions::default());
+        for count in 1usize.. {
+            if let Some((topic, name)) = self.subscriptions.last() {
+                pubsub.leave(&self.client, topic, &name, &nothing);
+                self.subscriptions.remove(topic, &name);
+            } else if let Some(prefix) = self.subscriptions.take_prefix() {
+                pubsub.leave_prefix(&self.client, &prefix, &nothing);
+            } else {
+                return;
+            }
             // The helper thread, which ends many subscriptions, may share its core with a worker.
             if count.is_multiple_of(UNSUBSCRIBES_PER_YIELD) {
                 self.engine.host.yield_now();
             }
-            self.engine.pubsub.leave(&self.client, topic, &name, &Subscriptions::default());
-            self.subscriptions.remove(topic, &name);
         }
     }
 }

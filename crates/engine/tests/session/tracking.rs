@@ -1,6 +1,7 @@
 //! Client-side caching: which invalidations clients get, when, and what the server remembers.
 
 use crate::fixture::{Peer, Server};
+use strand_engine::Delivery;
 
 fn tracked(server: &mut Server, how: &str) -> Peer {
     let mut peer = server.connect();
@@ -192,16 +193,13 @@ fn a_command_that_changes_many_keys_sends_one_invalidation_for_each_prefix() {
     a.run(&server, "INCR a:2");
     let reply = a.run(&server, "EXEC");
     assert_eq!([reply, a.hears(&server)].concat(), own.replacen(":2|", ":3|", 1));
-    // FLUSHALL stands between the changes before and after it.
+    // As in redis-server, the invalidation of FLUSHALL is on its way first.
     b.run(&server, "MULTI");
     b.run(&server, "SET a:1 1");
     b.run(&server, "FLUSHALL");
     b.run(&server, "SET a:1 1");
     b.run(&server, "EXEC");
-    assert_eq!(
-        a.hears(&server),
-        [invalidation("a:1").as_str(), ">2|$10|invalidate|_|", invalidation("a:1").as_str()].concat()
-    );
+    assert_eq!(a.hears(&server), [">2|$10|invalidate|_|", invalidation("a:1").as_str()].concat());
     // A client of RESP2 hears as the target of a redirection only.
     let mut target = server.connect();
     let id = target.run(&server, "CLIENT ID");
@@ -211,6 +209,75 @@ fn a_command_that_changes_many_keys_sends_one_invalidation_for_each_prefix() {
     b.run(&server, "MSET c:1 1 c:2 1");
     assert_eq!(target.hears(&server), "*3|$7|message|$20|__redis__:invalidate|*2|$3|c:1|$3|c:2|");
     assert_eq!(c.hears(&server), "");
+}
+
+/// The keys that several writers change are delivered together.
+#[test]
+fn a_client_of_bcast_hears_of_what_others_changed_since_it_began() {
+    let mut server = Server::new();
+    let (mut b, mut c) = (server.connect(), tracked(&mut server, "CLIENT TRACKING ON BCAST NOLOOP"));
+    let mut plain = tracked(&mut server, "CLIENT TRACKING ON BCAST");
+    b.run(&server, "SET before 1");
+    // The change was before the client's prefix.
+    let mut late = tracked(&mut server, "CLIENT TRACKING ON BCAST");
+    let told = |keys: &[&str]| {
+        let keys = keys.iter().map(|key| format!("${}|{key}|", key.len()));
+        format!(">2|$10|invalidate|*{}|{}", keys.len(), keys.collect::<String>())
+    };
+    b.run(&server, "SET k1 1");
+    // Earlier changes come before the reply.
+    assert_eq!(c.run(&server, "SET k2 1"), told(&["before", "k1"]) + "+OK|");
+    b.run(&server, "SET k2 1");
+    assert_eq!(c.run(&server, "SET k3 1"), told(&["k2"]) + "+OK|");
+    b.run(&server, "SET k1 1");
+    assert_eq!(plain.hears(&server), told(&["before", "k1", "k2", "k3"]));
+    assert_eq!(late.hears(&server), told(&["k1", "k2", "k3"]));
+    assert_eq!(c.hears(&server), told(&["k1"]), "without its own keys");
+    // The end of the prefix takes the changes along, and a later change is not heard of.
+    b.run(&server, "SET k4 1");
+    assert_eq!(late.run(&server, "CLIENT TRACKING OFF"), told(&["k4"]) + "+OK|");
+    b.run(&server, "SET k5 1");
+    assert_eq!(late.hears(&server), "");
+    // A new prefix beside the old one.
+    b.run(&server, "SET k6 1");
+    assert_eq!(late.run(&server, "CLIENT TRACKING ON BCAST PREFIX p"), "+OK|");
+    b.run(&server, "MSET p1 1 k7 1");
+    assert_eq!(late.run(&server, "CLIENT TRACKING ON BCAST PREFIX q"), told(&["p1"]) + "+OK|");
+    b.run(&server, "MSET p2 1 q1 1");
+    assert_eq!(late.hears(&server), told(&["p2"]) + &told(&["q1"]));
+}
+
+/// The dispatcher's slice ends before all clients have heard of the changes.
+#[test]
+fn changes_that_are_half_way_through_are_neither_lost_nor_told_twice() {
+    let mut server = Server::new();
+    let how = "CLIENT TRACKING ON BCAST PREFIX k PREFIX p";
+    let mut peers: Vec<_> = (0..6000).map(|_| tracked(&mut server, how)).collect();
+    let mut b = server.connect();
+    b.run(&server, "MSET k1 1 p1 1 k2 1");
+    assert!(
+        server.engine.deliver(0) == Delivery::More,
+        "2,000 clients of one worker are too many for one slice"
+    );
+    let told = |key: &str| format!(">2|$10|invalidate|*2|$2|{key}1|$2|{key}2|");
+    let first = told("k") + &invalidation("p1");
+    for (i, peer) in peers.iter_mut().enumerate() {
+        let line = match i % 3 {
+            0 => "CLIENT TRACKING OFF",
+            1 => "CLIENT TRACKING ON BCAST PREFIX q",
+            _ => continue,
+        };
+        assert_eq!(peer.run(&server, line), first.clone() + "+OK|", "{i}");
+    }
+    b.run(&server, "MSET q1 1 q2 1");
+    for (i, peer) in peers.iter_mut().enumerate() {
+        let want = match i % 3 {
+            0 => String::new(),
+            1 => told("q"),
+            _ => first.clone(),
+        };
+        assert_eq!(peer.hears(&server), want, "{i}");
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::tracking::{PREFIX_BYTES_MAX, PREFIXES_MAX, TrackingFlags};
 use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -94,28 +96,39 @@ impl Session {
         }
         let mut prefixes: Vec<&[u8]> = asked.prefixes.clone();
         if bcast {
-            check_prefixes(&self.prefixes, &prefixes)?;
+            check_prefixes(self.subscriptions.prefixes(), &prefixes)?;
             if prefixes.is_empty() {
                 prefixes.push(b"");
             }
         }
         let redirect = asked.redirect.unwrap_or(0);
-        self.engine.tracking.turn_on(&self.client, new, redirect, prefixes.iter().copied());
-        self.prefixes.extend(prefixes.into_iter().map(Vec::from));
-        self.prefixes_bytes = self.prefixes.iter().map(|prefix| prefix.len() + size_of::<Vec<u8>>()).sum();
+        self.engine.tracking.turn_on(&self.client, new, redirect);
+        for prefix in prefixes {
+            if !self.subscriptions.prefixes().contains(prefix) {
+                let prefix: Arc<[u8]> = prefix.into();
+                self.engine.pubsub.join_prefix(&self.client, &prefix, &self.subscriptions);
+                self.subscriptions.add_prefix(prefix);
+            }
+        }
         self.engine.update_key_listeners();
         self.subscriptions_changed();
         Ok(())
     }
-    /// Turns tracking off for this client.
+    /// Turns tracking off for this client. Earlier changes of keys with its prefixes are in its inbox then.
     pub(in crate::session) fn end_tracking(&mut self) {
+        while let Some(prefix) = self.subscriptions.prefixes().first().cloned() {
+            self.engine.pubsub.leave_prefix(&self.client, &prefix, &self.subscriptions);
+            self.subscriptions.take_prefix();
+        }
+        self.turn_tracking_off();
+    }
+    /// Turns tracking off, and leaves the prefixes to [`Session::end_subscriptions`].
+    pub(in crate::session) fn turn_tracking_off(&mut self) {
         if self.client.tracked.mode().has(TrackingFlags::ON) {
-            let prefixes = std::mem::take(&mut self.prefixes);
-            let forgotten = self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
+            let forgotten = self.engine.tracking.turn_off(&self.client);
             if let Some(forgotten) = forgotten {
                 self.engine.host.reclaim(forgotten);
             }
-            self.prefixes_bytes = 0;
             self.flags.caching = false;
             self.engine.update_key_listeners();
             self.subscriptions_changed();
@@ -165,7 +178,7 @@ impl Session {
                 flags.extend(with_caching.filter(|_| caching));
             }
         }
-        let (redirect, prefixes) = (self.redirect(), self.prefixes.clone());
+        let (redirect, prefixes) = (self.redirect(), self.subscriptions.prefixes().clone());
         let mut reply = self.reply();
         reply.map(3);
         reply.bulk(b"flags");
@@ -181,7 +194,7 @@ impl Session {
 }
 
 /// Checks that a client's new prefixes overlap neither each other nor its old prefixes.
-fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), ErrorText> {
+fn check_prefixes(old: &BTreeSet<Arc<[u8]>>, new: &[&[u8]]) -> Result<(), ErrorText> {
     if old.len() + new.len() > PREFIXES_MAX {
         return Err(format!("ERR a client may have at most {PREFIXES_MAX} prefixes").into());
     }
@@ -189,6 +202,7 @@ fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), ErrorTex
         return Err(format!("ERR a prefix may have at most {PREFIX_BYTES_MAX} bytes").into());
     }
     let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+    let Some(first) = first_overlap(old, new) else { return Ok(()) };
     let refuse = |new: &[u8], what: &str, other: &[u8]| {
         [
             b"ERR Prefix '",
@@ -201,13 +215,73 @@ fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), ErrorTex
         ]
         .concat()
     };
-    for (i, prefix) in new.iter().enumerate() {
-        if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
-            return Err(refuse(prefix, "an existing", other));
-        }
-        if let Some(other) = new[i + 1..].iter().find(|other| overlap(prefix, other)) {
-            return Err(refuse(prefix, "another provided", other));
+    let prefix = new[first];
+    if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
+        return Err(refuse(prefix, "an existing", other));
+    }
+    match new[first + 1..].iter().find(|other| overlap(prefix, other)) {
+        Some(other) => Err(refuse(prefix, "another provided", other)),
+        None => Ok(()),
+    }
+}
+
+/// The place of the first new prefix that overlaps with an old one or with a later new one. Comparing each with each took
+/// 16 ms for 1,024 prefixes of 1,000 bytes.
+fn first_overlap(old: &BTreeSet<Arc<[u8]>>, new: &[&[u8]]) -> Option<usize> {
+    let mut first = None;
+    // The later prefixes without those that begin with another one.
+    let mut shortest: BTreeSet<&[u8]> = BTreeSet::new();
+    for prefix in old {
+        if !shortest.last().is_some_and(|last| prefix.starts_with(last)) {
+            shortest.insert(prefix);
         }
     }
-    Ok(())
+    for (at, prefix) in new.iter().enumerate().rev() {
+        let until = shortest.range::<[u8], _>((Bound::Unbounded, Bound::Included(*prefix)));
+        if until.last().is_some_and(|other| prefix.starts_with(other)) {
+            first = Some(at);
+            continue;
+        }
+        loop {
+            let from = shortest.range::<[u8], _>((Bound::Included(*prefix), Bound::Unbounded)).next();
+            let Some(longer) = from.filter(|other| other.starts_with(prefix)).copied() else { break };
+            shortest.remove(longer);
+            first = Some(at);
+        }
+        shortest.insert(prefix);
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_overlap_is_what_comparing_each_with_each_finds() {
+        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..20_000 {
+            let mut word = |bytes_max| -> Vec<u8> {
+                (0..rng.usize(1..=bytes_max)).map(|_| rng.u8(b'a'..=b'c')).collect()
+            };
+            let words: Vec<Vec<u8>> = (0..6).map(|_| word(5)).collect();
+            let (old, new) = words.split_at(rng.usize(0..4));
+            let mut held: BTreeSet<Arc<[u8]>> = BTreeSet::new();
+            for prefix in old {
+                if !held.iter().any(|other| overlap(prefix, other)) {
+                    held.insert(prefix.as_slice().into());
+                }
+            }
+            if rng.u8(..8) == 0 {
+                held.insert(Arc::from(&b""[..]));
+            }
+            let new: Vec<&[u8]> = new.iter().map(Vec::as_slice).collect();
+            let of_each = (0..new.len()).find(|at| {
+                let others = new[at + 1..].iter().copied().chain(held.iter().map(|prefix| &**prefix));
+                others.into_iter().any(|other| overlap(new[*at], other))
+            });
+            assert_eq!(first_overlap(&held, &new), of_each, "{held:?} {new:?}");
+        }
+    }
 }

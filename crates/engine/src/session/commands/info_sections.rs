@@ -204,7 +204,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "pubsubshard_channels": f.engine.pubsub.channels_len(Namespace::Shard),
         "tracking_total_keys": keys,
         "tracking_total_items": items,
-        "tracking_total_prefixes": f.engine.tracking.prefixes_len(),
+        "tracking_total_prefixes": f.engine.pubsub.prefixes_len(),
         "sync_full": totals.full.load(Relaxed),
         "sync_partial_ok": totals.partial_ok.load(Relaxed),
         "sync_partial_err": totals.partial_err.load(Relaxed),
