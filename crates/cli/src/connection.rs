@@ -7,7 +7,7 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::Duration;
 use strand_chain::Chain;
-use strand_dial::{DialError, Stream, Timeouts, TlsError};
+use strand_dial::{DialError, DialOptions, Stream, TlsError};
 use strand_wire::client::{ReplyParser, Value, encode_command};
 use strand_wire::replica::{LineTooLong, take_line};
 
@@ -83,16 +83,16 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`].
     pub fn open(target: &Target) -> Result<Connection, ConnectError> {
-        let timeouts = Timeouts::default();
+        let options = DialOptions::default();
         let (address, dialed) = match &target.socket {
-            Some(path) => (path.display().to_string(), Stream::unix(path, timeouts)),
+            Some(path) => (path.display().to_string(), Stream::unix(path, options)),
             None => {
                 let (host, port) = (target.host.as_str(), target.port);
                 let tls = target.tls.as_ref().map(TlsOptions::read).transpose().map_err(ConnectError::Tls)?;
                 let dialed = (host, port)
                     .to_socket_addrs()
                     .map_err(DialError::Unreachable)
-                    .and_then(|found| Stream::tcp(host, found, tls.as_ref(), timeouts));
+                    .and_then(|found| Stream::tcp(host, found, tls.as_ref(), options));
                 (format!("{host}:{port}"), dialed)
             }
         };

@@ -8,5 +8,5 @@ mod stream;
 mod tls;
 
 pub use anchored::{Anchored, may_sign_others};
-pub use stream::{DialError, Stream, Timeouts};
+pub use stream::{DialError, DialOptions, Stream};
 pub use tls::{Tls, TlsError, TlsSettings};

@@ -2,15 +2,18 @@
 
 use crate::tls::{Tls, TlsError};
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a connection waits. `None`: as long as the system does.
+/// How long a connection waits, and from where it comes. `None` leaves the choice to the system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timeouts {
+pub struct DialOptions {
+    /// The own address of a TCP connection. If the system refuses the address, the system chooses.
+    pub source: Option<IpAddr>,
     /// Maximum time to connect to one address.
     pub connect: Option<Duration>,
     /// Maximum time of one read from the socket, and of one write to it.
@@ -52,9 +55,9 @@ impl Stream {
         host: &str,
         addresses: impl IntoIterator<Item = SocketAddr>,
         tls: Option<&Tls>,
-        timeouts: Timeouts,
+        options: DialOptions,
     ) -> Result<Stream, DialError> {
-        let tcp = connect(addresses, timeouts).map_err(DialError::Unreachable)?;
+        let tcp = connect(addresses, options).map_err(DialError::Unreachable)?;
         let Some(tls) = tls else { return Ok(Stream::Tcp(tcp)) };
         let mut stream = StreamOwned::new(tls.connection(host).map_err(DialError::Tls)?, tcp);
         stream.conn.complete_io(&mut stream.sock).map_err(DialError::Handshake)?;
@@ -64,11 +67,11 @@ impl Stream {
     ///
     /// # Errors
     /// [`DialError::Unreachable`].
-    pub fn unix(path: &Path, timeouts: Timeouts) -> Result<Stream, DialError> {
+    pub fn unix(path: &Path, options: DialOptions) -> Result<Stream, DialError> {
         let open = || {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(timeouts.step)?;
-            stream.set_write_timeout(timeouts.step)?;
+            stream.set_read_timeout(options.step)?;
+            stream.set_write_timeout(options.step)?;
             Ok(stream)
         };
         open().map(Stream::Unix).map_err(DialError::Unreachable)
@@ -123,23 +126,42 @@ impl Write for Stream {
     }
 }
 
-fn connect(addresses: impl IntoIterator<Item = SocketAddr>, timeouts: Timeouts) -> io::Result<TcpStream> {
+fn connect(addresses: impl IntoIterator<Item = SocketAddr>, options: DialOptions) -> io::Result<TcpStream> {
     let mut last = None;
     for address in addresses {
-        let connected = match timeouts.connect {
-            Some(time) => TcpStream::connect_timeout(&address, time),
-            None => TcpStream::connect(address),
+        let from_source = options.source.filter(|source| source.is_ipv4() == address.is_ipv4());
+        let connected = match from_source {
+            Some(source) => connect_from(source, address, options.connect)
+                .or_else(|_| connect_to(address, options.connect)),
+            None => connect_to(address, options.connect),
         };
         match connected {
             Ok(stream) => {
                 // Without TCP_NODELAY the connection still works, but more slowly.
                 let _ = stream.set_nodelay(true);
-                stream.set_read_timeout(timeouts.step)?;
-                stream.set_write_timeout(timeouts.step)?;
+                stream.set_read_timeout(options.step)?;
+                stream.set_write_timeout(options.step)?;
                 return Ok(stream);
             }
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| io::Error::other("Name or service not known")))
+}
+
+fn connect_to(address: SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
+    match timeout {
+        Some(time) => TcpStream::connect_timeout(&address, time),
+        None => TcpStream::connect(address),
+    }
+}
+
+fn connect_from(source: IpAddr, address: SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    match timeout {
+        Some(time) => socket.connect_timeout(&address.into(), time)?,
+        None => socket.connect(&address.into())?,
+    }
+    Ok(socket.into())
 }

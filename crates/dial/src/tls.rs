@@ -109,6 +109,10 @@ impl Tls {
         };
         Ok(Tls { config: Arc::new(config), sni: settings.sni.clone() })
     }
+    /// What `config` says. The certificates are read already.
+    pub fn of(config: Arc<ClientConfig>) -> Tls {
+        Tls { config, sni: None }
+    }
     /// The TLS state for a connection to `host`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use crate::folder::Folder;
 use crate::{Config, NoProfile};
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
@@ -68,6 +69,21 @@ pub type OpenedFile = (Box<dyn Read + Send>, u64);
 /// A function that writes the content of a file.
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
+/// How this server connects to its primary.
+#[derive(Clone, Copy, Debug)]
+pub struct Dial<'a> {
+    /// The primary's host name or address.
+    pub host: &'a str,
+    /// The primary's port.
+    pub port: u16,
+    /// The connection uses TLS (`tls-replication`).
+    pub tls: bool,
+    /// The address that the connection comes from (`bind-source-addr`). `None`: the system chooses.
+    pub source: Option<IpAddr>,
+    /// Limits the connection's beginning, and each write.
+    pub timeout: Duration,
+}
+
 /// A connection to another server.
 pub trait Link: Read + Write + Send {
     /// Limits the time of a read. A read that takes longer fails with `WouldBlock` or `TimedOut`.
@@ -114,12 +130,12 @@ pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures +
     fn die(&self, text: &str) {
         self.warn(text);
     }
-    /// Connects to another server by TCP. `timeout` limits the connection's beginning and each write. May block.
+    /// Connects to a primary. May block.
     ///
     /// # Errors
-    /// The system's error.
-    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<Box<dyn Link>> {
-        let _ = (host, port, timeout);
+    /// The system's error, or the reason why there is no TLS.
+    fn dial(&self, primary: Dial<'_>) -> io::Result<Box<dyn Link>> {
+        let _ = primary;
         Err(io::Error::other("the host makes no connections"))
     }
     /// SHUTDOWN: stop gracefully.

@@ -43,9 +43,9 @@ pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
-    CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link, MemoryFacts,
-    Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory, ShutdownRequest,
-    Signal, Wake, WriteFile,
+    CpuFacts, Dial, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
+    MemoryFacts, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory,
+    ShutdownRequest, Signal, Wake, WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use pubsub::Delivery;

@@ -10,7 +10,7 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::Duration;
 use strand_chain::Chain;
-use strand_dial::{DialError, Stream, Timeouts, Tls};
+use strand_dial::{DialError, DialOptions, Stream, Tls};
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
 /// Maximum time to connect to one address.
@@ -212,13 +212,13 @@ pub(crate) fn refused<T: AsRef<[u8]>>(args: &[T], text: &[u8]) -> ImportError {
 }
 
 fn dial(target: &Target<'_>) -> Result<Stream, DialError> {
-    let timeouts = Timeouts { connect: Some(CONNECT_TIMEOUT), step: Some(REPLY_TIMEOUT) };
+    let options = DialOptions { source: None, connect: Some(CONNECT_TIMEOUT), step: Some(REPLY_TIMEOUT) };
     if target.address.starts_with('/') {
-        return Stream::unix(Path::new(target.address), timeouts);
+        return Stream::unix(Path::new(target.address), options);
     }
     let addresses = target.address.to_socket_addrs().map_err(DialError::Unreachable)?;
     let host = target.address.rsplit_once(':').map_or(target.address, |(host, _)| host);
     // An IPv6 address stands in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Stream::tcp(host, addresses, target.tls, timeouts)
+    Stream::tcp(host, addresses, target.tls, options)
 }

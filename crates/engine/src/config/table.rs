@@ -49,7 +49,6 @@ const NO_TITLE: &str = "the title of the process stays its command line";
 const NO_CRASH_LOG: &str =
     "a panic is always logged with its place in the source, and nothing else is logged";
 const NO_REHASHING: &str = "tables grow by one small segment at a time, so there is nothing to rehash";
-const NO_CLIENT_SIDE: &str = "Strand makes no connections to a primary or to nodes of a cluster";
 const ALWAYS_LAZY: &str = "large values are always freed by a helper thread";
 const IN_FOREGROUND: &str = "the server stays in the foreground; let a service manager run it";
 const OWN_THREADS: &str = "threads are set with \"workers\" (default: one for each core)";
@@ -128,7 +127,7 @@ options! {
     Bind "bind", Words, "127.0.0.1 -::1", Startup,
         "Addresses to listen on; an address with a leading - is skipped if the machine does not have it";
     BindSourceAddr "bind-source-addr", Text, "", Anytime,
-        "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
+        "Address that a connection to a primary comes from; empty leaves the choice to the system";
     BioCpulist "bio_cpulist", Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
     BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Integer(0, LONG), "5000", Anytime,
         "Milliseconds after which a script may be stopped";
@@ -410,11 +409,11 @@ options! {
     TlsCiphersuites "tls-ciphersuites", Text, "", Anytime,
         "Cipher suites of TLS 1.3, separated by colons; empty is all";
     TlsClientCertFile "tls-client-cert-file", Text, "", Anytime,
-        "PEM file of a certificate for connections to other servers", no effect: NO_CLIENT_SIDE;
+        "PEM file of the certificate that a connection to a primary shows; empty is tls-cert-file";
     TlsClientKeyFile "tls-client-key-file", Text, "", Anytime,
-        "PEM file of the private key of tls-client-cert-file", no effect: NO_CLIENT_SIDE;
+        "PEM file of the private key of tls-client-cert-file";
     TlsClientKeyFilePass "tls-client-key-file-pass", Text, "", Anytime,
-        "Password of an encrypted tls-client-key-file", no effect: NO_CLIENT_SIDE;
+        "Password of an encrypted tls-client-key-file";
     TlsCluster "tls-cluster", Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
     TlsDhParamsFile "tls-dh-params-file", Text, "", Anytime,
         "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
@@ -429,7 +428,7 @@ options! {
         "Choose cipher suites in the server's order, not in the client's";
     TlsProtocols "tls-protocols", Text, "", Anytime,
         "TLSv1.2, TLSv1.3, or both with a space between them; empty is both";
-    TlsReplication "tls-replication", Bool, "no", Anytime, "TLS to replicas", no effect: "a connection to a primary has no TLS";
+    TlsReplication "tls-replication", Bool, "no", Anytime, "Connect to a primary with TLS";
     TlsSessionCacheSize "tls-session-cache-size", Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
     TlsSessionCacheTimeout "tls-session-cache-timeout", Integer(0, INT), "300", Anytime,

@@ -3,6 +3,7 @@
 use super::wire::Wire;
 use super::{Phase, Position};
 use crate::config::Opt;
+use crate::host::Dial;
 use crate::persist::run_other;
 use crate::{Engine, TABLE, system_text};
 use std::io::{self, ErrorKind};
@@ -98,7 +99,15 @@ impl Engine {
         };
         self.following.update(number, |state| state.phase = Phase::Connecting);
         let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
-        let mut wire = Wire::new(self, self.host.dial(&host, port, timeout)?, number, timeout)?;
+        let source = self.config.text(Opt::BindSourceAddr);
+        let link = self.host.dial(Dial {
+            host: &host,
+            port,
+            tls: self.config.number(Opt::TlsReplication) == 1,
+            source: String::from_utf8_lossy(&source).parse().ok(),
+            timeout,
+        })?;
+        let mut wire = Wire::new(self, link, number, timeout)?;
         self.introduce(&mut wire)?;
         let (before, takeover) = {
             let state = self.following.state.lock();
@@ -175,9 +184,12 @@ impl Engine {
                 return Err(refused("AUTH", &reply));
             }
         }
-        let port = match self.config.number(Opt::ReplicaAnnouncePort) {
-            0 => self.config.port().to_string(),
-            port => port.to_string(),
+        let port = match (self.config.number(Opt::ReplicaAnnouncePort), self.config.tls_port()) {
+            (0, tls_port) if tls_port > 0 && self.config.number(Opt::TlsReplication) == 1 => {
+                tls_port.to_string()
+            }
+            (0, _) => self.config.port().to_string(),
+            (port, _) => port.to_string(),
         };
         // A primary that does not know one of these replies with an error, and works without it.
         wire.ask(&[b"REPLCONF", b"listening-port", port.as_bytes()])?;

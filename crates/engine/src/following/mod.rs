@@ -168,9 +168,6 @@ impl Engine {
         port: u16,
         takeover: Option<Takeover>,
     ) -> std::io::Result<bool> {
-        if self.config.number(Opt::TlsReplication) != 0 {
-            return Err(std::io::Error::other("a connection to a primary has no TLS (tls-replication)"));
-        }
         let number = {
             let mut state = self.following.state.lock();
             if state.primary.as_ref().is_some_and(|(h, p)| h.eq_ignore_ascii_case(host) && *p == port) {

@@ -116,7 +116,7 @@ pub async fn accept_until_stopped(
             },
             _ = hangups.recv() => match tls.reload(engine.config()) {
                 Ok(true) => tracing::info!("SIGHUP: the certificates were reloaded"),
-                Ok(false) => tracing::info!("SIGHUP: no port uses TLS, so there are no certificates to reload"),
+                Ok(false) => tracing::info!("SIGHUP: neither a port nor tls-replication uses TLS, so there are no certificates to reload"),
                 Err(why) => tracing::warn!("SIGHUP: the TLS configuration is unchanged: {why}"),
             },
             request = inbox.recv() => match request {

@@ -21,12 +21,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
-    Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
+    Config, CpuFacts, Dial, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
     MemoryFacts, NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServiceMemory,
     ShutdownRequest, Signal, StartError, WriteFile,
 };
@@ -233,8 +232,8 @@ impl Host for ServerHost {
         tracing::error!("{text}");
         std::process::exit(1);
     }
-    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<Box<dyn Link>> {
-        primary::connect(host, port, timeout)
+    fn dial(&self, primary: Dial<'_>) -> io::Result<Box<dyn Link>> {
+        primary::connect(primary, self.tls.to_primary().as_ref())
     }
     fn shutdown(&self, request: ShutdownRequest) {
         // The receiver is gone only when the server is already stopping.

@@ -3,16 +3,21 @@
 use std::io::{self, Read, Write};
 use std::net::ToSocketAddrs;
 use std::time::Duration;
-use strand_dial::{DialError, Stream, Timeouts};
-use strand_engine::Link;
+use strand_dial::{DialError, DialOptions, Stream, Tls};
+use strand_engine::{Dial, Link};
 
-/// Connects to a primary. `timeout` limits the connection's beginning and each write.
+/// Connects to a primary. `tls` is used if the connection is to use TLS.
 ///
 /// # Errors
-/// Errors of the system.
-pub fn connect(host: &str, port: u16, timeout: Duration) -> io::Result<Box<dyn Link>> {
-    let timeouts = Timeouts { connect: Some(timeout), step: Some(timeout) };
-    match Stream::tcp(host, (host, port).to_socket_addrs()?, None, timeouts) {
+/// Errors of the system, and the reasons why there is no TLS.
+pub fn connect(primary: Dial<'_>, tls: Option<&Tls>) -> io::Result<Box<dyn Link>> {
+    let Dial { host, port, source, timeout, .. } = primary;
+    if primary.tls && tls.is_none() {
+        return Err(io::Error::other("tls-replication is on, and its certificates could not be used"));
+    }
+    let tls = tls.filter(|_| primary.tls);
+    let options = DialOptions { source, connect: Some(timeout), step: Some(timeout) };
+    match Stream::tcp(host, (host, port).to_socket_addrs()?, tls, options) {
         Ok(stream) => Ok(Box::new(Primary(stream))),
         Err(DialError::Unreachable(error) | DialError::Handshake(error)) => Err(error),
         Err(error) => Err(io::Error::other(error)),

@@ -1,4 +1,5 @@
-//! [`Tls`]: the TLS configuration: certificate, key and trusted authorities, by redis-server's `tls-*` options.
+//! [`Tls`]: the TLS configuration: certificate, key and trusted authorities, by redis-server's `tls-*` options. The
+//! doors have one, and the connection to a primary (`tls-replication`) has another.
 //!
 //! The configuration is read at the start, at CONFIG SET of one of these options, and at SIGHUP. New connections use
 //! the new configuration, and existing ones keep theirs. An unusable configuration changes nothing. The cryptography is
@@ -6,6 +7,7 @@
 
 use parking_lot::{Mutex, RwLock};
 use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -13,7 +15,7 @@ use rustls::server::{
     NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions, VerifierBuilderError,
     WebPkiClientVerifier,
 };
-use rustls::{CipherSuite, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,34 +55,46 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
 pub struct Tls {
     /// The current configuration. `None` while no door uses TLS.
     current: RwLock<Option<Arc<ServerConfig>>>,
+    /// What a connection to a primary uses. `None` without `tls-replication`.
+    to_primary: RwLock<Option<strand_dial::Tls>>,
     /// Locked while the TLS files are read again, so that the configuration in use comes from the latest read.
     reloading: Mutex<()>,
 }
 
 impl Tls {
-    /// The configuration for the doors of `config`.
+    /// The configuration for the doors of `config` and for `tls-replication`.
     ///
     /// # Errors
-    /// When a door needs TLS and it is not usable.
+    /// When a door or the connection to a primary needs TLS and it is not usable.
     pub fn start(config: &Config) -> Result<Tls, TlsConfigError> {
         let tls = Tls::default();
-        if config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0 {
-            *tls.current.write() = Some(Arc::new(server_config(config)?));
-        }
+        let has_door = config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0;
+        tls.read(config, has_door)?;
         Ok(tls)
     }
-    /// Reads files and options again. Returns false when no door uses TLS.
+    /// Reads files and options again. Returns false when neither a door nor the connection to a primary uses TLS.
     ///
     /// # Errors
     /// When files or options are unusable. The former configuration stays in use.
     pub fn reload(&self, config: &Config) -> Result<bool, TlsConfigError> {
         let _one = self.reloading.lock();
-        if self.current().is_none() {
-            return Ok(false);
+        self.read(config, self.current().is_some())
+    }
+    /// Reads what is used. Without a door and `tls-replication`, reads no file and returns false.
+    fn read(&self, config: &Config, has_door: bool) -> Result<bool, TlsConfigError> {
+        let replicates = config.number(Opt::TlsReplication) == 1;
+        // As in redis-server, the server's own certificate must be usable, too.
+        let server = if has_door || replicates { Some(Arc::new(server_config(config)?)) } else { None };
+        let client = if replicates { Some(client_config(config)?) } else { None };
+        if has_door {
+            *self.current.write() = server;
         }
-        let new = Arc::new(server_config(config)?);
-        *self.current.write() = Some(new);
-        Ok(true)
+        *self.to_primary.write() = client;
+        Ok(has_door || replicates)
+    }
+    /// What a connection to a primary uses. `None` without `tls-replication`.
+    pub fn to_primary(&self) -> Option<strand_dial::Tls> {
+        self.to_primary.read().clone()
     }
     /// The configuration for a new connection.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
@@ -183,13 +197,15 @@ pub enum FileError {
     #[error("the key is encrypted in OpenSSL's old format: convert the file with `openssl pkcs8 -topk8`")]
     OldEncryption,
     /// The key is encrypted, and no password is configured.
-    #[error("the key is encrypted: expected its password in tls-key-file-pass")]
+    #[error("the key is encrypted: expected its password in tls-key-file-pass or tls-client-key-file-pass")]
     NoPassword,
     /// The encrypted key is damaged.
     #[error("{0}")]
     EncryptedKey(pkcs8::Error),
     /// The key is encrypted with another password, or in a way that is not supported.
-    #[error("the key cannot be decrypted with the password in tls-key-file-pass: {0}")]
+    #[error(
+        "the key cannot be decrypted with the password in tls-key-file-pass or tls-client-key-file-pass: {0}"
+    )]
     WrongPassword(pkcs8::Error),
 }
 
@@ -220,23 +236,14 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsConfigError> {
     let builder = if auth == "no" {
         builder.with_no_client_auth()
     } else {
-        let trusted = authorities(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?;
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(trusted.iter().cloned());
+        let (trusted, roots) = authorities(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         let verifier = if auth == "optional" { verifier.allow_unauthenticated() } else { verifier };
         let verifier = verifier.build().map_err(TlsConfigError::Verifier)?;
         builder.with_client_cert_verifier(Arc::new(Anchored::new(trusted, verifier)))
     };
-    let chain = certificates(Path::new(&cert_file))
-        .map_err(|error| TlsConfigError::Certificate { path: cert_file.clone(), error })?;
-    let key = private_key(&key_file, &config.text(Opt::TlsKeyFilePass))
-        .map_err(|error| TlsConfigError::Key { path: key_file.clone(), error })?;
-    let mut server = builder.with_single_cert(chain, key).map_err(|error| TlsConfigError::Pair {
-        certificate: cert_file,
-        key: key_file,
-        error,
-    })?;
+    let (chain, key) = pair(&cert_file, &key_file, &config.text(Opt::TlsKeyFilePass))?;
+    let mut server = builder.with_single_cert(chain, key).map_err(pair_error(cert_file, key_file))?;
     server.ignore_client_order = config.number(Opt::TlsPreferServerCiphers) == 1;
     server.session_storage = match config.number(Opt::TlsSessionCaching) {
         1 => Arc::new(Sessions {
@@ -252,6 +259,48 @@ fn server_config(config: &Config) -> Result<ServerConfig, TlsConfigError> {
         }
     };
     Ok(server)
+}
+
+/// What a connection to a primary trusts and shows: `tls-client-cert-file`, or else `tls-cert-file`. As in redis-server, the
+/// name in the primary's certificate does not matter.
+fn client_config(config: &Config) -> Result<strand_dial::Tls, TlsConfigError> {
+    let word = |option: Opt| String::from_utf8_lossy(&config.text(option)).into_owned();
+    let own = (Opt::TlsCertFile, Opt::TlsKeyFile, Opt::TlsKeyFilePass);
+    let of_clients = (Opt::TlsClientCertFile, Opt::TlsClientKeyFile, Opt::TlsClientKeyFilePass);
+    let (cert, key, password) = if word(Opt::TlsClientCertFile).is_empty() { own } else { of_clients };
+    let (cert_file, key_file) = (word(cert), word(key));
+    if key_file.is_empty() {
+        return Err(TlsConfigError::NoFile("tls-client-key-file"));
+    }
+    let provider = Arc::new(provider(&word(Opt::TlsCiphers), &word(Opt::TlsCiphersuites))?);
+    let (trusted, roots) = authorities(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let verifier = verifier.build().map_err(TlsConfigError::Verifier)?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions(&word(Opt::TlsProtocols))?)
+        .map_err(TlsConfigError::Suites)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anchored::new(trusted, verifier).of_any_name()));
+    let (chain, private) = pair(&cert_file, &key_file, &config.text(password))?;
+    let client = builder.with_client_auth_cert(chain, private).map_err(pair_error(cert_file, key_file))?;
+    Ok(strand_dial::Tls::of(Arc::new(client)))
+}
+
+/// A certificate with the certificates that sign it, and its private key.
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Reads a certificate and its private key.
+fn pair(cert_file: &str, key_file: &str, password: &[u8]) -> Result<Pair, TlsConfigError> {
+    let chain = certificates(Path::new(cert_file))
+        .map_err(|error| TlsConfigError::Certificate { path: cert_file.to_owned(), error })?;
+    let key = private_key(key_file, password)
+        .map_err(|error| TlsConfigError::Key { path: key_file.to_owned(), error })?;
+    Ok((chain, key))
+}
+
+/// The error of a certificate and a key that do not belong together.
+fn pair_error(certificate: String, key: String) -> impl FnOnce(rustls::Error) -> TlsConfigError {
+    |error| TlsConfigError::Pair { certificate, key, error }
 }
 
 /// The crypto provider: ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option
@@ -318,8 +367,12 @@ fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, Fi
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// The certificates of the authorities that may sign client certificates.
-fn authorities(file: &str, folder: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+/// The certificates of the authorities that may sign the certificates of peers: all of them, and those that rustls can
+/// use as roots.
+fn authorities(
+    file: &str,
+    folder: &str,
+) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), TlsConfigError> {
     if file.is_empty() && folder.is_empty() {
         return Err(TlsConfigError::NoAuthorities);
     }
@@ -341,7 +394,9 @@ fn authorities(file: &str, folder: &str) -> Result<Vec<CertificateDer<'static>>,
             trusted.extend(found.into_iter().take(CA_CERTIFICATES_MAX.saturating_sub(trusted.len())));
         }
     }
-    Ok(trusted)
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted.iter().cloned());
+    Ok((trusted, roots))
 }
 
 /// Sessions to resume, with a time limit (`tls-session-cache-timeout`). The time at which a session was stored is

@@ -44,6 +44,7 @@ mod scripts;
 mod starting;
 mod stopping;
 mod tls;
+mod tls_replication;
 mod unix_socket;
 mod users;
 mod versions;

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 /// A certificate authority of the test.
 pub struct Authority {
-    pem: String,
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, as files.
 pub struct Identity {
-    cert: String,
-    key: String,
+    pub cert: String,
+    pub key: String,
 }
 
 impl Authority {
@@ -81,8 +81,8 @@ impl Identity {
 pub struct Fixture {
     pub folder: Folder,
     pub ca: Authority,
-    ca_file: String,
-    identity: Identity,
+    pub ca_file: String,
+    pub identity: Identity,
     pub client: Identity,
     pub server: Server,
     pub doors: Vec<SocketAddr>,
@@ -515,7 +515,7 @@ fn the_log_has_the_reason_of_a_closed_connection_and_the_result_of_sighup() {
     assert!(!fixture.server.folder.log_text().contains("handshake in time"));
     let without = Server::start(&["--workers", "1"]);
     without.signal(rustix::process::Signal::HUP);
-    comes_true(|| without.folder.log_text().contains("SIGHUP: no port uses TLS"));
+    comes_true(|| without.folder.log_text().contains("SIGHUP: neither a port nor tls-replication uses TLS"));
 }
 
 #[test]
