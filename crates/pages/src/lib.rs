@@ -1,7 +1,7 @@
 //! Hooks of jemalloc: [`in_pieces`] returns freed pages to the system in small pieces, so that no worker waits for it, and
 //! [`on_sample`] tells of each sampled allocation.
 //!
-//! jemalloc's own threads return memory that has been free for ten seconds. They return about 1,024 pages at a
+//! jemalloc's own threads return memory that has been free for one second (`dirty_decay_ms`). They return about 1,024 pages at a
 //! time, with one `madvise(2)` for each free extent. One call takes 1 to 3.5 ms where page tables are expensive (in
 //! a nested virtual machine). A scheduler with a tick of 4 ms may not interrupt the call, whatever the priorities:
 //! a worker on the same core waited this long after each large reply. [`in_pieces`] replaces the call (jemalloc's

@@ -2,13 +2,12 @@
 //! stop.
 //!
 //! A first attempt ([`ScriptAccess::Worker`]) holds the shards of the declared keys and keeps overwritten records
-//! ([`Txn::save_for_undo`]).
-//! If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the
-//! lane. There it holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of
-//! one moment. At its first write the script restarts with the declared shards held ([`ScriptAccess::Lane`]), or with
-//! every shard held ([`ScriptAccess::Final`]). A run with every shard held does not restart, and only SCRIPT KILL
-//! stops it. So no run waits for a shard while it holds another, no worker
-//! blocks, and a script is still atomic.
+//! ([`Txn::save_for_undo`]). If it needs an undeclared key, its changes are undone, and it restarts on the worker with
+//! every shard held. If it is too long for a worker, its changes are undone, and it restarts on the lane. There it
+//! holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of one
+//! moment. At its first write the script restarts with the declared shards held ([`ScriptAccess::Lane`]), or with every
+//! shard held ([`ScriptAccess::Final`]). A run with every shard held does not restart, and only SCRIPT KILL stops it. So
+//! no run waits for a shard while it holds another, no worker blocks, and a script is still atomic.
 
 use super::{RunCounts, Running};
 use crate::acl::{DenialContext, Denied, Rights, User};
