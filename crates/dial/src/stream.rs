@@ -87,6 +87,14 @@ impl Stream {
             Stream::Tls(stream) => stream.sock.set_read_timeout(time),
         }
     }
+    /// The connection's TCP socket. `None` for a Unix socket.
+    pub fn tcp_socket(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(_) => None,
+            Stream::Tls(stream) => Some(&stream.sock),
+        }
+    }
     /// A second handle for writing, so that one thread can write while another reads. `None` for TLS, or when the
     /// system cannot clone the socket.
     pub fn writer(&self) -> Option<Box<dyn Write + Send>> {

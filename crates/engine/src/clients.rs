@@ -38,6 +38,8 @@ pub(crate) struct Client {
     pub(crate) is_monitor: AtomicBool,
     /// True when the client is a replica.
     pub(crate) is_replica: AtomicBool,
+    /// True for the connection to this server's primary.
+    is_primary: AtomicBool,
     /// The client's tracking of keys (CLIENT TRACKING).
     pub(crate) tracked: Tracked,
     /// The rate at which the client may make memory grow.
@@ -115,6 +117,7 @@ impl Client {
             inbox: Inbox::default(),
             is_monitor: false.into(),
             is_replica: false.into(),
+            is_primary: false.into(),
             tracked: Tracked::default(),
             growth_limit: GrowthLimit::default(),
         }
@@ -168,7 +171,7 @@ impl Client {
     /// Sends a push message to the client.
     pub(crate) fn push_frame(&self, frame: Frame) {
         // A message would be a part of the stream.
-        if self.is_replica.load(Relaxed) {
+        if self.is_replica.load(Relaxed) || self.is_primary.load(Relaxed) {
             return;
         }
         if self.inbox.put(frame, self.output_bytes()) {
@@ -187,6 +190,7 @@ impl Client {
     pub(crate) fn class(&self) -> &'static str {
         match self.is_replica.load(Relaxed) {
             true => "slave",
+            false if self.is_primary.load(Relaxed) => "master",
             false if self.inbox.is_subscriber() => "pubsub",
             false => "normal",
         }
@@ -243,6 +247,7 @@ impl Client {
         let mode = self.tracked.mode();
         for (set, letter) in [
             (self.is_replica.load(Relaxed), 'S'),
+            (self.is_primary.load(Relaxed), 'M'),
             (self.is_monitor.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
@@ -346,6 +351,17 @@ impl Clients {
         self.open.store(by_id.len() as u64, Relaxed);
         Some(client)
     }
+    /// Registers the connection to this server's primary, whatever `maxclients` is.
+    pub(crate) fn add_primary(&self, peer: PeerInfo, wake: Arc<dyn Wake>, now: Now) -> Arc<Client> {
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let client = Arc::new(Client::new(id, peer, wake, now));
+        client.is_primary.store(true, Relaxed);
+        client.set_texts(|texts| texts.user = "(superuser)".into());
+        let mut by_id = self.by_id.lock();
+        by_id.insert(id, client.clone());
+        self.open.store(by_id.len() as u64, Relaxed);
+        client
+    }
     pub(crate) fn remove(&self, id: u64) {
         let mut by_id = self.by_id.lock();
         by_id.remove(&id);
@@ -390,7 +406,9 @@ impl Clients {
     pub(crate) fn evict(&self, bytes_max: u64) -> usize {
         // A killed client does not count, because its memory is freed soon.
         // Replicas have a limit of their own.
-        let counts = |client: &Arc<Client>| !client.is_killed() && !client.is_replica.load(Relaxed);
+        let counts = |client: &Arc<Client>| {
+            !client.is_killed() && !client.is_replica.load(Relaxed) && !client.is_primary.load(Relaxed)
+        };
         let mut left: Vec<_> = self.all().into_iter().filter(counts).collect();
         let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
         if held_bytes <= bytes_max {

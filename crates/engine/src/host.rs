@@ -91,6 +91,10 @@ pub trait Link: Read + Write + Send {
     /// # Errors
     /// The system's error.
     fn set_read_timeout(&self, time: Duration) -> io::Result<()>;
+    /// The other server, for CLIENT LIST.
+    fn peer(&self) -> PeerInfo {
+        PeerInfo::default()
+    }
 }
 
 /// A file without a name, which is gone when this is dropped. Any number of threads may read it.

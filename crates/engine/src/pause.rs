@@ -46,6 +46,10 @@ impl Pause {
             false => self.0.fetch_and(!FOR_FAILOVER, Relaxed),
         };
     }
+    /// True while CLIENT PAUSE stops writes, or all commands.
+    pub(crate) fn stops_clients(&self, now_us: u64) -> bool {
+        (self.0.load(Relaxed) & !FOR_FAILOVER) >> 1 > now_us
+    }
     /// Until when a command must wait (`write`: the command writes). `None`: it may run now.
     #[cold]
     pub(crate) fn waits_until(&self, write: bool, now_us: u64) -> Option<u64> {
@@ -69,8 +73,9 @@ mod tests {
     #[test]
     fn a_pause_gets_longer_and_stricter_and_ends() {
         let pause = Pause::default();
-        assert!(!pause.is_set());
+        assert!(!pause.is_set() && !pause.stops_clients(0));
         pause.begin(100, false, 0);
+        assert!(pause.stops_clients(99) && !pause.stops_clients(100));
         assert_eq!((pause.waits_until(true, 1), pause.waits_until(false, 1)), (Some(100), None));
         pause.begin(50, true, 1);
         assert_eq!((pause.waits_until(true, 1), pause.waits_until(false, 1)), (Some(100), Some(100)));
@@ -84,6 +89,7 @@ mod tests {
     fn failover_stops_writes_beside_a_pause_of_clients() {
         let pause = Pause::default();
         pause.set_for_failover(true);
+        assert!(!pause.stops_clients(0));
         let retry = |now_us| Some(now_us + FAILOVER_RETRY_US);
         assert_eq!((pause.waits_until(true, 7), pause.waits_until(false, 7)), (retry(7), None));
         assert!(pause.is_set() && !pause.stops_all());

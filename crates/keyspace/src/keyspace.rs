@@ -203,7 +203,8 @@ impl Keyspace {
         &self.journal
     }
     /// Starts or stops the recording of changes in the journal. All shards are held meanwhile, so every transaction
-    /// is recorded either whole or not at all. Returns the journal's offset at that moment, where database 0 is selected.
+    /// is recorded either whole or not at all. Returns the journal's offset at that moment. The next command
+    /// of the stream selects its database.
     pub fn switch_journal(&self, on: bool) -> u64 {
         let _all = self.lock_all(0);
         self.journal.switch(on);
@@ -211,7 +212,7 @@ impl Keyspace {
             true => self.settings.listens.fetch_or(JOURNAL, SeqCst),
             false => self.settings.listens.fetch_and(!JOURNAL, SeqCst),
         };
-        self.journal.select_database_0()
+        self.journal.select_again()
     }
     /// Records in the journal a command that changes something other than keys, and counts it as a change.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {

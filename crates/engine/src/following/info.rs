@@ -11,15 +11,16 @@ pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, 
     let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
     let is_up = state.phase == Phase::Connected;
     let is_syncing = state.phase == Phase::Snapshot;
-    let offset = state.position.offset.to_string();
+    let offset = state.position.offset;
+    let read_offset = if is_up { offset.max(state.read_offset) } else { offset };
     let mut fields = vec![
         ("master_host", host),
         ("master_port", port.to_string()),
         ("master_link_status", if is_up { "up" } else { "down" }.into()),
         ("master_last_io_seconds_ago", if is_up { seconds(state.heard_us).to_string() } else { "-1".into() }),
         ("master_sync_in_progress", u8::from(is_syncing).to_string()),
-        ("slave_read_repl_offset", offset.clone()),
-        ("slave_repl_offset", offset),
+        ("slave_read_repl_offset", read_offset.to_string()),
+        ("slave_repl_offset", offset.to_string()),
     ];
     if is_syncing {
         let all = state.snapshot_bytes_all;

@@ -19,6 +19,9 @@ use strand_wire::resp::{Decoded, Decoder, RequestLimits};
 const RETRY_US: u64 = 1_000_000;
 /// Time between two acknowledgements.
 const ACK_EVERY_US: u64 = 1_000_000;
+/// Time between two acknowledgements during the first second of a connection. redis-server sends a replica nothing after
+/// a snapshot until an acknowledgement, and forgets one that comes before it has noticed the end of its child.
+const FIRST_ACKS_EVERY_US: u64 = 100_000;
 /// The replicas of this server get the stream in pieces of about this size, or when no more bytes have arrived.
 const UNPASSED_BYTES_MAX: usize = 64 << 10;
 /// Time between two looks whether writes on helper threads have ended.
@@ -222,12 +225,22 @@ impl Engine {
         let mut stream =
             Stream { replay, offset: position.offset, begin, raw: Chain::new(), has_failed: false };
         let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
-        let mut ack_at_us = 0;
+        let (mut ack_at_us, begun_us) = (0, self.host.mono_us());
         loop {
             let now_us = self.host.mono_us();
             if now_us >= ack_at_us {
-                ack_at_us = now_us + ACK_EVERY_US;
+                let is_young = now_us.saturating_sub(begun_us) < ACK_EVERY_US;
+                ack_at_us = now_us + if is_young { FIRST_ACKS_EVERY_US } else { ACK_EVERY_US };
                 stream.acknowledge(wire)?;
+                wire.client.update(stream.replay.db(), wire.input.len());
+            }
+            // As in redis-server, CLIENT PAUSE stops the primary's commands, too. They arrive meanwhile.
+            if self.pause.stops_clients(now_us) {
+                self.receive(&stream, wire, timeout, number)?;
+                if !self.following.is_current(number) {
+                    return Ok(());
+                }
+                continue;
             }
             let mut encoded = wire.input.share();
             let decoded = decoder.decode(&mut wire.input, &mut argv);
@@ -253,18 +266,29 @@ impl Engine {
                         return Ok(());
                     }
                     self.pass_on(&mut state);
-                    let silent_us = now_us.saturating_sub(state.heard_us);
                     drop(state);
-                    if silent_us > timeout.as_micros() as u64 {
-                        return Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent"));
-                    }
-                    if wire.fill()? {
-                        state = self.following.state.lock();
-                        state.heard_us = self.host.mono_us();
-                    }
+                    wire.client.update(stream.replay.db(), wire.input.len());
+                    self.receive(&stream, wire, timeout, number)?;
                 }
             }
         }
+    }
+    /// Waits for bytes of the stream, for a short time.
+    ///
+    /// # Errors
+    /// As [`Wire::fill`]. Also when the primary is silent for too long.
+    fn receive(&self, stream: &Stream, wire: &mut Wire, timeout: Duration, number: u64) -> io::Result<()> {
+        let heard_us = self.following.state.lock().heard_us;
+        if self.host.mono_us().saturating_sub(heard_us) > timeout.as_micros() as u64 {
+            return Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent"));
+        }
+        if wire.fill()? {
+            let read_offset = stream.begin.wrapping_add(wire.received);
+            self.following.update(number, |state| {
+                (state.heard_us, state.read_offset) = (self.host.mono_us(), read_offset);
+            });
+        }
+        Ok(())
     }
     /// Runs a command of the stream. False when another primary was set.
     fn apply(&self, stream: &mut Stream, wire: &mut Wire, argv: &mut Argv, number: u64) -> io::Result<bool> {
@@ -283,7 +307,13 @@ impl Engine {
                     true => Ok(None),
                     false => run_other(self, spec, args, db, now),
                 };
+                let spec = TABLE.resolve(argv.args()).ok().map(|found| found.spec);
+                let (failed, begun_ns) = (stream.replay.failed, self.host.mono_ns());
                 let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
+                if let Some(spec) = spec {
+                    let took_ns = self.host.mono_ns().saturating_sub(begun_ns);
+                    wire.client.count(spec, argv.args(), now, took_ns, stream.replay.failed - failed);
+                }
                 if let Err(ReplayError::Database { .. }) = &done {
                     // Later commands would change another database.
                     self.following.update(number, super::State::lose_position);

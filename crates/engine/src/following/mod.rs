@@ -11,6 +11,7 @@
 //! The position in the stream outlives the connection and the primary: another primary of the same stream may continue
 //! from it. A command is applied, and then the position moves, both under one lock ([`Following::between_commands`]).
 
+mod client;
 mod info;
 mod link;
 mod snapshot;
@@ -50,6 +51,8 @@ struct State {
     position: Position,
     /// The last bytes before `position`, which the replicas of this server have not got yet.
     unpassed: Chain,
+    /// The end of what has arrived of the stream, while the stream arrives.
+    read_offset: u64,
     /// The time of the last byte from the primary, on the clock of [`crate::Now::mono_us`].
     heard_us: u64,
     /// The time since which there is no connection.

@@ -1,5 +1,6 @@
 //! [`Wire`]: the connection to the primary, as lines, bytes and requests.
 
+use super::client::PrimaryClient;
 use crate::Engine;
 use crate::host::Link;
 use std::io::{self, ErrorKind};
@@ -15,6 +16,7 @@ const READ_MS_MAX: u64 = 100;
 pub(super) struct Wire<'e> {
     engine: &'e Engine,
     link: Box<dyn Link>,
+    pub(super) client: PrimaryClient<'e>,
     /// The number of the primary ([`super::State::number`]).
     number: u64,
     /// The primary is silent for at most this time.
@@ -33,7 +35,8 @@ impl<'e> Wire<'e> {
         timeout: Duration,
     ) -> io::Result<Wire<'e>> {
         link.set_read_timeout(Duration::from_millis(READ_MS_MAX))?;
-        Ok(Wire { engine, link, number, timeout, input: Chain::new(), received: 0 })
+        let client = PrimaryClient::new(engine, link.peer());
+        Ok(Wire { engine, link, client, number, timeout, input: Chain::new(), received: 0 })
     }
     /// Waits until bytes have arrived.
     ///
@@ -60,6 +63,9 @@ impl<'e> Wire<'e> {
     /// The system's error. Also an error when the primary has closed the connection.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         let read = self.link.read(self.input.spare());
+        if self.client.is_killed() {
+            return Err(io::Error::other("the connection was killed by CLIENT KILL"));
+        }
         self.input.filled(read.as_ref().map_or(0, |n| *n));
         match read {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the primary has closed the connection")),

@@ -27,6 +27,8 @@ const KEYS_PER_CLOCK_READ: u64 = 1024;
 const SHOWN_BYTES_MAX: usize = 60;
 /// The name of the auxiliary field with the id of a stream of replication.
 const REPL_ID: &[u8] = b"repl-id";
+/// The offset of a file that names none.
+const NO_OFFSET: u64 = u64::MAX;
 /// The auxiliary fields are in this many bytes at the start of a file. The fields of Strand's services may follow later.
 const HEAD_BYTES: u64 = 1024;
 
@@ -61,7 +63,7 @@ impl Engine {
         loading.started_s.store(now.unix_s(), Relaxed);
         loading.total_bytes.store(total_bytes, Relaxed);
         loading.loaded_bytes.store(0, Relaxed);
-        *loading.position.lock() = Position::default();
+        *loading.position.lock() = Position { offset: NO_OFFSET, ..Position::default() };
         self.persist.set(LOADING, true);
     }
     /// True while the dataset is loading.
@@ -92,8 +94,8 @@ impl Engine {
     /// from there, and the replicas of a primary continue here.
     fn continue_loaded_stream(&self) {
         let position = std::mem::take(&mut *self.persist.loading.position.lock());
-        // Strand and redis-server write all fields of a position, and a stream begins with a command.
-        if !position.is_known() || position.offset == 0 || position.db >= self.keyspace.databases() {
+        // Strand and redis-server write all fields of a position.
+        if !position.is_known() || position.offset == NO_OFFSET || position.db >= self.keyspace.databases() {
             return;
         }
         if let Err(why) = self.continue_stream(position) {
@@ -354,7 +356,7 @@ impl Engine {
                 self.persist.loading.position.lock().id = String::from_utf8_lossy(value).into_owned();
             }
             b"repl-offset" => {
-                self.persist.loading.position.lock().offset = u64::try_from(number()).unwrap_or(0);
+                self.persist.loading.position.lock().offset = u64::try_from(number()).unwrap_or(NO_OFFSET);
             }
             b"used-mem" => self.persist.loading.used_mem.store(number().max(0) as u64, Relaxed),
             _ => {}

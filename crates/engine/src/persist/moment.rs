@@ -79,7 +79,7 @@ impl Engine {
         let journal = self.keyspace.journal();
         let mut tries = 0;
         loop {
-            let offset = if journal.is_on() { journal.select_database_0() } else { journal.tail() };
+            let offset = journal.select_again();
             let functions = self.scripts.functions.read().clone();
             let definitions = Definitions { functions, services: self.host.definitions() };
             tries += 1;

@@ -129,8 +129,6 @@ impl Engine {
             request.timeout_ms.map(|ms| self.host.mono_us().saturating_add(ms.saturating_mul(1000)));
         // Writes that were admitted before the pause are in the stream after this.
         self.await_turns();
-        // The position of the end of the stream needs a database with a known number.
-        self.keyspace.journal().select_database_0();
         let (host, port, offset) = loop {
             if !self.replication.failover.waits(number) {
                 return;

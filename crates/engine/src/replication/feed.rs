@@ -31,7 +31,7 @@ impl Engine {
         }
     }
     fn feed_until_stopped(&self) {
-        let (mut look_at_us, mut ping_at_us) = (0, 0);
+        let (mut look_at_us, mut pinged_us) = (0, self.host.mono_us());
         while self.replication.is_on() {
             let now = self.host.now();
             if self.replication.wants_acks.swap(false, SeqCst) {
@@ -39,8 +39,11 @@ impl Engine {
             }
             if now.mono_us >= look_at_us {
                 look_at_us = now.mono_us + LOOK_EVERY_US;
-                if now.mono_us >= ping_at_us {
-                    ping_at_us = now.mono_us + self.seconds(Opt::ReplPingReplicaPeriod);
+                if self.replication.len() == 0 {
+                    // The first ping comes a period after the first replica.
+                    pinged_us = now.mono_us;
+                } else if now.mono_us >= pinged_us.saturating_add(self.seconds(Opt::ReplPingReplicaPeriod)) {
+                    pinged_us = now.mono_us;
                     self.append_if_heard(PING);
                 }
                 if !self.look_after_replicas(now) {

@@ -95,8 +95,8 @@ impl Engine {
         self.replication.state.lock().stream.second = None;
         *self.replication_id.lock() = id;
     }
-    /// The position in this server's own stream that an offset of the journal has, where database 0 is selected. `None`:
-    /// replication is off, or the stream is a primary's.
+    /// The position in this server's own stream that an offset of the journal has, after which the stream selects a
+    /// database. `None`: replication is off, or the stream is a primary's.
     pub(crate) fn own_position(&self, journal_offset: u64) -> Option<Position> {
         let state = self.replication.state.lock();
         let is_own = self.replication.is_on() && !state.stream.is_from_primary;
@@ -149,16 +149,15 @@ impl Engine {
             self.drain_journal();
             let left = self.while_nobody_takes(|has_file| {
                 let journal = self.keyspace.journal();
-                let (end, db) = (journal.tail(), journal.selected_db());
-                // Without a known database, the new primary's stream would change another one.
-                let id = db.map(|_| self.replication_id.lock().clone()).unwrap_or_default();
+                let (end, id) = (journal.tail(), self.replication_id.lock().clone());
                 let mut state = self.replication.state.lock();
                 if state.end != state.stream.offset_of(end) {
                     return None;
                 }
                 state.stream.is_from_primary = true;
                 state.disconnect();
-                let position = Position { id, offset: state.end, db: db.unwrap_or_default() };
+                // A new primary selects a database before its first command.
+                let position = Position { id, offset: state.end, db: 0 };
                 drop(state);
                 if !has_file {
                     self.end_journal();
@@ -186,10 +185,8 @@ impl Engine {
                 self.keyspace.switch_journal(true);
             }
             let journal = self.keyspace.journal();
-            journal.select_database_0();
-            let begin = journal.tail();
-            // The primary's stream may have selected another database.
-            journal.append_for_replicas(&[b"SELECT", b"0"]);
+            // The primary's stream may have selected any database.
+            let begin = journal.select_again();
             state = self.replication.state.lock();
             let former = std::mem::replace(&mut *self.replication_id.lock(), id);
             let shift = state.end.cast_signed().wrapping_sub(begin.cast_signed());

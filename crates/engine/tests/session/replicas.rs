@@ -50,7 +50,8 @@ fn a_replica_gets_a_snapshot_and_then_the_effects() {
     client.run(&server, "SET after 1 EX 100");
     client.run(&server, "GET after");
     client.run(&server, "DEL missing");
-    let set = "*5|$3|SET|$5|after|$1|1|$4|PXAT|$13|1700000100123|";
+    // As in redis-server, the stream selects a database after a snapshot.
+    let set = "*2|$6|SELECT|$1|0|*5|$3|SET|$5|after|$1|1|$4|PXAT|$13|1700000100123|";
     assert_eq!(hears(&mut peer, &server), set);
     client.run(&server, "SELECT 3");
     client.run(&server, "SADD set a");
@@ -90,12 +91,12 @@ fn a_replica_comes_back_to_what_it_lacks_while_the_backlog_has_it() {
         peer.drive(server);
         reply + &peer.replies()
     };
-    let set = "*3|$3|SET|$1|a|$1|1|";
+    let set = "*2|$6|SELECT|$1|0|*3|$3|SET|$1|a|$1|1|";
     assert_eq!(resume(&mut server, format!("PSYNC {id} {}", offset + 1)), format!("+CONTINUE {id}|{set}"));
-    assert_eq!(resume(&mut server, format!("PSYNC {id} {}", offset + 1 + 27)), format!("+CONTINUE {id}|"));
+    assert_eq!(resume(&mut server, format!("PSYNC {id} {}", offset + 1 + 50)), format!("+CONTINUE {id}|"));
     // This part of the stream does not exist yet, or belongs to another stream, or is not kept any more.
     let full = |reply: String| assert!(reply.starts_with("+FULLRESYNC"), "{reply}");
-    full(resume(&mut server, format!("PSYNC {id} {}", offset + 1 + 28)));
+    full(resume(&mut server, format!("PSYNC {id} {}", offset + 1 + 51)));
     full(resume(&mut server, format!("PSYNC {} {}", "0".repeat(40), offset + 1)));
     full(resume(&mut server, format!("PSYNC {id} 0")));
     client.run(&server, &format!("SET b {}", "x".repeat(16 << 10)));

@@ -98,25 +98,27 @@ impl std::fmt::Debug for Wake {
 #[derive(Clone, Copy, Debug)]
 struct Tail(u64);
 
-/// Bits of a [`Tail`] for the database. The other 56 bits are the offset: at a gigabyte a second they last two years.
+/// Bits of a [`Tail`] for the selected database. The other 56 bits are the offset: at a gigabyte a second they last two
+/// years.
 const DB_BITS: u32 = 8;
-/// Stands for each database whose number is this large. The stream selects such a database before each transaction.
-const LARGE_DB: usize = (1 << DB_BITS) - 1;
+/// Stands for a database whose number is this large, and for no database: the stream must select a database before its
+/// next command.
+const NONE_SELECTED: usize = (1 << DB_BITS) - 1;
 
 impl Tail {
     fn new(offset: u64, db: usize) -> Tail {
-        Tail(offset << DB_BITS | db.min(LARGE_DB) as u64)
+        Tail(offset << DB_BITS | db.min(NONE_SELECTED) as u64)
     }
     fn offset(self) -> u64 {
         self.0 >> DB_BITS
     }
-    /// The selected database. [`LARGE_DB`]: any database from this number on.
+    /// The selected database, or [`NONE_SELECTED`].
     fn db(self) -> usize {
-        (self.0 & LARGE_DB as u64) as usize
+        (self.0 & NONE_SELECTED as u64) as usize
     }
     /// True when the stream must select `db` before a command for this database.
     fn needs_select(self, db: usize) -> bool {
-        db >= LARGE_DB || self.db() != db
+        db >= NONE_SELECTED || self.db() != db
     }
 }
 
@@ -215,19 +217,10 @@ impl Journal {
     pub fn tail(&self) -> u64 {
         Tail(self.tail.0.load(Acquire)).offset()
     }
-    /// The database that is selected after the last change. `None`: not known, because its number is large.
-    pub fn selected_db(&self) -> Option<usize> {
-        Some(Tail(self.tail.0.load(Acquire)).db()).filter(|db| *db < LARGE_DB)
-    }
-    /// Makes the stream select database 0, and returns the offset after that. A file that begins at this offset needs no
-    /// SELECT.
-    pub fn select_database_0(&self) -> u64 {
-        let select = select(0);
-        let (before, len) = self.reserve(|before| (if before.needs_select(0) { select.len() } else { 0 }, 0));
-        if len > 0 {
-            self.put(ByteRange::new(before.offset(), len), |buffer| buffer.push_slice(&select));
-        }
-        before.offset() + len as u64
+    /// Makes the stream select a database before its next command. Returns the offset: what begins there needs to know no
+    /// database.
+    pub fn select_again(&self) -> u64 {
+        self.reserve(|_| (0, NONE_SELECTED)).0.offset()
     }
     /// Adds a command that changes nothing and that only replicas get.
     pub fn append_for_replicas(&self, args: &[&[u8]]) {

@@ -84,12 +84,15 @@ fn the_stream_selects_a_database_only_where_it_changes() {
         place(dbs).write();
         assert_eq!(shown(), want, "{dbs:?}");
     }
-    // A file that begins here needs no SELECT.
-    place(&[7]).write();
-    assert_eq!(journal.select_database_0(), journal.tail());
-    assert_eq!(shown(), "SELECT 7 DEL SELECT 0");
-    assert_eq!(journal.select_database_0(), journal.tail());
+    // A file that begins here begins with a SELECT.
+    place(&[0]).write();
+    shown();
+    assert_eq!(journal.select_again(), journal.tail());
     assert_eq!(shown(), "");
+    journal.append_for_replicas(&[b"PING"]);
+    assert_eq!(shown(), "PING");
+    place(&[0]).write();
+    assert_eq!(shown(), "SELECT 0 DEL");
     // After a panic, what follows finds its database.
     for dbs in [&[4][..], &[4], &[4, 9], &[9, 10], &[300], &[2, 300]] {
         drop(place(dbs));
@@ -239,7 +242,8 @@ fn a_panic_leaves_no_lock_and_no_half_effect() {
     assert!(keyspace.lock_shards_together(&all, 1, Duration::from_millis(1), 0).is_some(), "all are free");
     set(b"after");
     let one = |key: &[u8]| encoded(&[b"SET", key, b"1"]);
-    let whole = [encoded(&[b"MULTI"]), one(b"before"), one(b"after"), encoded(&[b"EXEC"])].concat();
+    let whole =
+        [select(0), encoded(&[b"MULTI"]), one(b"before"), one(b"after"), encoded(&[b"EXEC"])].concat();
     assert_eq!(taken(keyspace.journal()), whole);
 }
 

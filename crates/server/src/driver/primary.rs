@@ -1,10 +1,11 @@
 //! Connections to a primary that this server follows.
 
 use std::io::{self, Read, Write};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 use strand_dial::{DialError, DialOptions, Stream, Tls};
-use strand_engine::{Dial, Link};
+use strand_engine::{Dial, Link, PeerInfo};
 
 /// Connects to a primary. `tls` is used if the connection is to use TLS.
 ///
@@ -30,6 +31,18 @@ struct Primary(Stream);
 impl Link for Primary {
     fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
         self.0.set_read_timeout(Some(time))
+    }
+    fn peer(&self) -> PeerInfo {
+        let Some(socket) = self.0.tcp_socket() else { return PeerInfo::default() };
+        let (addr, laddr) = (socket.peer_addr().ok(), socket.local_addr().ok());
+        let shown = |addr: Option<SocketAddr>| addr.map(|addr| addr.to_string()).unwrap_or_default();
+        PeerInfo {
+            local: addr.is_some_and(|addr| addr.ip().is_loopback()),
+            addr: shown(addr),
+            laddr: shown(laddr),
+            fd: socket.as_raw_fd(),
+            ..PeerInfo::default()
+        }
     }
 }
 

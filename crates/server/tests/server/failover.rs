@@ -299,6 +299,9 @@ fn failover_loses_no_acknowledged_write_and_costs_nobody_all_data() {
     assert_eq!(call(&mut second, &["FAILOVER", "TO", "127.0.0.1", &port(2)]), "OK");
     await_role(&mut second, "slave");
     await_role(&mut third, "master");
+    // A server that misses two changes of the primary gets all data. The first server has seen the last one now.
+    comes_true(|| ids(&mut first)[0] == ids(&mut third)[0]);
+    await_role(&mut first, "slave");
     call(&mut third, &["INCR", "counter"]);
     assert_eq!(call(&mut third, &["FAILOVER", "TO", "127.0.0.1", &port(1)]), "OK");
     await_role(&mut third, "slave");
@@ -581,19 +584,4 @@ fn a_position_that_cannot_be_used_is_given_up() {
     let mut second = link(&replica);
     comes_true(|| field(&mut second, "master_link_status") == "up");
     assert!(!replica.folder.log_text().contains("panic"), "{}", replica.folder.log_text());
-    shut_down_with_save(replica);
-    // A server that cannot follow is a primary with a stream of its own.
-    let replica =
-        at_port(folders[1].path(), other_port, &[&["--tls-replication", "yes"], &follows[..]].concat());
-    let mut second = link(&replica);
-    assert_eq!(field(&mut second, "role"), "master");
-    assert_eq!(call(&mut second, &["SET", "own", "write"]), "OK");
-    let [id, _, second_id, _] = ids(&mut second);
-    assert!(id != ids(&mut first)[0] && second_id == "0".repeat(40), "{id} {second_id}");
-    let third = Peer::redis(&[], None).expect("redis-server is installed");
-    let mut third = third.connect().expect("it listens");
-    follow(&mut third, other_port);
-    call(&mut second, &["SET", "own", "write after"]);
-    assert_eq!(call(&mut second, &["WAIT", "1", "60000"]), "1");
-    assert_eq!(call(&mut third, &["GET", "own"]), "write after");
 }

@@ -278,3 +278,68 @@ fn clients_of_a_new_replica_do_not_wait_write_or_read_stale_data() {
     assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
     assert_eq!(call(&mut replica, &["LLEN", "list"]), "2");
 }
+
+/// As in redis-server, the connection to the primary is a client, and its commands count.
+#[test]
+fn the_primary_is_a_client_of_its_replica() {
+    for primary_is_redis in [true, false] {
+        let redis =
+            Peer::redis(&["--repl-diskless-sync-delay", "0"], None).expect("redis-server is installed");
+        let folders = [folder(), folder()];
+        let strand = start(folders[0].path(), &[]);
+        let (mut primary, port) = match primary_is_redis {
+            true => (redis.connect().expect("it listens"), redis.address.port()),
+            false => (link(&strand), strand.address.port()),
+        };
+        call(&mut primary, &["CONFIG", "SET", "repl-ping-replica-period", "3600"]);
+        let server = start(folders[1].path(), &[]);
+        let mut replica = link(&server);
+        follow(&mut replica, port);
+        let listed = call(&mut replica, &["CLIENT", "LIST", "TYPE", "master"]);
+        let line = format!(" addr=127.0.0.1:{port} laddr=127.0.0.1:");
+        assert!(listed.contains(&line) && listed.contains(" flags=M "), "{listed}");
+        assert!(listed.contains(" user=(superuser) ") && listed.lines().count() == 1, "{listed}");
+        assert_eq!(field(&mut replica, "connected_clients"), "2");
+        for request in
+            [&["SET", "k", "0"][..], &["INCR", "k"], &["MULTI"], &["INCR", "k"], &["INCR", "k"], &["EXEC"]]
+        {
+            call(&mut primary, request);
+        }
+        comes_true(|| call(&mut replica, &["GET", "k"]) == "3");
+        let stats = call(&mut replica, &["INFO", "commandstats"]);
+        for (command, calls) in [("set", 1), ("incr", 3), ("multi", 1), ("exec", 1)] {
+            assert!(stats.contains(&format!("cmdstat_{command}:calls={calls},")), "{command}: {stats}");
+        }
+        // CLIENT PAUSE stops the primary's commands. They arrive meanwhile.
+        let before = field(&mut replica, "slave_repl_offset");
+        assert_eq!(call(&mut replica, &["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+        call(&mut primary, &["INCR", "k"]);
+        let end = field(&mut primary, "master_repl_offset");
+        comes_true(|| field(&mut replica, "slave_read_repl_offset") == end);
+        assert_eq!(
+            (call(&mut replica, &["GET", "k"]), field(&mut replica, "slave_repl_offset")),
+            ("3".into(), before)
+        );
+        assert_eq!(call(&mut replica, &["CLIENT", "UNPAUSE"]), "OK");
+        comes_true(|| call(&mut replica, &["GET", "k"]) == "4");
+        // A killed connection comes back to where it was.
+        let syncs = field(&mut primary, "sync_full");
+        for kill in
+            [&["CLIENT", "KILL", "TYPE", "master"][..], &["CLIENT", "KILL", &format!("127.0.0.1:{port}")]]
+        {
+            let id = |replica: &mut Link| {
+                let listed = call(replica, &["CLIENT", "LIST", "TYPE", "master"]);
+                listed.split(' ').next().unwrap_or_default().to_string()
+            };
+            let before = id(&mut replica);
+            assert!(matches!(&*call(&mut replica, kill), "1" | "OK"), "{kill:?}");
+            comes_true(|| ![&before, ""].contains(&&*id(&mut replica)));
+            comes_true(|| field(&mut replica, "master_link_status") == "up");
+        }
+        call(&mut primary, &["INCR", "k"]);
+        comes_true(|| call(&mut replica, &["GET", "k"]) == "5");
+        assert_eq!(field(&mut primary, "sync_full"), syncs);
+        assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
+        comes_true(|| call(&mut replica, &["CLIENT", "LIST", "TYPE", "master"]).is_empty());
+    }
+}

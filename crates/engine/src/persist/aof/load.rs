@@ -31,8 +31,6 @@ pub struct FoundAof {
     files: Vec<(File, OpenedFile)>,
     total_bytes: u64,
     pub(super) base_bytes: u64,
-    /// The selected database at the end of the last file.
-    pub(super) db: usize,
     /// True when the file is the single file of Redis before 7. After loading it is moved into the folder.
     is_legacy: bool,
 }
@@ -40,7 +38,7 @@ pub struct FoundAof {
 impl FoundAof {
     fn of(folder: Arc<dyn Folder>, manifest: Manifest) -> FoundAof {
         let (total_bytes, base_bytes) = (0, 0);
-        FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, db: 0, is_legacy: false }
+        FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, is_legacy: false }
     }
     /// Bytes of all files of the append-only file.
     pub fn total_bytes(&self) -> u64 {
@@ -143,8 +141,7 @@ impl Engine {
             };
             let (total_bytes, is_last) = (found.total_bytes, at + 1 == count);
             let place = LoadedFile { name: &file.name, checked, bytes_before, total_bytes, is_last };
-            let (good_bytes, db) = self.load_file(&mut *source, &place, now)?;
-            found.db = db;
+            let good_bytes = self.load_file(&mut *source, &place, now)?;
             if std::mem::take(&mut found.is_legacy) {
                 self.move_into_folder(found)?;
             }
@@ -181,13 +178,13 @@ impl Engine {
         ));
         Ok(())
     }
-    /// Loads one file. Returns its good bytes, and the database that is then selected.
+    /// Loads one file. Returns its good bytes.
     fn load_file(
         &self,
         mut source: &mut dyn Read,
         place: &LoadedFile<'_>,
         now: Now,
-    ) -> Result<(u64, usize), DataError> {
+    ) -> Result<u64, DataError> {
         let name = place.name;
         let mut head = Vec::new();
         source
@@ -243,11 +240,9 @@ impl Engine {
             ));
         }
         match ended {
-            None if !replay.in_multi() => Ok((good_bytes, replay.db())),
+            None if !replay.in_multi() => Ok(good_bytes),
             Some(invalid) if !invalid.is_truncated() => Err(damaged(place, invalid.offset, invalid.problem)),
-            _ => self
-                .handle_truncated_file(place, good_bytes, replay.in_multi())
-                .map(|()| (good_bytes, replay.db())),
+            _ => self.handle_truncated_file(place, good_bytes, replay.in_multi()).map(|()| good_bytes),
         }
     }
     /// Handles a file that ends too early.

@@ -89,7 +89,7 @@ impl Engine {
     /// A writer for the last increment, or for a new increment when the files have none.
     fn continue_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
-        let FoundAof { folder, mut manifest, db, .. } = found;
+        let FoundAof { folder, mut manifest, .. } = found;
         let file = match manifest.increments.last() {
             Some(last) => folder.append_to(&last.name)?,
             None => {
@@ -106,13 +106,8 @@ impl Engine {
             self.drop_history(&*folder, &mut manifest, &names);
         }
         let before_bytes = total_bytes.saturating_sub(file.bytes());
-        let offset = self.keyspace.journal().select_database_0();
-        let mut writer = Writer::new(folder, names, manifest, file, before_bytes, offset);
-        if db != 0 {
-            // The file may end with any database selected, and the journal goes on with database 0.
-            writer.select_database_0();
-        }
-        Ok(writer)
+        let offset = self.keyspace.journal().select_again();
+        Ok(Writer::new(folder, names, manifest, file, before_bytes, offset))
     }
     /// Removes the obsolete files. A failure leaves them to the next rewrite: a full disk must not keep the server from
     /// starting.
@@ -140,7 +135,7 @@ impl Engine {
         let file = new_increment(&*folder, &new)?;
         let manifest = Manifest { base: None, increments: vec![new], history: old };
         let mut writer =
-            Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().select_database_0());
+            Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().select_again());
         writer.set_base_seq(base_seq);
         Ok(writer)
     }

@@ -96,10 +96,6 @@ impl Writer {
             timestamp_s: 0,
         }
     }
-    /// Makes the file select database 0 before its next command.
-    pub(super) fn select_database_0(&mut self) {
-        self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
-    }
     /// Number of bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
