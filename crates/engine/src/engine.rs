@@ -104,7 +104,7 @@ impl Engine {
         let persist = Persist::new(&*host, now);
         let (replication, following) = (Replication::new(&*host), Following::new(&*host));
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
-            notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
+            notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone(), following.own_keys.clone())),
             pubsub,
             run_id: id(),
             replication_id: Mutex::new(id()),
@@ -264,8 +264,12 @@ impl Engine {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
         // The last save is repeated when data changes meanwhile.
-        let is_off = is_off || self.persist.is_in_last_save() || self.following.is_on();
+        let is_off = is_off || self.persist.is_in_last_save();
         if is_off || self.pause.waits_until(true, now.mono_us).is_some() {
+            return false;
+        }
+        if self.following.is_on() {
+            self.while_data_stays(|| self.expire_own_keys(now.unix_ms()));
             return false;
         }
         self.while_data_stays(|| self.expire_some(now)).unwrap_or(false)

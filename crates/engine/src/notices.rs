@@ -1,19 +1,22 @@
-//! [`Notices`]: passes the keyspace's events to their listeners: keyspace notifications and client tracking.
+//! [`Notices`]: passes the keyspace's events to their listeners: keyspace notifications, client tracking, and the own keys
+//! of a replica.
 //!
 //! Events are sent while the key's shard is locked, so the events of a key are published in the order of its changes.
 //! One message goes to each worker with a subscriber of the channel or of any pattern. The worker matches the
 //! patterns.
 
+use crate::following::OwnKeys;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Payload, PubSub};
 use crate::tracking::Tracking;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_keyspace::{KeyEvent, Listener};
+use strand_keyspace::{KeyEvent, Listener, NO_CLIENT};
 
-/// What passes events of keys to keyspace notifications and to client tracking.
+/// What passes events of keys to their listeners.
 pub(crate) struct Notices {
     pubsub: Arc<PubSub>,
     tracking: Arc<Tracking>,
+    own_keys: Arc<OwnKeys>,
     /// `notify-keyspace-events`: a bit for each letter.
     letters: AtomicU64,
 }
@@ -35,8 +38,8 @@ fn bit(letter: u8) -> u64 {
 }
 
 impl Notices {
-    pub(crate) fn new(pubsub: Arc<PubSub>, tracking: Arc<Tracking>) -> Notices {
-        Notices { pubsub, tracking, letters: AtomicU64::new(0) }
+    pub(crate) fn new(pubsub: Arc<PubSub>, tracking: Arc<Tracking>, own_keys: Arc<OwnKeys>) -> Notices {
+        Notices { pubsub, tracking, own_keys, letters: AtomicU64::new(0) }
     }
     /// Sets the value of `notify-keyspace-events`.
     pub(crate) fn set_letters(&self, letters: &[u8]) {
@@ -46,7 +49,9 @@ impl Notices {
     }
     /// True while somebody listens to events.
     pub(crate) fn listens(&self) -> bool {
-        self.letters.load(Relaxed) & (bit(b'K') | bit(b'E')) != 0 || self.tracking.clients_len() > 0
+        self.letters.load(Relaxed) & (bit(b'K') | bit(b'E')) != 0
+            || self.tracking.clients_len() > 0
+            || self.own_keys.is_noting()
     }
     fn notify(&self, db: usize, key: &[u8], event: KeyEvent) {
         let letters = self.letters.load(Relaxed);
@@ -72,6 +77,10 @@ impl Listener for Notices {
         if changed && self.tracking.clients_len() > 0 {
             self.tracking.changed(key, by, event == KeyEvent::CACHED);
             self.pubsub.announce_change(key, by);
+        }
+        // The primary's stream has no client.
+        if changed && by != NO_CLIENT && self.own_keys.is_noting() {
+            self.own_keys.note(db, key);
         }
     }
     fn report_all(&self) {

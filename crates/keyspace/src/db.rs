@@ -562,7 +562,7 @@ impl Db<'_, '_> {
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: Location) -> Option<Location> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
-        if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 {
+        if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 && !self.txn.removes_kept {
             let table = self.shard(key).table(slot)?;
             return (key_expiry_ms(&table.records.at(at)) > now_ms).then_some(at);
         }

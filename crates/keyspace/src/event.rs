@@ -71,7 +71,7 @@ pub trait Listener: Send + Sync + Debug {
 }
 
 /// The client of a change that no client made, such as an expiry.
-pub(crate) const NO_CLIENT: u64 = 0;
+pub const NO_CLIENT: u64 = 0;
 
 /// What the events of a command have in common: the name of its changes, and its client.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,7 @@ mod wait;
 mod watch;
 
 pub use db::{Db, OtherType, RemovedRecord};
-pub use event::{Class, KeyEvent, Listener};
+pub use event::{Class, KeyEvent, Listener, NO_CLIENT};
 pub use evict::{Evicted, Evictor, Order, Policy};
 pub use extendible::Shape;
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};

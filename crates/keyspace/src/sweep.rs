@@ -1,6 +1,8 @@
 //! Walks over all shards of a [`Keyspace`]: SCAN, visits of all records, random keys, active expiry. A walk locks
 //! one shard at a time, and keeps it for one segment.
 
+#[cfg(doc)]
+use crate::Settings;
 use crate::event::NO_CLIENT;
 use crate::extendible::POSITION_BITS;
 use crate::journal::{PlacedEffects, Removal};
@@ -48,6 +50,14 @@ impl Keyspace {
         while let Some(from) = next {
             next = txn.visit_step(slot, from, usize::MAX, visit).1;
         }
+    }
+    /// Removes a key that has expired, even if [`Settings::keeps_expired`] is set. Returns the expiry of a key that expires
+    /// later, in unix milliseconds.
+    pub fn expire_kept(&self, db: usize, key: &[u8], now_ms: i64) -> Option<i64> {
+        let key = self.key(key);
+        let mut txn = self.lock(&[key.hash], now_ms);
+        txn.removes_kept = true;
+        txn.db(db).peek(&key)?.expire_at_ms()
     }
     /// Active expiry: removes expired keys, starting where the last call stopped. Looks at about `keys_max` records
     /// at most. Opens only segments in which some expiry has passed, so a call is cheap when nothing has expired.

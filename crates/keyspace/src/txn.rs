@@ -36,6 +36,8 @@ pub struct Txn<'k> {
     pub(crate) clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub(crate) no_touch: bool,
+    /// True when expired keys are removed even if [`Settings::keeps_expired`] is set.
+    pub(crate) removes_kept: bool,
     /// True while a script runs.
     runs_script: bool,
     /// Counts of reads that found a record, and of reads that did not.
@@ -455,6 +457,7 @@ impl<'k> Txn<'k> {
             guards: SmallVec::new(),
             clock,
             no_touch: false,
+            removes_kept: false,
             runs_script: false,
             lookups: Lookups::default(),
             caller: EventSource::NOBODY,

@@ -348,7 +348,7 @@ options! {
     ReplicaPriority "replica-priority" / "slave-priority", Integer(0, INT), "100", Anytime,
         "Which replica Sentinel promotes first; 0 is never";
     ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
-        "As a replica, refuse writes", no effect: "a replica is always read-only";
+        "As a replica, refuse writes";
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
         "As a replica without its primary, serve the data that it has";
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,

@@ -38,7 +38,7 @@ pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, 
     }
     fields.extend([
         ("slave_priority", engine.config.number(Opt::ReplicaPriority).to_string()),
-        ("slave_read_only", "1".into()),
+        ("slave_read_only", engine.config.number(Opt::ReplicaReadOnly).to_string()),
         ("replica_announced", engine.config.number(Opt::ReplicaAnnounced).to_string()),
     ]);
     Some(fields)

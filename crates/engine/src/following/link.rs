@@ -39,6 +39,10 @@ impl Engine {
             return;
         }
         self.clients.all().iter().for_each(|client| client.end_wait_of_primary());
+        if self.following.is_current(number) {
+            self.following.is_settling.store(false, SeqCst);
+            self.replicas_changed();
+        }
         while self.following.is_current(number) {
             let why = match catch_unwind(AssertUnwindSafe(|| self.follow_once(number))) {
                 Ok(Ok(())) => return,

@@ -5,7 +5,8 @@
 //! connects again after an interruption. [`strand_commands::replay`] runs the commands, as for an append-only file.
 //!
 //! While the server follows, clients may only read. Keys do not expire and are not evicted by themselves: the stream has
-//! the removals. A key whose expiry has passed is missing for clients. An append-only file gets what the stream changes
+//! the removals. A key whose expiry has passed is missing for clients. With `replica-read-only no` clients may write, and
+//! the keys that they write expire ([`own_keys`]). Their writes are in no stream of replication. An append-only file gets what the stream changes
 //! from this server's own journal. Replicas of this server get the primary's bytes ([`crate::replication`]).
 //!
 //! The position in the stream outlives the connection and the primary: another primary of the same stream may continue
@@ -14,10 +15,12 @@
 mod client;
 mod info;
 mod link;
+mod own_keys;
 mod snapshot;
 mod wire;
 
 pub(crate) use info::{fields, role};
+pub(crate) use own_keys::OwnKeys;
 
 use crate::config::Opt;
 use crate::{Engine, Host, Signal, system_text};
@@ -33,6 +36,10 @@ use strand_chain::Chain;
 pub(crate) struct Following {
     is_on: AtomicBool,
     state: Mutex<State>,
+    /// True from REPLICAOF until the writes that were admitted before are done. Clients may not write meanwhile, also with
+    /// `replica-read-only no`.
+    is_settling: AtomicBool,
+    pub(crate) own_keys: Arc<OwnKeys>,
     /// Locked while a command or a snapshot of the primary is applied, and until [`State::position`] has it.
     applying: Mutex<()>,
     /// Signalled when the link must look at the state.
@@ -132,6 +139,8 @@ impl Following {
         Following {
             is_on: AtomicBool::new(false),
             state: Mutex::default(),
+            is_settling: AtomicBool::new(false),
+            own_keys: Arc::default(),
             applying: Mutex::default(),
             changed: host.signal().into(),
         }
@@ -177,6 +186,7 @@ impl Engine {
                 return Ok(false);
             }
             let number = state.number + 1;
+            self.following.is_settling.store(true, SeqCst);
             state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
             state.takeover = takeover;
             self.config.set_primary(Some((host, port)));
@@ -279,6 +289,19 @@ impl Engine {
         let on = state.primary.is_some();
         self.following.is_on.store(on, SeqCst);
         self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
+        if !on {
+            self.following.own_keys.forget();
+        }
+    }
+    /// True when clients may not write, because this server is a replica.
+    pub(crate) fn is_read_only_replica(&self) -> bool {
+        let is_read_only = self.config.number(Opt::ReplicaReadOnly) != 0;
+        self.following.is_on() && (is_read_only || self.following.is_settling.load(SeqCst))
+    }
+    /// Call this when this server's role or `replica-read-only` has changed.
+    pub(crate) fn update_own_keys(&self) {
+        self.following.own_keys.set_noting(self.following.is_on() && !self.is_read_only_replica());
+        self.update_key_listeners();
     }
     /// True when clients may not read, because there is no connection to the primary (`replica-serve-stale-data no`).
     pub(crate) fn is_data_stale(&self) -> bool {

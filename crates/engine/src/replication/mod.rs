@@ -265,10 +265,14 @@ impl Engine {
         let wanted = self.config.number(Opt::MinReplicasToWrite);
         // The lock orders the decisions of several threads.
         let state = self.replication.state.lock();
-        let follows = self.following.is_on();
+        let (follows, is_read_only) = (self.following.is_on(), self.is_read_only_replica());
         let near = self.near_replicas(&state).unwrap_or(usize::MAX);
-        self.persist
-            .refuse_for_replication(follows, !follows && i64::try_from(near).is_ok_and(|near| near < wanted));
+        self.persist.refuse_for_replication(
+            is_read_only,
+            !follows && i64::try_from(near).is_ok_and(|near| near < wanted),
+        );
+        drop(state);
+        self.update_own_keys();
     }
     /// Number of replicas that have acknowledged within `min-replicas-max-lag` seconds. `None`: the options demand none.
     fn near_replicas(&self, state: &State) -> Option<usize> {

@@ -343,3 +343,54 @@ fn the_primary_is_a_client_of_its_replica() {
         comes_true(|| call(&mut replica, &["CLIENT", "LIST", "TYPE", "master"]).is_empty());
     }
 }
+
+/// As in redis-server, what clients write to a replica stays there, and expires there.
+#[test]
+fn a_replica_may_accept_writes_of_its_own() {
+    let folders = [folder(), folder(), folder()];
+    let debug = ["--enable-debug-command", "yes"];
+    let servers = [0, 1, 2].map(|at: usize| start(folders[at].path(), &debug));
+    let [mut primary, mut replica, mut below] = servers.each_ref().map(link);
+    follow(&mut replica, servers[0].address.port());
+    follow(&mut below, servers[1].address.port());
+    assert_eq!(
+        call(&mut replica, &["SET", "own", "1"]),
+        "READONLY You can't write against a read only replica."
+    );
+    assert_eq!(call(&mut replica, &["CONFIG", "SET", "replica-read-only", "no"]), "OK");
+    assert_eq!(field(&mut replica, "slave_read_only"), "0");
+    // The primary does not remove this key, so the replica keeps it.
+    assert_eq!(call(&mut primary, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]), "OK");
+    assert_eq!(call(&mut primary, &["SET", "theirs", "1", "PX", "50"]), "OK");
+    assert_eq!(call(&mut primary, &["SET", "both", "1"]), "OK");
+    comes_true(|| call(&mut replica, &["GET", "both"]) == "1");
+    for (request, reply) in [
+        (&["SET", "own", "1", "PX", "1"][..], "OK"),
+        (&["INCR", "both"], "2"),
+        (&["EXPIRE", "both", "1000"], "1"),
+        (&["EVAL", "return redis.call('SET', 'script', '1', 'PX', 1)", "0"], "OK"),
+        (&["RPUSH", "list", "a"], "1"),
+        (&["MULTI"], "OK"),
+        (&["HSET", "hash", "f", "v"], "QUEUED"),
+        (&["PEXPIRE", "hash", "1"], "QUEUED"),
+    ] {
+        assert_eq!(call(&mut replica, request), reply, "{request:?}");
+    }
+    call(&mut replica, &["EXEC"]);
+    // `theirs`, `both` and `list` stay.
+    comes_true(|| call(&mut replica, &["DBSIZE"]) == "3");
+    assert_eq!(call(&mut replica, &["EXISTS", "theirs", "both", "list"]), "2");
+    // An expired key of the primary is missing for a write, too.
+    assert_eq!(call(&mut replica, &["INCR", "theirs"]), "1");
+    assert_eq!(call(&mut replica, &["TTL", "theirs"]), "-1");
+    assert_eq!(
+        (call(&mut below, &["EXISTS", "list", "theirs"]), call(&mut below, &["GET", "both"])),
+        ("0".into(), "1".into())
+    );
+    assert_eq!(call(&mut replica, &["LMOVE", "list", "list2", "LEFT", "LEFT"]), "a");
+    assert_eq!(call(&mut replica, &["CONFIG", "SET", "replica-read-only", "yes"]), "OK");
+    assert!(call(&mut replica, &["DEL", "both"]).starts_with("READONLY"));
+    // The stream goes on.
+    assert_eq!(call(&mut primary, &["SET", "both", "3"]), "OK");
+    comes_true(|| call(&mut below, &["GET", "both"]) == "3" && call(&mut replica, &["TTL", "both"]) == "-1");
+}

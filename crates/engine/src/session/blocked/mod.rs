@@ -159,7 +159,7 @@ impl Ticket {
     /// Makes the attempt with the key in argument `at`.
     fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Attempt {
         // The session refuses the command on a replica.
-        if self.spec.flags.has(Flags::WRITE) && self.engine.following.is_on() {
+        if self.spec.flags.has(Flags::WRITE) && self.engine.is_read_only_replica() {
             return Attempt::NeedsSession;
         }
         let user = self.engine.acl.current(&self.user);
