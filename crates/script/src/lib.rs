@@ -29,6 +29,7 @@ mod strings;
 mod structs;
 mod vm;
 
+pub use cjson::reset_cjson;
 pub use shebang::{ScriptFlags, library_name};
 pub use state::{CallOutcome, Host};
 pub use vm::{

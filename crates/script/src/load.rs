@@ -143,7 +143,8 @@ fn flags_of(names: &Table) -> Result<ScriptFlags> {
     for i in 1.. {
         match names.raw_get::<Value>(i)? {
             Value::Nil => break,
-            Value::String(name) if flags.set(&name.as_bytes()) => {}
+            // As in redis-server, the case does not matter here, unlike in the line `#!lua flags=`.
+            Value::String(name) if flags.set(&name.as_bytes().to_ascii_lowercase()) => {}
             _ => return Err(errors::reply("unknown flag given")),
         }
     }

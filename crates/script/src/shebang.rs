@@ -20,7 +20,7 @@ pub struct ScriptFlags {
 }
 
 impl ScriptFlags {
-    /// Sets a flag by its name. Returns false when the name is unknown.
+    /// Sets a flag by its name in small letters. Returns false when the name is unknown.
     pub(crate) fn set(&mut self, name: &[u8]) -> bool {
         let flag = match name {
             b"no-writes" => &mut self.no_writes,

@@ -6,8 +6,9 @@
 //!
 //! While the server follows, clients may only read. Keys do not expire and are not evicted by themselves: the stream has
 //! the removals. A key whose expiry has passed is missing for clients. With `replica-read-only no` clients may write, and
-//! the keys that they write expire ([`own_keys`]). Their writes are in no stream of replication. An append-only file gets what the stream changes
-//! from this server's own journal. Replicas of this server get the primary's bytes ([`crate::replication`]).
+//! the keys that they write expire ([`own_keys`]). Their writes are in no stream of replication. An append-only file gets
+//! what the stream changes from this server's own journal. Replicas of this server get the primary's bytes
+//! ([`crate::replication`]).
 //!
 //! The position in the stream outlives the connection and the primary: another primary of the same stream may continue
 //! from it. A command is applied, and then the position moves, both under one lock ([`Following::between_commands`]).

@@ -235,6 +235,7 @@ impl Scripts {
     /// SCRIPT FLUSH. Returns the memory to free.
     pub(crate) fn flush(&self) -> Box<dyn Send> {
         self.flushes.fetch_add(1, Relaxed);
+        strand_script::reset_cjson();
         let cache = std::mem::take(&mut *self.cache.write());
         Box::new(cache)
     }

@@ -263,6 +263,9 @@ impl ScriptRun<'_, '_> {
         if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.deny_is_disabled.load(Relaxed) {
             return Some(NOT_ALLOWED.into());
         }
+        if !spec.flags.has(Flags::STALE) && self.engine.is_data_stale() {
+            return Some("ERR Can not execute the command on a stale replica".into());
+        }
         match self.user.check(spec, argv.args(), &mut || true) {
             Ok(()) => {}
             Err(denied) => {

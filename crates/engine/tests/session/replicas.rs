@@ -340,6 +340,10 @@ fn a_replica_is_read_only_and_keeps_expired_keys() {
             ("DBSIZE", ":2|"),
             ("CONFIG SET replica-serve-stale-data no", "+OK|"),
             ("GET k", "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.|"),
+            (
+                "EVAL \"#!lua flags=allow-stale,no-writes\\nreturn redis.pcall('get', 'k').err\" 0",
+                "$50|ERR Can not execute the command on a stale replica|",
+            ),
             ("REPLICAOF NO ONE", "+OK|"),
             ("CONFIG GET replicaof", "*2|$9|replicaof|$0||"),
             ("ROLE", "*3|$6|master|:0|*0|"),

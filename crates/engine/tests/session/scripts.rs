@@ -229,3 +229,30 @@ fn functions_restore_replaces_libraries_that_exchanged_a_function() {
     assert_eq!(a.run(&server, "FCALL f 0"), "$1|a|");
     assert_eq!(a.run(&server, "FCALL g 0"), "$1|b|");
 }
+
+/// As in redis-server, the settings of cjson are those of all scripts, or those of all functions.
+#[test]
+fn the_settings_of_cjson_are_of_scripts_or_of_functions_and_end_with_a_flush() {
+    let mut server = Server::new();
+    let mut client = server.connect();
+    let library = "#!lua name=l\\nredis.register_function{function_name='enc',\
+                   callback=function() return cjson.encode({1/3}) end,flags={'NO-WRITES'}}";
+    let (third, short) = ("$18|[0.33333333333333]|", "$7|[0.333]|");
+    let encode = "EVAL \"return cjson.encode({1/3})\" 0";
+    client.script(
+        &server,
+        &[
+            (&format!("FUNCTION LOAD \"{library}\""), "$1|l|"),
+            ("EVAL \"cjson.encode_number_precision(3) return 1\" 0", ":1|"),
+            (encode, short),
+            ("FCALL enc 0", third),
+            ("SCRIPT FLUSH", "+OK|"),
+            (encode, third),
+            // An index that no array has makes an object.
+            ("EVAL \"return cjson.encode({[1700000000000]='x'})\" 0", "$21|{\"1700000000000\":\"x\"}|"),
+            ("EVAL \"return cjson.encode({{},[2^31]='x'})\" 0", "$25|{\"1\":{},\"2147483648\":\"x\"}|"),
+        ],
+    );
+    let sparse = client.run(&server, "EVAL \"return cjson.encode({[2^31-1]=1})\" 0");
+    assert!(sparse.contains("excessively sparse array"), "{sparse}");
+}

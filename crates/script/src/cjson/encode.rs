@@ -90,7 +90,8 @@ impl Encoder<'_, '_> {
         self.depth -= 1;
         Ok(())
     }
-    /// The length of a table that is an array. `None` for an object, and for an empty table.
+    /// The length of a table that is an array. `None` for an object, and for an empty table. As in redis-server, a table
+    /// with an index of 2^31 or more is an object.
     fn array_len(&self, table: &Table) -> Result<Option<usize>> {
         let (mut max, mut items) = (0i64, 0i64);
         for pair in table.pairs::<Value, Value>() {
@@ -98,6 +99,9 @@ impl Encoder<'_, '_> {
             state::charge(1)?;
             let Some(number) = number_of(&key) else { return Ok(None) };
             if number < 1.0 || number.floor() != number || !number.is_finite() {
+                return Ok(None);
+            }
+            if number > f64::from(i32::MAX) {
                 return Ok(None);
             }
             max = max.max(number as i64);

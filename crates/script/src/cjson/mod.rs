@@ -2,12 +2,13 @@
 //! JSON, and [`decode`] reads JSON.
 //!
 //! Left out: `encode_keep_buffer` has no effect, because there is no buffer to keep. As in redis-server, settings
-//! hold for all scripts.
+//! hold for all scripts of EVAL until SCRIPT FLUSH, and other settings for all functions.
 
 mod decode;
 mod encode;
 
 use crate::args::Args;
+use crate::state::{self, CodeKind};
 pub(crate) use encode::format_general;
 use mlua::{LightUserData, Lua, MultiValue, Result, Table, Value};
 use std::ptr::null_mut;
@@ -51,15 +52,51 @@ impl Default for Settings {
     }
 }
 
-/// The settings of the library, which all scripts in all interpreters share.
-static SHARED: LazyLock<Arc<Settings>> = LazyLock::new(Arc::default);
+/// The settings that all interpreters share.
+static SHARED: LazyLock<SettingsByKind> =
+    LazyLock::new(|| SettingsByKind { of_scripts: Arc::default(), of_functions: Arc::default() });
+
+/// The settings of scripts of EVAL, and of functions.
+#[derive(Clone)]
+struct SettingsByKind {
+    of_scripts: Arc<Settings>,
+    of_functions: Arc<Settings>,
+}
+
+impl SettingsByKind {
+    /// The settings for the code that runs now.
+    fn current(&self) -> &Settings {
+        match state::kind() {
+            CodeKind::Script => &self.of_scripts,
+            CodeKind::Function => &self.of_functions,
+        }
+    }
+}
+
+/// SCRIPT FLUSH: the settings of scripts are the default ones again.
+pub fn reset_cjson() {
+    let (now, fresh) = (&*SHARED.of_scripts, Settings::default());
+    for (setting, default) in [
+        (&now.encode_invalid_numbers, fresh.encode_invalid_numbers),
+        (&now.decode_invalid_numbers, fresh.decode_invalid_numbers),
+        (&now.encode_max_depth, fresh.encode_max_depth),
+        (&now.decode_max_depth, fresh.decode_max_depth),
+        (&now.precision, fresh.precision),
+        (&now.sparse_convert, fresh.sparse_convert),
+        (&now.sparse_ratio, fresh.sparse_ratio),
+        (&now.sparse_safe, fresh.sparse_safe),
+        (&now.keep_buffer, fresh.keep_buffer),
+    ] {
+        setting.store(default.into_inner(), Relaxed);
+    }
+}
 
 /// Creates the table `cjson`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
-    library_with(lua, SHARED.clone())
+    library_with(lua, &SHARED)
 }
 
-fn library_with(lua: &Lua, settings: Arc<Settings>) -> Result<Table> {
+fn library_with(lua: &Lua, settings: &SettingsByKind) -> Result<Table> {
     let library = lua.create_table()?;
     macro_rules! function {
         ($name:literal, $run:expr) => {
@@ -68,7 +105,7 @@ fn library_with(lua: &Lua, settings: Arc<Settings>) -> Result<Table> {
                 $name,
                 lua.create_function(move |lua, values: MultiValue| {
                     let args = Args::new(lua, values);
-                    $run(&args, &*shared)
+                    $run(&args, shared.current())
                 })?,
             )?;
         };
@@ -109,7 +146,11 @@ fn library_with(lua: &Lua, settings: Arc<Settings>) -> Result<Table> {
         false
     ));
     function!("encode_sparse_array", sparse_array);
-    library.set("new", lua.create_function(|lua, ()| library_with(lua, Arc::default()))?)?;
+    let new = |lua: &Lua, ()| {
+        let own = Arc::<Settings>::default();
+        library_with(lua, &SettingsByKind { of_scripts: own.clone(), of_functions: own })
+    };
+    library.set("new", lua.create_function(new)?)?;
     library.set("null", null())?;
     library.set("_NAME", "cjson")?;
     library.set("_VERSION", "2.1.0")?;
