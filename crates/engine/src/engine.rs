@@ -258,6 +258,9 @@ impl Engine {
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
+        let totals = &self.replication.totals;
+        rates.replication_input_bytes.sample(totals.input_bytes.load(Relaxed), now.mono_us);
+        rates.replication_output_bytes.sample(totals.output_bytes.load(Relaxed), now.mono_us);
     }
     /// Runs a slice of active expiry, as [`Engine::tick`] does. True when more is left to do before the next tick.
     pub fn expire(&self, now: Now) -> bool {

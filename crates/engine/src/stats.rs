@@ -156,6 +156,9 @@ pub(crate) struct Rates {
     pub(crate) commands: Rate,
     pub(crate) input_bytes: Rate,
     pub(crate) output_bytes: Rate,
+    /// Bytes from a primary, and for replicas.
+    pub(crate) replication_input_bytes: Rate,
+    pub(crate) replication_output_bytes: Rate,
 }
 
 impl Stats {

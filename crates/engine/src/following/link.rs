@@ -131,7 +131,7 @@ impl Engine {
         let reply = wire.ask(if takeover.is_some() { psync } else { &psync[..3] })?;
         if let Some(takeover) = takeover {
             if !["+FULLRESYNC", "+CONTINUE"].iter().any(|start| reply.starts_with(start)) {
-                let why = format!("the replica replies to PSYNC: {reply}");
+                let why = format!("Failover target rejected psync request: {reply}");
                 let _ = self.abort_failover(Some(takeover.number), &why);
                 return Err(refused("PSYNC", &reply));
             }
@@ -188,7 +188,8 @@ impl Engine {
             };
             let reply = wire.ask(words)?;
             if !reply.starts_with('+') {
-                return Err(refused("AUTH", &reply));
+                // redis-server's words.
+                return Err(io::Error::other(format!("Unable to AUTH to MASTER: {}", shown(&reply))));
             }
         }
         let port = match (self.config.number(Opt::ReplicaAnnouncePort), self.config.tls_port()) {
@@ -386,6 +387,10 @@ impl Stream {
 }
 
 fn refused(what: &str, reply: &str) -> io::Error {
-    let shown: String = reply.chars().take(200).collect();
-    io::Error::other(format!("the primary replies to {what}: {shown}"))
+    io::Error::other(format!("the primary replies to {what}: {}", shown(reply)))
+}
+
+/// The part of a reply that is logged.
+fn shown(reply: &str) -> String {
+    reply.chars().take(200).collect()
 }

@@ -58,6 +58,10 @@ impl OwnKeys {
     pub(crate) fn note(&self, db: usize, key: &[u8]) {
         self.state.lock().written.push((db, key.into()));
     }
+    /// Number of keys that expire.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().expiries.len()
+    }
     /// Forgets all keys, because keys expire by themselves from now on.
     pub(super) fn forget(&self) {
         *self.state.lock() = State::default();

@@ -4,6 +4,7 @@ use super::client::PrimaryClient;
 use crate::Engine;
 use crate::host::Link;
 use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::encode_command;
@@ -71,6 +72,7 @@ impl<'e> Wire<'e> {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the primary has closed the connection")),
             Ok(n) => {
                 self.received += n as u64;
+                self.engine.replication.totals.input_bytes.fetch_add(n as u64, Relaxed);
                 Ok(true)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),

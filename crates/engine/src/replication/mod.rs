@@ -70,6 +70,8 @@ pub(crate) struct Totals {
     pub(crate) partial_err: AtomicU64,
     /// Bytes that were sent to replicas.
     pub(crate) output_bytes: AtomicU64,
+    /// Bytes that have come from a primary.
+    pub(crate) input_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -140,8 +142,10 @@ impl Replication {
     }
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_totals(&self) {
-        let Totals { full, partial_ok, partial_err, output_bytes } = &self.totals;
-        [full, partial_ok, partial_err, output_bytes].iter().for_each(|total| total.store(0, Relaxed));
+        let Totals { full, partial_ok, partial_err, output_bytes, input_bytes } = &self.totals;
+        [full, partial_ok, partial_err, output_bytes, input_bytes]
+            .iter()
+            .for_each(|total| total.store(0, Relaxed));
     }
     /// Number of replicas.
     pub(crate) fn len(&self) -> usize {

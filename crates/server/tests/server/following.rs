@@ -125,7 +125,7 @@ fn a_chain_has_equal_data_and_what_only_strand_has() {
     let mut client = link(&wrong);
     call(&mut client, &["SET", "k", "v"]);
     call(&mut client, &["REPLICAOF", "127.0.0.1", &servers[0].address.port().to_string()]);
-    comes_true(|| wrong.folder.log_text().contains("the primary replies to AUTH: -WRONGPASS"));
+    comes_true(|| wrong.folder.log_text().contains("Unable to AUTH to MASTER: -WRONGPASS"));
     assert_eq!(call(&mut client, &["GET", "k"]), "v");
 }
 

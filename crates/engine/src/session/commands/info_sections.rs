@@ -98,6 +98,9 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let (scripts, scripts_bytes) = engine.scripts.size();
     let functions = engine.scripts.functions.read();
     let (lazy_pending, lazy_freed) = memory.lazily_freed();
+    // The backlog and what waits for replicas share bytes.
+    let (backlog_bytes, waiting_bytes) =
+        (replication::figures(engine).backlog_bytes, engine.replication.waiting_bytes());
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });
     let percent = |a: u64, b: u64| format!("{:.2}%", if b == 0 { 0.0 } else { a as f64 * 100.0 / b as f64 });
     fields!(out, "Memory",
@@ -155,8 +158,9 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
         "mem_not_counted_for_evict":
             share(Purpose::Garbage) + engine.host.buffered_bytes() + engine.replication.waiting_bytes(),
-        "mem_replication_backlog": replication::figures(engine).backlog_bytes,
-        "mem_clients_slaves": engine.replication.waiting_bytes(),
+        "mem_total_replication_buffers": waiting_bytes.max(backlog_bytes as u64),
+        "mem_replication_backlog": backlog_bytes,
+        "mem_clients_slaves": waiting_bytes,
         "mem_clients_normal": share(Purpose::Clients),
         "mem_aof_buffer": engine.persist.aof.pending_bytes(engine.keyspace.journal().tail()),
         "mem_allocator": engine.facts.allocator,
@@ -173,9 +177,15 @@ pub(super) fn persistence(f: &Facts<'_>, out: &mut String) {
 
 pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
     let stats = &f.engine.stats;
-    let (ops, input, output) = {
+    let (ops, [input, output, replication_input, replication_output]) = {
         let rates = stats.rates.lock();
-        (rates.commands.per_second(), rates.input_bytes.per_second(), rates.output_bytes.per_second())
+        let of_bytes = [
+            &rates.input_bytes,
+            &rates.output_bytes,
+            &rates.replication_input_bytes,
+            &rates.replication_output_bytes,
+        ];
+        (rates.commands.per_second(), of_bytes.map(|rate| format!("{:.2}", rate.per_second() / 1024.0)))
     };
     let (keys, items) = f.engine.tracking.remembered();
     let (over_us, over_now_us) = f.engine.memory.over_us(f.now.mono_us);
@@ -186,8 +196,12 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "instantaneous_ops_per_sec": ops.round() as u64,
         "total_net_input_bytes": stats.get(Stat::InputBytes),
         "total_net_output_bytes": stats.get(Stat::OutputBytes),
-        "instantaneous_input_kbps": format!("{:.2}", input / 1024.0),
-        "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
+        "total_net_repl_input_bytes": totals.input_bytes.load(Relaxed),
+        "total_net_repl_output_bytes": totals.output_bytes.load(Relaxed),
+        "instantaneous_input_kbps": input,
+        "instantaneous_output_kbps": output,
+        "instantaneous_input_repl_kbps": replication_input,
+        "instantaneous_output_repl_kbps": replication_output,
         "rejected_connections": stats.get(Stat::Rejected),
         "expired_keys": f.engine.keyspace.expired_total(),
         "expired_subkeys": f.engine.keyspace.expired_fields_total(),
@@ -208,7 +222,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "sync_full": totals.full.load(Relaxed),
         "sync_partial_ok": totals.partial_ok.load(Relaxed),
         "sync_partial_err": totals.partial_err.load(Relaxed),
-        "total_net_repl_output_bytes": totals.output_bytes.load(Relaxed),
+        "slave_expires_tracked_keys": f.engine.following.own_keys.len(),
         "latest_fork_usec": 0,
         "total_forks": 0,
         "total_error_replies": stats.get(Stat::Errors),
