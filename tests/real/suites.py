@@ -23,6 +23,8 @@ FOLDER = os.path.join(ROOT, "target", "real-clients", "suites")
 SECONDS_MAX = 1200
 #: With redis-server more pass.
 PASSED_MIN = 400
+#: At least this part of the tests that redis-server passes runs with Strand.
+PART_MIN = 0.98
 #: Of one answer that a suite waits for.
 ANSWER_SECONDS_MAX = 60
 
@@ -52,6 +54,10 @@ EXPECTED = {
             RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC""",
         "a script cannot choose who gets its effects": """
             Test selective replication of certain Redis commands from Lua""",
+        "a replica gets all data, and not only the functions": """
+            Dumping an RDB - functions only: yes""",
+        "SIGSTOP stops the threads of a replica one after the other": """
+            WAIT implicitly blocks on client pause since ACKs aren't sent""",
         "INFO does not run in a script": """
             FUNCTION - allow stale""",
         "DEBUG OBJECT finds no key that has expired": """
@@ -398,8 +404,8 @@ def main():
             print(f"FAIL {test}: only at Strand")
         for test in sorted(set(reasons) & ours[0]):
             print(f"     {test}: {reasons[test]}")
-        # A suite that ends early has few failures.
-        ended_early = theirs[1] < PASSED_MIN or ours[1] + len(ours[0]) < theirs[1]
+        # A suite that ends early has few failures. Some tests run as often as their time allows.
+        ended_early = theirs[1] < PASSED_MIN or ours[1] + len(ours[0]) < PART_MIN * theirs[1]
         if ended_early:
             print(f"FAIL {suite.name}: it did not run to its end")
         bad += len(more) + ended_early

@@ -34,7 +34,8 @@ impl Engine {
         let (mut look_at_us, mut pinged_us) = (0, self.host.mono_us());
         while self.replication.is_on() {
             let now = self.host.now();
-            if self.replication.wants_acks.swap(false, SeqCst) {
+            // As in redis-server, the stream does not grow by this while CLIENT PAUSE lasts.
+            if !self.pause.stops_clients(now.mono_us) && self.replication.wants_acks.swap(false, SeqCst) {
                 self.append_if_heard(GETACK);
             }
             if now.mono_us >= look_at_us {
@@ -69,7 +70,9 @@ impl Engine {
             let state = self.replication.state.lock();
             state.stream.offset_of(journal.tail()) == state.end
         };
-        match has_all && !self.replication.wants_acks.load(SeqCst) {
+        let wants_acks =
+            self.replication.wants_acks.load(SeqCst) && !self.pause.stops_clients(self.host.mono_us());
+        match has_all && !wants_acks {
             true => _ = work.wait(seen, Some(at_most_us)),
             // Some transaction has its place in the journal and has not put its bytes there yet.
             false => self.host.yield_now(),
