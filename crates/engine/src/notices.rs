@@ -79,11 +79,12 @@ impl Listener for Notices {
             self.pubsub.announce_change(key, by);
         }
         // The primary's stream has no client.
-        if changed && by != NO_CLIENT && self.own_keys.is_noting() {
-            self.own_keys.note(db, key);
+        if by != NO_CLIENT && self.own_keys.is_noting() {
+            self.own_keys.note(db, key, event);
         }
     }
     fn report_all(&self) {
         self.tracking.all_changed();
+        self.own_keys.forget();
     }
 }

@@ -24,6 +24,10 @@ const ACK_EVERY_US: u64 = 1_000_000;
 const FIRST_ACKS_EVERY_US: u64 = 100_000;
 /// The replicas of this server get the stream in pieces of about this size, or when no more bytes have arrived.
 const UNPASSED_BYTES_MAX: usize = 64 << 10;
+/// While CLIENT PAUSE stops the primary's commands, the link reads no more when this number of bytes waits.
+const PAUSED_BYTES_MAX: usize = 64 << 20;
+/// Time between two looks whether the pause is over.
+const PAUSE_NAP_US: u64 = 10_000;
 /// Time between two looks whether writes on helper threads have ended.
 const NAP_US: u64 = 1_000;
 
@@ -39,10 +43,8 @@ impl Engine {
             return;
         }
         self.clients.all().iter().for_each(|client| client.end_wait_of_primary());
-        if self.following.is_current(number) {
-            self.following.is_settling.store(false, SeqCst);
-            self.replicas_changed();
-        }
+        self.following.update(number, |_| self.following.is_settling.store(false, SeqCst));
+        self.replicas_changed();
         while self.following.is_current(number) {
             let why = match catch_unwind(AssertUnwindSafe(|| self.follow_once(number))) {
                 Ok(Ok(())) => return,
@@ -106,12 +108,16 @@ impl Engine {
         };
         self.following.update(number, |state| state.phase = Phase::Connecting);
         let timeout = Duration::from_secs(self.config.number(Opt::ReplTimeout).max(1) as u64);
-        let source = self.config.text(Opt::BindSourceAddr);
+        let source = String::from_utf8_lossy(&self.config.text(Opt::BindSourceAddr)).into_owned();
+        let source = match &*source {
+            "" => None,
+            text => Some(text.parse().map_err(|_| io::Error::other("bind-source-addr is no IP address"))?),
+        };
         let link = self.host.dial(Dial {
             host: &host,
             port,
             tls: self.config.number(Opt::TlsReplication) == 1,
-            source: String::from_utf8_lossy(&source).parse().ok(),
+            source,
             timeout,
         })?;
         let mut wire = Wire::new(self, link, number, timeout)?;
@@ -143,6 +149,7 @@ impl Engine {
             ["+FULLRESYNC", id, offset] => {
                 let offset: i64 = offset.parse().map_err(|_| refused("PSYNC", &reply))?;
                 let offset = u64::try_from(offset).map_err(|_| refused("PSYNC", &reply))?;
+                self.following.own_keys.forget();
                 self.following.update(number, |state| {
                     state.phase = Phase::Snapshot;
                     state.lose_position();
@@ -223,12 +230,18 @@ impl Engine {
                 format!("the stream selects database {}, and this server has {databases}", position.db);
             return Err(io::Error::other(text));
         }
-        let used = wire.received - wire.input.len() as u64;
+        let used = wire.received - wire.undecoded_bytes() as u64;
         let begin = position.offset.wrapping_sub(used);
         let mut replay = Replay::new(&TABLE, self.host.mono_us());
         replay.set_db(position.db);
-        let mut stream =
-            Stream { replay, offset: position.offset, begin, raw: Chain::new(), has_failed: false };
+        let mut stream = Stream {
+            replay,
+            offset: position.offset,
+            begin,
+            raw: Chain::new(),
+            has_failed: false,
+            silent_us: 0,
+        };
         let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
         let (mut ack_at_us, begun_us) = (0, self.host.mono_us());
         loop {
@@ -237,19 +250,23 @@ impl Engine {
                 let is_young = now_us.saturating_sub(begun_us) < ACK_EVERY_US;
                 ack_at_us = now_us + if is_young { FIRST_ACKS_EVERY_US } else { ACK_EVERY_US };
                 stream.acknowledge(wire)?;
-                wire.client.update(stream.replay.db(), wire.input.len());
+                wire.client.update(stream.replay.db(), wire.undecoded_bytes());
             }
             // As in redis-server, CLIENT PAUSE stops the primary's commands, too. They arrive meanwhile.
             if self.pause.stops_clients(now_us) {
-                self.receive(&stream, wire, timeout, number)?;
+                match wire.undecoded_bytes() < PAUSED_BYTES_MAX {
+                    true => self.receive(&mut stream, wire, timeout, number)?,
+                    false => self.host.nap_us(PAUSE_NAP_US),
+                }
                 if !self.following.is_current(number) {
                     return Ok(());
                 }
                 continue;
             }
-            let mut encoded = wire.input.share();
-            let decoded = decoder.decode(&mut wire.input, &mut argv);
-            stream.raw.push_chain(encoded.split_to(encoded.len() - wire.input.len()));
+            let part = wire.next_part();
+            let mut encoded = part.share();
+            let decoded = decoder.decode(part, &mut argv);
+            stream.raw.push_chain(encoded.split_to(encoded.len() - part.len()));
             drop(encoded);
             let decoded = decoded.map_err(|error| {
                 // What follows in the stream cannot be found.
@@ -264,6 +281,7 @@ impl Engine {
                     argv.clear();
                 }
                 Decoded::LimitReached => {}
+                Decoded::NeedsBytes if wire.extend_part() => {}
                 Decoded::NeedsBytes => {
                     self.shorten(&mut stream.raw);
                     let mut state = self.following.state.lock();
@@ -272,8 +290,8 @@ impl Engine {
                     }
                     self.pass_on(&mut state);
                     drop(state);
-                    wire.client.update(stream.replay.db(), wire.input.len());
-                    self.receive(&stream, wire, timeout, number)?;
+                    wire.client.update(stream.replay.db(), wire.undecoded_bytes());
+                    self.receive(&mut stream, wire, timeout, number)?;
                 }
             }
         }
@@ -282,18 +300,27 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Wire::fill`]. Also when the primary is silent for too long.
-    fn receive(&self, stream: &Stream, wire: &mut Wire, timeout: Duration, number: u64) -> io::Result<()> {
-        let heard_us = self.following.state.lock().heard_us;
-        if self.host.mono_us().saturating_sub(heard_us) > timeout.as_micros() as u64 {
-            return Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent"));
-        }
+    fn receive(
+        &self,
+        stream: &mut Stream,
+        wire: &mut Wire,
+        timeout: Duration,
+        number: u64,
+    ) -> io::Result<()> {
+        let begun_us = self.host.mono_us();
         if wire.fill()? {
+            stream.silent_us = 0;
             let read_offset = stream.begin.wrapping_add(wire.received);
             self.following.update(number, |state| {
                 (state.heard_us, state.read_offset) = (self.host.mono_us(), read_offset);
             });
+            return Ok(());
         }
-        Ok(())
+        stream.silent_us += self.host.mono_us().saturating_sub(begun_us);
+        match stream.silent_us > timeout.as_micros() as u64 {
+            true => Err(io::Error::new(ErrorKind::TimedOut, "the primary is silent")),
+            false => Ok(()),
+        }
     }
     /// Runs a command of the stream. False when another primary was set.
     fn apply(&self, stream: &mut Stream, wire: &mut Wire, argv: &mut Argv, number: u64) -> io::Result<bool> {
@@ -325,7 +352,7 @@ impl Engine {
                 }
                 stream.report(self, done)?;
             }
-            let end = stream.begin.wrapping_add(wire.received - wire.input.len() as u64);
+            let end = stream.begin.wrapping_add(wire.received - wire.undecoded_bytes() as u64);
             // After an interruption the stream continues before the transaction.
             if !stream.replay.in_multi() {
                 stream.offset = end;
@@ -359,6 +386,8 @@ struct Stream {
     raw: Chain,
     /// True when a command has failed.
     has_failed: bool,
+    /// How long the link has waited for bytes since the last ones. The time for which commands run does not count.
+    silent_us: u64,
 }
 
 impl Stream {

@@ -291,6 +291,7 @@ impl Engine {
         self.following.is_on.store(on, SeqCst);
         self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
         if !on {
+            self.following.own_keys.set_noting(false);
             self.following.own_keys.forget();
         }
     }
@@ -298,11 +299,6 @@ impl Engine {
     pub(crate) fn is_read_only_replica(&self) -> bool {
         let is_read_only = self.config.number(Opt::ReplicaReadOnly) != 0;
         self.following.is_on() && (is_read_only || self.following.is_settling.load(SeqCst))
-    }
-    /// Call this when this server's role or `replica-read-only` has changed.
-    pub(crate) fn update_own_keys(&self) {
-        self.following.own_keys.set_noting(self.following.is_on() && !self.is_read_only_replica());
-        self.update_key_listeners();
     }
     /// True when clients may not read, because there is no connection to the primary (`replica-serve-stale-data no`).
     pub(crate) fn is_data_stale(&self) -> bool {

@@ -1,17 +1,22 @@
 //! [`OwnKeys`]: the keys that clients write to a replica that accepts writes (`replica-read-only no`).
 //!
 //! On a replica no key expires by itself, because the primary's stream has the removals. It has none of the keys that
-//! only this server has. So each key that a client writes is noted, and its expiry is looked up at the next tick. Keys
-//! that expire are kept in the order of their expiries until they are removed.
+//! only this server has. So each key of which a client sets the expiry is noted, and the expiry is looked up at the next
+//! tick. Keys that expire are kept in the order of their expiries until they are removed. As in redis-server, a flush and
+//! a snapshot of the primary forget the keys.
 
 use crate::Engine;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_keyspace::KeyEvent;
 
 /// Maximum number of written keys, and of expired ones, that one tick looks at.
 const KEYS_PER_TICK: usize = 10_000;
+
+/// The events after which a key may have an expiry that a client has set.
+const EVENTS: [&str; 5] = ["expire", "restore", "copy_to", "rename_to", "move_to"];
 
 /// The number of a database, and the name of a key.
 type OwnKey = (usize, Arc<[u8]>);
@@ -26,8 +31,8 @@ pub(crate) struct OwnKeys {
 
 #[derive(Default)]
 struct State {
-    /// Keys that clients have written since the last tick.
-    written: Vec<OwnKey>,
+    /// Keys of which clients may have set the expiry since the last tick.
+    written: HashSet<OwnKey, ahash::RandomState>,
     /// The keys that expire, with their expiries in unix milliseconds.
     expiries: HashMap<OwnKey, i64, ahash::RandomState>,
     in_order: BTreeSet<(i64, OwnKey)>,
@@ -51,27 +56,29 @@ impl OwnKeys {
         self.is_noting.load(Relaxed)
     }
     /// Begins or ends the noting of keys. Keys that were noted before stay until they have expired.
-    pub(super) fn set_noting(&self, on: bool) {
+    pub(crate) fn set_noting(&self, on: bool) {
         self.is_noting.store(on, Relaxed);
     }
-    /// Notes a key that a client has written. The caller may hold the key's shard.
-    pub(crate) fn note(&self, db: usize, key: &[u8]) {
-        self.state.lock().written.push((db, key.into()));
+    /// Notes a key, if the event says that a client may have set its expiry. The caller may hold the key's shard.
+    pub(crate) fn note(&self, db: usize, key: &[u8], event: KeyEvent) {
+        if EVENTS.contains(&event.name) {
+            self.state.lock().written.insert((db, key.into()));
+        }
     }
     /// Number of keys that expire.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().expiries.len()
     }
-    /// Forgets all keys, because keys expire by themselves from now on.
-    pub(super) fn forget(&self) {
+    /// Forgets all keys.
+    pub(crate) fn forget(&self) {
         *self.state.lock() = State::default();
     }
     /// The keys of which to look up the expiry at `now_ms`: those that were written, and those that expire by then. At most
     /// [`KEYS_PER_TICK`] of each.
     fn due(&self, now_ms: i64) -> Vec<OwnKey> {
         let mut state = self.state.lock();
-        let written = state.written.len().min(KEYS_PER_TICK);
-        let mut due: Vec<OwnKey> = state.written.drain(..written).collect();
+        let mut due: Vec<OwnKey> = state.written.iter().take(KEYS_PER_TICK).cloned().collect();
+        due.iter().for_each(|key| _ = state.written.remove(key));
         let expired = state.in_order.iter().take_while(|(expiry_ms, _)| *expiry_ms <= now_ms);
         due.extend(expired.take(KEYS_PER_TICK).map(|(_, key)| key.clone()));
         due

@@ -13,6 +13,9 @@ use strand_wire::replica::{LineTooLong, take_line};
 /// A read waits at most this long for bytes, so that an acknowledgement is sent in time, and another primary does not wait.
 const READ_MS_MAX: u64 = 100;
 
+/// Number of bytes of a long input that are decoded from one chain.
+const PART_BYTES: usize = 32 << 10;
+
 /// The connection.
 pub(super) struct Wire<'e> {
     engine: &'e Engine,
@@ -24,6 +27,10 @@ pub(super) struct Wire<'e> {
     timeout: Duration,
     /// Bytes that have arrived and are not used yet.
     pub(super) input: Chain,
+    /// A part of the stream before `input`, if `input` is long: see [`Wire::next_part`].
+    front: Chain,
+    /// True when [`Wire::next_part`] has returned `front`.
+    is_in_part: bool,
     /// Number of bytes that have arrived.
     pub(super) received: u64,
 }
@@ -37,7 +44,17 @@ impl<'e> Wire<'e> {
     ) -> io::Result<Wire<'e>> {
         link.set_read_timeout(Duration::from_millis(READ_MS_MAX))?;
         let client = PrimaryClient::new(engine, link.peer());
-        Ok(Wire { engine, link, client, number, timeout, input: Chain::new(), received: 0 })
+        Ok(Wire {
+            engine,
+            link,
+            client,
+            number,
+            timeout,
+            input: Chain::new(),
+            front: Chain::new(),
+            is_in_part: false,
+            received: 0,
+        })
     }
     /// Waits until bytes have arrived.
     ///
@@ -79,6 +96,32 @@ impl<'e> Wire<'e> {
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
             Err(e) => Err(e),
         }
+    }
+    /// The bytes to decode next: the input, or a part of a long input. The caller shares the bytes with each command, so
+    /// the time for a command grows with their length.
+    pub(super) fn next_part(&mut self) -> &mut Chain {
+        if self.front.is_empty() && self.input.len() > PART_BYTES {
+            self.front = self.input.split_to(PART_BYTES);
+        }
+        self.is_in_part = !self.front.is_empty();
+        if self.is_in_part { &mut self.front } else { &mut self.input }
+    }
+    /// Adds bytes of the input to the part, because a command in the part is not complete. False when there are none: then
+    /// more must arrive.
+    pub(super) fn extend_part(&mut self) -> bool {
+        if !self.is_in_part {
+            return false;
+        }
+        if self.input.is_empty() {
+            self.input = std::mem::take(&mut self.front);
+            return false;
+        }
+        self.front.push_chain(self.input.split_to(self.input.len().min(PART_BYTES)));
+        true
+    }
+    /// Number of bytes that have arrived and are not decoded yet.
+    pub(super) fn undecoded_bytes(&self) -> usize {
+        self.front.len() + self.input.len()
     }
     /// Sends bytes.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -81,6 +81,17 @@ pub(crate) enum Verdict {
 pub(crate) const IS_LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
+
+/// Why writes are refused because of replication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteRefusal {
+    None,
+    /// This server is a replica that accepts no writes.
+    ReadOnlyReplica,
+    /// `min-replicas-to-write` are not near.
+    TooFewReplicas,
+}
+
 const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
                            disk. Commands that may modify the data set are disabled, because this instance is configured \
                            to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). \
@@ -101,7 +112,8 @@ pub(crate) struct Persist {
     /// True when the end of the server writes a snapshot.
     saves_at_end: AtomicBool,
     /// True while this server is a replica.
-    is_replica: AtomicBool,
+    /// The [`WriteRefusal`].
+    write_refusal: AtomicU8,
     pub(crate) aof: Aof,
 }
 
@@ -173,7 +185,7 @@ impl Persist {
             ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
             saves_at_end: AtomicBool::new(false),
-            is_replica: AtomicBool::new(false),
+            write_refusal: AtomicU8::new(WriteRefusal::None as u8),
             aof: Aof::new(host),
         }
     }
@@ -238,16 +250,23 @@ impl Persist {
         match self.alerts() {
             alerts if alerts & SAVE_FAILED != 0 => Some(CANNOT_SAVE.into()),
             alerts if alerts & AOF_FAILED != 0 => Some(self.aof.refusal().into()),
-            alerts if alerts & REPLICATION != 0 => {
-                Some(if self.is_replica.load(Relaxed) { READ_ONLY } else { TOO_FEW_REPLICAS }.into())
-            }
+            alerts if alerts & REPLICATION != 0 => self.replication_refusal(),
             _ => None,
         }
     }
-    /// Refuses writes because this server is a replica, or because it has too few replicas.
-    pub(crate) fn refuse_for_replication(&self, is_replica: bool, lacks_replicas: bool) {
-        self.is_replica.store(is_replica, Relaxed);
-        self.set(REPLICATION, is_replica || lacks_replicas);
+    /// The error with which writes are refused because of replication.
+    fn replication_refusal(&self) -> Option<Cow<'static, str>> {
+        let refusal = self.write_refusal.load(Relaxed);
+        if refusal == WriteRefusal::ReadOnlyReplica as u8 {
+            return Some(READ_ONLY.into());
+        }
+        (refusal == WriteRefusal::TooFewReplicas as u8).then(|| TOO_FEW_REPLICAS.into())
+    }
+    /// Sets why writes are refused because of replication. `is_replica`: this server is a replica, so commands must be
+    /// checked also without a refusal of writes (`replica-serve-stale-data`).
+    pub(crate) fn set_replication(&self, is_replica: bool, refusal: WriteRefusal) {
+        self.write_refusal.store(refusal as u8, Relaxed);
+        self.set(REPLICATION, is_replica || refusal != WriteRefusal::None);
     }
     /// Sets an alert or takes it back.
     fn set(&self, alert: u8, on: bool) {

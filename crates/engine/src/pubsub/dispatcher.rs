@@ -383,6 +383,8 @@ impl Subscribers {
                 return false;
             }
         }
+        // Not before, so that each slice makes progress.
+        slice.left = slice.left.saturating_sub(self.prefixes.steps(messages.len()));
         true
     }
     /// Delivers messages of one channel. Several messages together have no pattern subscribers: a client that subscribes

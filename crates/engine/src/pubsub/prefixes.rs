@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of prefixes that a dispatcher looks up to divide a batch of keys.
-const LOOKUPS_AT_ONCE_MAX: usize = 8 * KEYS_AT_ONCE_MAX;
+const LOOKUPS_AT_ONCE_MAX: usize = 2 * KEYS_AT_ONCE_MAX;
+/// Steps of a slice that a look-up counts as.
+const STEPS_PER_LOOKUP: usize = 32;
 
 /// A value for each prefix.
 #[derive(Debug)]
@@ -58,6 +60,10 @@ impl<V: Default> PrefixMap<V> {
     /// The prefixes that `key` begins with, the shortest first.
     pub(super) fn of_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a V)> {
         self.lens.range(..=key.len()).filter_map(|(len, _)| self.values.get_key_value(&key[..*len]))
+    }
+    /// Steps of a slice that dividing this number of keys counts as.
+    pub(super) fn steps(&self, keys: usize) -> usize {
+        keys * self.lens.len() * STEPS_PER_LOOKUP
     }
     /// Number of keys that may be divided by prefix at once.
     pub(super) fn keys_at_once(&self) -> usize {

@@ -27,6 +27,7 @@ pub(crate) use info::{figures, replica_lines};
 pub(crate) use replica::{Facts, Phase, Replica, Taken};
 
 use crate::config::Opt;
+use crate::persist::WriteRefusal;
 use crate::{Engine, Host, Signal};
 use acks::Acks;
 use failover::Failover;
@@ -270,13 +271,16 @@ impl Engine {
         // The lock orders the decisions of several threads.
         let state = self.replication.state.lock();
         let (follows, is_read_only) = (self.following.is_on(), self.is_read_only_replica());
+        self.following.own_keys.set_noting(follows && !is_read_only);
         let near = self.near_replicas(&state).unwrap_or(usize::MAX);
-        self.persist.refuse_for_replication(
-            is_read_only,
-            !follows && i64::try_from(near).is_ok_and(|near| near < wanted),
-        );
+        let refusal = match follows {
+            true if is_read_only => WriteRefusal::ReadOnlyReplica,
+            false if i64::try_from(near).is_ok_and(|near| near < wanted) => WriteRefusal::TooFewReplicas,
+            _ => WriteRefusal::None,
+        };
+        self.persist.set_replication(follows, refusal);
         drop(state);
-        self.update_own_keys();
+        self.update_key_listeners();
     }
     /// Number of replicas that have acknowledged within `min-replicas-max-lag` seconds. `None`: the options demand none.
     fn near_replicas(&self, state: &State) -> Option<usize> {

@@ -344,6 +344,10 @@ fn a_replica_is_read_only_and_keeps_expired_keys() {
                 "EVAL \"#!lua flags=allow-stale,no-writes\\nreturn redis.pcall('get', 'k').err\" 0",
                 "$50|ERR Can not execute the command on a stale replica|",
             ),
+            // Also when clients may write.
+            ("CONFIG SET replica-read-only no", "+OK|"),
+            ("GET k", "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.|"),
+            ("CONFIG SET replica-read-only yes", "+OK|"),
             ("REPLICAOF NO ONE", "+OK|"),
             ("CONFIG GET replicaof", "*2|$9|replicaof|$0||"),
             ("ROLE", "*3|$6|master|:0|*0|"),
