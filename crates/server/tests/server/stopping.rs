@@ -69,9 +69,16 @@ fn a_paused_command_of_a_client_that_is_gone_never_begins() {
     let server = Server::start(&[]);
     let mut admin = server.connect();
     admin.call("CLIENT PAUSE 1000000 WRITE", "+OK\r\n");
+    let accepted = |admin: &mut Client| {
+        let stats = admin.bulk("INFO stats");
+        let field = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        field.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+    };
+    let before = accepted(&mut admin);
     for _ in 0..5 {
         server.connect().send(&command("INCR n"));
     }
+    comes_true(|| accepted(&mut admin) == before + 5);
     comes_true(|| admin.bulk("INFO clients").contains("connected_clients:1\r"));
     admin.call("CLIENT UNPAUSE", "+OK\r\n");
     admin.call("EXISTS n", ":0\r\n");
