@@ -1,8 +1,6 @@
 //! Walks over all shards of a [`Keyspace`]: SCAN, visits of all records, random keys, active expiry. A walk locks
 //! one shard at a time, and keeps it for one segment.
 
-#[cfg(doc)]
-use crate::Settings;
 use crate::event::NO_CLIENT;
 use crate::extendible::POSITION_BITS;
 use crate::journal::{PlacedEffects, Removal};
@@ -51,7 +49,7 @@ impl Keyspace {
             next = txn.visit_step(slot, from, usize::MAX, visit).1;
         }
     }
-    /// Removes a key that has expired, even if [`Settings::keeps_expired`] is set. Returns the expiry of a key that expires
+    /// Removes a key that has expired, even if [`crate::Settings::keeps_expired`] is set. Returns the expiry of a key that expires
     /// later, in unix milliseconds.
     pub fn expire_kept(&self, db: usize, key: &[u8], now_ms: i64) -> Option<i64> {
         let key = self.key(key);

@@ -36,7 +36,7 @@ pub struct Txn<'k> {
     pub(crate) clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub(crate) no_touch: bool,
-    /// True when expired keys are removed even if [`Settings::keeps_expired`] is set.
+    /// True when expired keys are removed even if [`crate::Settings::keeps_expired`] is set.
     pub(crate) removes_kept: bool,
     /// True while a script runs.
     runs_script: bool,
