@@ -83,6 +83,8 @@ pub struct Replay {
     pub failed: u64,
     /// The first error reply.
     pub first_error: Option<String>,
+    /// The latest command. `None` if its name is unknown.
+    pub latest: Option<&'static CommandSpec>,
 }
 
 impl Replay {
@@ -97,6 +99,7 @@ impl Replay {
             commands: 0,
             failed: 0,
             first_error: None,
+            latest: None,
         }
     }
     /// True between MULTI and EXEC.
@@ -124,7 +127,9 @@ impl Replay {
         run_other: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         let args = argv.args();
+        self.latest = None;
         let spec = self.table.resolve(args).map_err(|text| ReplayError::Unknown(shown(&text)))?.spec;
+        self.latest = Some(spec);
         let own = if matches!(spec.exec, Exec::Session(_)) { spec.name } else { "" };
         match (own, &mut self.queue) {
             ("multi", Some(_)) => Err(ReplayError::Nested),

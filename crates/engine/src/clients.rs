@@ -124,10 +124,6 @@ impl Client {
     }
     /// A client without a connection, for the commands of a file. Its id is 0, and no lookup finds it.
     pub(crate) fn for_file(now: Now) -> Client {
-        struct Nobody;
-        impl Wake for Nobody {
-            fn queue(&self) {}
-        }
         let (addr, laddr) = (String::new(), String::new());
         let peer = PeerInfo { addr, laddr, fd: -1, local: true, ..PeerInfo::default() };
         Client::new(0, peer, Arc::new(Nobody), now)
@@ -301,6 +297,13 @@ impl Client {
     }
 }
 
+/// Wakes nobody: the client has no session.
+struct Nobody;
+
+impl Wake for Nobody {
+    fn queue(&self) {}
+}
+
 /// All clients by id.
 #[derive(Default)]
 pub(crate) struct Clients {
@@ -351,15 +354,12 @@ impl Clients {
         self.open.store(by_id.len() as u64, Relaxed);
         Some(client)
     }
-    /// Registers the connection to this server's primary, whatever `maxclients` is.
-    pub(crate) fn add_primary(&self, peer: PeerInfo, wake: Arc<dyn Wake>, now: Now) -> Arc<Client> {
-        let id = self.last_id.fetch_add(1, Relaxed) + 1;
-        let client = Arc::new(Client::new(id, peer, wake, now));
+    /// Registers the connection to this server's primary, whatever `maxclients` is. Its thread looks by itself whether the
+    /// client was killed.
+    pub(crate) fn add_primary(&self, peer: PeerInfo, now: Now) -> Arc<Client> {
+        let client = self.add(peer, Arc::new(Nobody), usize::MAX, now).expect("there is no limit");
         client.is_primary.store(true, Relaxed);
         client.set_texts(|texts| texts.user = "(superuser)".into());
-        let mut by_id = self.by_id.lock();
-        by_id.insert(id, client.clone());
-        self.open.store(by_id.len() as u64, Relaxed);
         client
     }
     pub(crate) fn remove(&self, id: u64) {

@@ -3,7 +3,7 @@
 
 use crate::clients::{Client, ClientFacts};
 use crate::stats::{CommandCounter, Stat};
-use crate::{Engine, Now, PeerInfo, Wake};
+use crate::{Engine, Now, PeerInfo};
 use std::sync::Arc;
 use strand_commands::spec::CommandSpec;
 use strand_wire::args::Args;
@@ -19,16 +19,9 @@ pub(super) struct PrimaryClient<'e> {
     command: u32,
 }
 
-/// The thread looks by itself whether the client was killed.
-struct Nobody;
-
-impl Wake for Nobody {
-    fn queue(&self) {}
-}
-
 impl<'e> PrimaryClient<'e> {
     pub(super) fn new(engine: &'e Engine, peer: PeerInfo) -> PrimaryClient<'e> {
-        let client = engine.clients.add_primary(peer, Arc::new(Nobody), engine.host.now());
+        let client = engine.clients.add_primary(peer, engine.host.now());
         PrimaryClient { engine, client, command: u32::MAX }
     }
     /// True when CLIENT KILL has ended the connection.

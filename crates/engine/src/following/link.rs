@@ -339,10 +339,9 @@ impl Engine {
                     true => Ok(None),
                     false => run_other(self, spec, args, db, now),
                 };
-                let spec = TABLE.resolve(argv.args()).ok().map(|found| found.spec);
                 let (failed, begun_ns) = (stream.replay.failed, self.host.mono_ns());
                 let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
-                if let Some(spec) = spec {
+                if let Some(spec) = stream.replay.latest {
                     let took_ns = self.host.mono_ns().saturating_sub(begun_ns);
                     wire.client.count(spec, argv.args(), now, took_ns, stream.replay.failed - failed);
                 }

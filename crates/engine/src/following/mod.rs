@@ -291,7 +291,9 @@ impl Engine {
         self.following.is_on.store(on, SeqCst);
         self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
         if !on {
-            self.following.own_keys.set_noting(false);
+            if self.following.own_keys.set_noting(false) {
+                self.update_key_listeners();
+            }
             self.following.own_keys.forget();
         }
     }

@@ -55,9 +55,10 @@ impl OwnKeys {
     pub(crate) fn is_noting(&self) -> bool {
         self.is_noting.load(Relaxed)
     }
-    /// Begins or ends the noting of keys. Keys that were noted before stay until they have expired.
-    pub(crate) fn set_noting(&self, on: bool) {
-        self.is_noting.store(on, Relaxed);
+    /// Begins or ends the noting of keys. Keys that were noted before stay until they have expired. True when this is a
+    /// change.
+    pub(crate) fn set_noting(&self, on: bool) -> bool {
+        self.is_noting.swap(on, Relaxed) != on
     }
     /// Notes a key, if the event says that a client may have set its expiry. The caller may hold the key's shard.
     pub(crate) fn note(&self, db: usize, key: &[u8], event: KeyEvent) {
@@ -77,8 +78,7 @@ impl OwnKeys {
     /// [`KEYS_PER_TICK`] of each.
     fn due(&self, now_ms: i64) -> Vec<OwnKey> {
         let mut state = self.state.lock();
-        let mut due: Vec<OwnKey> = state.written.iter().take(KEYS_PER_TICK).cloned().collect();
-        due.iter().for_each(|key| _ = state.written.remove(key));
+        let mut due: Vec<OwnKey> = state.written.extract_if(|_| true).take(KEYS_PER_TICK).collect();
         let expired = state.in_order.iter().take_while(|(expiry_ms, _)| *expiry_ms <= now_ms);
         due.extend(expired.take(KEYS_PER_TICK).map(|(_, key)| key.clone()));
         due

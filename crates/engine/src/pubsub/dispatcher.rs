@@ -347,8 +347,8 @@ impl Subscribers {
     ) -> bool {
         let mut by_prefix: BTreeMap<&Arc<[u8]>, (&Clients, Vec<Change>)> = BTreeMap::new();
         for (message, number) in messages.iter().zip(number..) {
+            let MessageKind::Change { by } = message.kind() else { continue };
             for (prefix, clients) in self.prefixes.of_key(message.name()) {
-                let MessageKind::Change { by } = message.kind() else { continue };
                 let frame = message.frame().clone().with_prefix(prefix.len());
                 let (_, changes) = by_prefix.entry(prefix).or_insert_with(|| (clients, Vec::new()));
                 changes.push(Change { number, by, frame });

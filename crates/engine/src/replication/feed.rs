@@ -34,8 +34,8 @@ impl Engine {
         let (mut look_at_us, mut pinged_us) = (0, self.host.mono_us());
         while self.replication.is_on() {
             let now = self.host.now();
-            // As in redis-server, the stream does not grow by this while CLIENT PAUSE lasts.
-            if !self.pause.stops_clients(now.mono_us) && self.replication.wants_acks.swap(false, SeqCst) {
+            if self.asks_for_acks() {
+                self.replication.wants_acks.store(false, SeqCst);
                 self.append_if_heard(GETACK);
             }
             if now.mono_us >= look_at_us {
@@ -57,6 +57,11 @@ impl Engine {
             }
         }
     }
+    /// True when a command waits for acknowledgements that may be asked for. As in redis-server, the stream does not grow
+    /// by this while CLIENT PAUSE lasts.
+    fn asks_for_acks(&self) -> bool {
+        self.replication.wants_acks.load(SeqCst) && !self.pause.stops_clients(self.host.mono_us())
+    }
     /// Waits until the journal has new bytes, a command wants acknowledgements, or the time is over.
     fn await_journal(&self, at_most_us: u64) {
         let (journal, work) = (self.keyspace.journal(), &self.replication.work);
@@ -70,9 +75,7 @@ impl Engine {
             let state = self.replication.state.lock();
             state.stream.offset_of(journal.tail()) == state.end
         };
-        let wants_acks =
-            self.replication.wants_acks.load(SeqCst) && !self.pause.stops_clients(self.host.mono_us());
-        match has_all && !wants_acks {
+        match has_all && !self.asks_for_acks() {
             true => _ = work.wait(seen, Some(at_most_us)),
             // Some transaction has its place in the journal and has not put its bytes there yet.
             false => self.host.yield_now(),

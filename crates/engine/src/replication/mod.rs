@@ -271,7 +271,7 @@ impl Engine {
         // The lock orders the decisions of several threads.
         let state = self.replication.state.lock();
         let (follows, is_read_only) = (self.following.is_on(), self.is_read_only_replica());
-        self.following.own_keys.set_noting(follows && !is_read_only);
+        let listens_differently = self.following.own_keys.set_noting(follows && !is_read_only);
         let near = self.near_replicas(&state).unwrap_or(usize::MAX);
         let refusal = match follows {
             true if is_read_only => WriteRefusal::ReadOnlyReplica,
@@ -280,7 +280,9 @@ impl Engine {
         };
         self.persist.set_replication(follows, refusal);
         drop(state);
-        self.update_key_listeners();
+        if listens_differently {
+            self.update_key_listeners();
+        }
     }
     /// Number of replicas that have acknowledged within `min-replicas-max-lag` seconds. `None`: the options demand none.
     fn near_replicas(&self, state: &State) -> Option<usize> {

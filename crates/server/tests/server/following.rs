@@ -37,7 +37,7 @@ pub fn write_while_primary(client: &mut Link, seed: u64) -> bool {
 }
 
 /// The replica has everything that was written to the primary.
-fn check_equal(primary: &mut Link, replica: &mut Link) {
+pub fn check_equal(primary: &mut Link, replica: &mut Link) {
     persist_all(primary);
     assert_eq!(call(primary, &["WAIT", "1", "60000"]), "1");
     let digest = call(primary, &["DEBUG", "DIGEST"]);

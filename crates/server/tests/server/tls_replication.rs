@@ -1,6 +1,6 @@
 //! Replication over TLS (`tls-replication`), to and from redis-server, and the address that a connection comes from.
 
-use crate::following::{follow, write};
+use crate::following::{check_equal, follow, write};
 use crate::harness::comes_true;
 use crate::replicas::{await_online, field};
 use crate::saving::{Link, call, folder, link, start};
@@ -19,12 +19,6 @@ fn redis_with_tls(fixture: &Fixture, port: &str) -> Peer {
         ["--repl-diskless-sync-delay", "0"],
     ];
     Peer::redis(&options.concat(), None).expect("redis-server is installed, and has TLS")
-}
-
-fn check_equal(primary: &mut Link, replica: &mut Link) {
-    assert_eq!(call(primary, &["WAIT", "1", "60000"]), "1");
-    let digest = call(primary, &["DEBUG", "DIGEST"]);
-    assert_eq!(call(replica, &["DEBUG", "DIGEST"]), digest);
 }
 
 #[test]
