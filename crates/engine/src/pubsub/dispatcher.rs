@@ -3,7 +3,8 @@
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message, MessageKind};
-use super::prefixes::{Change, PrefixMap};
+use super::prefix_map::PrefixMap;
+use super::prefixes::Change;
 use super::pressure::{Patience, is_due};
 use super::{Namespace, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, Subscriptions, Topic};
 use crate::Wake;
@@ -26,7 +27,11 @@ const BYTES_PER_STEP: usize = 64;
 /// Maximum number of messages that are delivered together.
 const BATCH_MAX: usize = 32;
 /// Maximum number of changed keys that are delivered together.
-pub(super) const KEYS_AT_ONCE_MAX: usize = QUEUE_MESSAGES_MAX;
+const KEYS_AT_ONCE_MAX: usize = QUEUE_MESSAGES_MAX;
+/// Maximum number of times that one of these keys may belong to one of its prefixes.
+const PREFIXES_AT_ONCE_MAX: usize = 2 * KEYS_AT_ONCE_MAX;
+/// Steps that a prefix of a key counts as.
+const STEPS_PER_PREFIX: usize = 32;
 /// Maximum number of bytes of messages that are delivered together, unless one message is longer.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A queue that was full counts as full until its content is at most its limits divided by this number.
@@ -317,7 +322,7 @@ impl Subscribers {
     fn batch_limits(&self) -> BatchLimits {
         BatchLimits {
             published: if self.patterns.is_empty() { BATCH_MAX } else { 1 },
-            changes: self.prefixes.keys_at_once(),
+            changes: (PREFIXES_AT_ONCE_MAX / self.prefixes.lens().max(1)).clamp(1, KEYS_AT_ONCE_MAX),
         }
     }
     /// Delivers messages that go together from `at` on. `number` is the number of the first message. `all` has the
@@ -384,7 +389,8 @@ impl Subscribers {
             }
         }
         // Not before, so that each slice makes progress.
-        slice.left = slice.left.saturating_sub(self.prefixes.steps(messages.len()));
+        let steps = messages.len() * self.prefixes.lens() * STEPS_PER_PREFIX;
+        slice.left = slice.left.saturating_sub(steps);
         true
     }
     /// Delivers messages of one channel. Several messages together have no pattern subscribers: a client that subscribes

@@ -30,6 +30,7 @@ mod directory;
 mod dispatcher;
 mod inbox;
 mod message;
+mod prefix_map;
 mod prefixes;
 mod pressure;
 mod subscriptions;
@@ -46,7 +47,7 @@ use directory::{Patterns, Recipients, Topics};
 use dispatcher::Dispatcher;
 use message::Message;
 use parking_lot::RwLock;
-use prefixes::PrefixMap;
+use prefix_map::PrefixMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The way of an invalidation to the clients of CLIENT TRACKING BCAST. [`PrefixMap`]: what belongs to each prefix.
+//! The way of an invalidation to the clients of CLIENT TRACKING BCAST.
 //!
 //! A changed key is a message like a published one: it goes once to each dispatcher with a client that has a prefix
 //! of the key, and the dispatcher tells its clients. The dispatcher takes many keys together and sends one frame for
@@ -6,70 +6,10 @@
 //! handed each key to each client: with 1,000 clients that took 100 microseconds a write.
 
 use super::directory::Recipients;
-use super::dispatcher::KEYS_AT_ONCE_MAX;
 use super::message::{Frame, Message};
 use super::{PubSub, Subscriptions};
 use crate::clients::Client;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// Maximum number of prefixes that a dispatcher looks up to divide a batch of keys.
-const LOOKUPS_AT_ONCE_MAX: usize = 2 * KEYS_AT_ONCE_MAX;
-/// Steps of a slice that a look-up counts as.
-const STEPS_PER_LOOKUP: usize = 32;
-
-/// A value for each prefix.
-#[derive(Debug)]
-pub(super) struct PrefixMap<V> {
-    values: HashMap<Arc<[u8]>, V, ahash::RandomState>,
-    /// For each length in bytes, the number of prefixes that have it.
-    lens: BTreeMap<usize, usize>,
-}
-
-impl<V> Default for PrefixMap<V> {
-    fn default() -> PrefixMap<V> {
-        PrefixMap { values: HashMap::default(), lens: BTreeMap::new() }
-    }
-}
-
-impl<V: Default> PrefixMap<V> {
-    /// Number of prefixes.
-    pub(super) fn len(&self) -> usize {
-        self.values.len()
-    }
-    /// The value of a prefix. A new prefix gets the default value.
-    pub(super) fn entry(&mut self, prefix: &Arc<[u8]>) -> &mut V {
-        if !self.values.contains_key(prefix) {
-            *self.lens.entry(prefix.len()).or_default() += 1;
-        }
-        self.values.entry(prefix.clone()).or_default()
-    }
-    /// Changes the value of a prefix. When `change` returns true, removes the prefix.
-    pub(super) fn change(&mut self, prefix: &[u8], change: impl FnOnce(&mut V) -> bool) {
-        if !self.values.get_mut(prefix).is_some_and(change) {
-            return;
-        }
-        self.values.remove(prefix);
-        if let Some(n) = self.lens.get_mut(&prefix.len()) {
-            *n -= 1;
-            if *n == 0 {
-                self.lens.remove(&prefix.len());
-            }
-        }
-    }
-    /// The prefixes that `key` begins with, the shortest first.
-    pub(super) fn of_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a V)> {
-        self.lens.range(..=key.len()).filter_map(|(len, _)| self.values.get_key_value(&key[..*len]))
-    }
-    /// Steps of a slice that dividing this number of keys counts as.
-    pub(super) fn steps(&self, keys: usize) -> usize {
-        keys * self.lens.len() * STEPS_PER_LOOKUP
-    }
-    /// Number of keys that may be divided by prefix at once.
-    pub(super) fn keys_at_once(&self) -> usize {
-        (LOOKUPS_AT_ONCE_MAX / self.lens.len().max(1)).clamp(1, KEYS_AT_ONCE_MAX)
-    }
-}
 
 /// A changed key on its way to the clients with one prefix.
 pub(super) struct Change {
