@@ -54,8 +54,6 @@ EXPECTED = {
             RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC""",
         "a script cannot choose who gets its effects": """
             Test selective replication of certain Redis commands from Lua""",
-        "a replica gets all data, and not only the functions": """
-            Dumping an RDB - functions only: yes""",
         "SIGSTOP stops the threads of a replica one after the other": """
             WAIT implicitly blocks on client pause since ACKs aren't sent""",
         "INFO does not run in a script": """

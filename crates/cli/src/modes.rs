@@ -32,7 +32,8 @@ pub fn run(options: Options) -> ExitCode {
         CliMode::Stat => stat(connection, &options),
         CliMode::Latency(history) => latency(connection, &options, history),
         CliMode::Scan => scan(connection, &options, &Interrupts::caught()),
-        CliMode::Snapshot(file) => crate::replica::save_snapshot(connection, &file),
+        CliMode::Snapshot(file) => crate::replica::save_snapshot(connection, &file, false),
+        CliMode::Functions(file) => crate::replica::save_snapshot(connection, &file, true),
         CliMode::Replica => crate::replica::show_stream(connection, &options, &Interrupts::caught()),
         _ => crate::largest::run(connection, &options, &Interrupts::caught()),
     };

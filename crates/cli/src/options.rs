@@ -138,6 +138,9 @@ pub struct CliArgs {
     /// Write the server's data to an RDB file; -: to the standard output
     #[arg(long, value_name = "FILE", help_heading = "Modes")]
     rdb: Option<PathBuf>,
+    /// Write the server's functions, and no keys, to an RDB file; -: to the standard output
+    #[arg(long, value_name = "FILE", help_heading = "Modes")]
+    functions_rdb: Option<PathBuf>,
     /// Show the commands that the server sends to its replicas
     #[arg(long, alias = "slave", help_heading = "Modes")]
     replica: bool,
@@ -204,6 +207,8 @@ pub enum CliMode {
     Scan,
     /// Writes the server's snapshot to this file.
     Snapshot(PathBuf),
+    /// Writes the server's functions to this file.
+    Functions(PathBuf),
     /// Shows the commands that the server sends to its replicas.
     Replica,
 }
@@ -361,6 +366,8 @@ impl CliArgs {
             CliMode::Scan
         } else if let Some(file) = &self.rdb {
             CliMode::Snapshot(file.clone())
+        } else if let Some(file) = &self.functions_rdb {
+            CliMode::Functions(file.clone())
         } else if self.replica {
             CliMode::Replica
         } else {

@@ -1,5 +1,5 @@
-//! `--rdb` and `--replica`: the client acts as a replica. It gets the server's snapshot, and with `--replica` shows the
-//! commands that follow. Both are redis-cli's, and so are the texts.
+//! `--rdb`, `--functions-rdb` and `--replica`: the client acts as a replica. It gets the server's snapshot, and with
+//! `--replica` shows the commands that follow. The options are redis-cli's, and so are the texts.
 
 use crate::client::write_stdout;
 use crate::connection::{Connection, ConnectionError};
@@ -16,17 +16,21 @@ use strand_wire::replica::{MARK_BYTES, SnapshotEnd};
 /// `--replica` waits this long for commands before it looks whether a person has pressed Ctrl-C.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Writes the server's snapshot to a file. `-` stands for the standard output.
+/// Writes the server's snapshot to a file, with `only_functions` without the keys. `-` stands for the standard output.
 ///
 /// # Errors
 /// When the server refuses, the connection ends, or the file cannot be written. The file then has a part of the
 /// snapshot.
-pub(crate) fn save_snapshot(connection: &mut Connection, path: &Path) -> Result<(), ConnectionError> {
-    for words in [&["REPLCONF", "capa", "eof"], &["REPLCONF", "rdb-only", "1"]] {
-        complain!("sending {}", words.join(" "));
-        if let Value::Error(text) = connection.ask(words)? {
-            complain!("{} error: {}", words[..2].join(" "), String::from_utf8_lossy(&text));
-        }
+pub(crate) fn save_snapshot(
+    connection: &mut Connection,
+    path: &Path,
+    only_functions: bool,
+) -> Result<(), ConnectionError> {
+    tell(connection, "capa", "eof")?;
+    tell(connection, "rdb-only", "1")?;
+    if only_functions && let Some(error) = tell(connection, "rdb-filter-only", "functions")? {
+        // Without the filter the server would send all keys.
+        return Err(ConnectionError::ErrorReply(error));
     }
     let end = sync(connection)?;
     let name = path.display();
@@ -51,6 +55,15 @@ pub(crate) fn save_snapshot(connection: &mut Connection, path: &Path) -> Result<
         SnapshotEnd::Mark(_) => complain!("Transfer finished with success after {written} bytes"),
     }
     Ok(())
+}
+
+/// Tells the server about this replica. Shows and returns the server's error, if it replies with one.
+fn tell(connection: &mut Connection, option: &str, value: &str) -> Result<Option<String>, ConnectionError> {
+    complain!("sending REPLCONF {option} {value}");
+    let Value::Error(text) = connection.ask(&["REPLCONF", option, value])? else { return Ok(None) };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    complain!("REPLCONF {option} error: {text}");
+    Ok(Some(text))
 }
 
 /// Shows the commands that the server sends to its replicas, until the connection ends or a person presses Ctrl-C.

@@ -23,6 +23,7 @@ pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;
+pub(crate) use moment::Moment;
 pub(crate) use save::aux_fields;
 
 use crate::config::Opt;

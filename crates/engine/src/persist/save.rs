@@ -400,7 +400,7 @@ impl Engine {
                 progress: &self.save_progress(running),
             };
             let mut out = CountingWriter { out, bytes: 0 };
-            keys = save(snapshot, &saving, &mut out)?;
+            keys = save(Some(snapshot), &saving, &mut out)?;
             bytes = out.bytes;
             Ok(())
         });

@@ -24,7 +24,7 @@ mod sync;
 pub(crate) use acks::AckWait;
 pub(crate) use failover::{FailoverPhase, FailoverRequest};
 pub(crate) use info::{figures, replica_lines};
-pub(crate) use replica::{Facts, Phase, Replica, Taken};
+pub(crate) use replica::{Facts, Phase, Replica, SnapshotParts, Taken};
 
 use crate::config::Opt;
 use crate::persist::WriteRefusal;

@@ -6,6 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::{Blob, Chain};
 
+/// The parts of the snapshot that a replica wants (`REPLCONF rdb-filter-only`). All by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotParts {
+    /// The keys of all databases, and the definitions of indexes and sets of patterns.
+    pub(crate) data: bool,
+    /// The libraries of functions.
+    pub(crate) functions: bool,
+}
+
+impl Default for SnapshotParts {
+    fn default() -> SnapshotParts {
+        SnapshotParts { data: true, functions: true }
+    }
+}
+
 /// What a replica tells about itself with REPLCONF, before PSYNC.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
@@ -15,6 +30,7 @@ pub(crate) struct Facts {
     pub(crate) ip: Option<String>,
     /// True when the replica wants a snapshot and no stream.
     pub(crate) wants_snapshot_only: bool,
+    pub(crate) parts: SnapshotParts,
     /// True when the replica knows partial resynchronization of other streams (`capa psync2`).
     pub(crate) knows_ids: bool,
     /// True when the replica sent SYNC: it acknowledges nothing.

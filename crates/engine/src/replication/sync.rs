@@ -8,7 +8,7 @@ use super::stream::Stream;
 use super::{Phase, Replica};
 use crate::config::Opt;
 use crate::host::ScratchFile;
-use crate::persist::aux_fields;
+use crate::persist::{Moment, aux_fields};
 use crate::{Engine, Now, system_text};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,9 +39,9 @@ impl Engine {
         let engine = self.clone();
         let spawned = self.host.spawn("replica-sync", Box::new(move || engine.sync_waiting_replicas()));
         if let Err(why) = spawned {
-            let waiting = self.take_waiting_replicas();
-            self.refuse_replicas(&waiting.unwrap_or_default(), &why);
-            self.replication.state.lock().is_syncing = false;
+            while let Some(waiting) = self.take_waiting_replicas() {
+                self.refuse_replicas(&waiting, &why);
+            }
         }
     }
     /// Makes snapshots until no replica waits. Runs on a thread of its own.
@@ -55,12 +55,16 @@ impl Engine {
             }
         }
     }
-    /// The replicas that wait. `None`, and the thread ends, when there are none.
+    /// The replicas that wait for a snapshot with the same parts as the first one's. `None`, and the thread ends, when no
+    /// replica waits.
     fn take_waiting_replicas(&self) -> Option<Vec<Arc<Replica>>> {
         let mut state = self.replication.state.lock();
-        let waiting = std::mem::take(&mut state.waiting);
-        state.is_syncing = !waiting.is_empty();
-        state.is_syncing.then_some(waiting)
+        state.is_syncing = !state.waiting.is_empty();
+        let parts = state.waiting.first()?.facts.parts;
+        let (taken, later) =
+            std::mem::take(&mut state.waiting).into_iter().partition(|replica| replica.facts.parts == parts);
+        state.waiting = later;
+        Some(taken)
     }
     fn refuse_replicas(&self, replicas: &[Arc<Replica>], why: &io::Error) {
         if replicas.iter().all(|replica| replica.phase() == Phase::Gone) {
@@ -117,6 +121,7 @@ impl Engine {
         now: Now,
     ) -> io::Result<(Arc<dyn ScratchFile>, u64)> {
         let flag = |option| self.config.number(option) != 0;
+        let parts = replicas.first().map(|replica| replica.facts.parts).unwrap_or_default();
         let mut offset = 0;
         let never_cancelled = AtomicBool::new(false);
         let delay = self.delay_or_cancel(&never_cancelled);
@@ -140,10 +145,11 @@ impl Engine {
             }
             let mut aux = aux_fields(self, now, false).to_vec();
             aux.extend(position.aux_fields());
+            let Moment { snapshot, definitions, .. } = moment;
             let saving = Saving {
                 aux: &aux,
-                commands: &moment.definitions.encoded_commands(),
-                functions: &moment.definitions.libraries(),
+                commands: &if parts.data { definitions.encoded_commands() } else { Vec::new() },
+                functions: &if parts.functions { definitions.libraries() } else { Vec::new() },
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: self.config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
@@ -152,7 +158,7 @@ impl Engine {
                 pause: &|| self.host.yield_now(),
                 progress: &|keys| delay(keys).and_then(|()| someone_waits(None)),
             };
-            save(moment.snapshot, &saving, out).map(drop)
+            save(parts.data.then_some(snapshot), &saving, out).map(drop)
         })?;
         Ok((file, offset))
     }

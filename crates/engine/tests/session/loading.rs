@@ -110,7 +110,7 @@ fn snapshot_of(server: &Server, commands: &[Vec<u8>]) -> Vec<u8> {
         progress: &|_| Ok(()),
     };
     let snapshot = server.engine.keyspace().snapshot(1 << 20, Default::default());
-    save(snapshot, &saving, &mut file).expect("memory has room");
+    save(Some(snapshot), &saving, &mut file).expect("memory has room");
     file
 }
 

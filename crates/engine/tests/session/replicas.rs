@@ -212,7 +212,8 @@ fn wrong_uses_are_refused() {
             ("REPLCONF listening-port", "-ERR syntax error|"),
             ("REPLCONF listening-port x", "-ERR value is not an integer or out of range|"),
             ("REPLCONF nonsense 1", "-ERR Unrecognized REPLCONF option: nonsense|"),
-            ("REPLCONF rdb-filter-only functions", "-ERR Unsupported rdb-filter-only option: functions|"),
+            ("REPLCONF rdb-filter-only keys", "-ERR Unsupported rdb-filter-only option: keys|"),
+            ("REPLCONF rdb-filter-only functions", "+OK|"),
             ("REPLCONF rdb-filter-only \"\"", "+OK|"),
             ("REPLCONF rdb-only 2", "-ERR value is out of range, value must between 0 and 1|"),
             // No replica.

@@ -147,11 +147,11 @@ fn clients_take_a_snapshot_and_show_the_stream() {
         (strand, Some("cli"), &other_port),
         (strand, Some("cli"), &other_port),
     ];
-    for (nth, (program, word, port)) in clients.into_iter().enumerate() {
+    for (nth, (program, word, port)) in clients.iter().enumerate() {
         let diskless = if nth == 3 { "no" } else { "yes" };
         call(&mut other, &["CONFIG", "SET", "repl-diskless-sync", diskless]);
         let mut command = std::process::Command::new(program);
-        let copied = command.args(word).args(["-p", port, "--rdb"]).arg(&path).output();
+        let copied = command.args(*word).args(["-p", port, "--rdb"]).arg(&path).output();
         let copied = copied.expect("redis-cli is installed");
         assert!(copied.status.success(), "{copied:?}");
         let said = String::from_utf8_lossy(&copied.stderr).into_owned();
@@ -159,6 +159,26 @@ fn clients_take_a_snapshot_and_show_the_stream() {
         let check = std::process::Command::new("redis-check-rdb").arg(&path).output().expect("installed");
         let text = String::from_utf8_lossy(&check.stdout).into_owned();
         assert!(check.status.success() && text.contains("1000 keys read"), "{text}");
+    }
+    // The functions without the keys. redis-cli does not shorten a longer file.
+    std::fs::remove_file(&path).expect("it is there");
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    for link in [&mut client, &mut other] {
+        assert_eq!(call(link, &["FUNCTION", "LOAD", library]), "lib");
+    }
+    for (program, word, port) in &clients[..3] {
+        let mut command = std::process::Command::new(program);
+        let copied = command.args(*word).args(["-p", port, "--functions-rdb"]).arg(&path).output();
+        assert!(copied.as_ref().is_ok_and(|copied| copied.status.success()), "{copied:?}");
+        let copy = std::fs::read(&path).expect("it was written");
+        assert!(
+            copy.len() < 1000 && String::from_utf8_lossy(&copy).contains("name=lib"),
+            "{} bytes",
+            copy.len()
+        );
+        let check = std::process::Command::new("redis-check-rdb").arg(&path).output().expect("installed");
+        let text = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert!(check.status.success() && text.contains("0 keys read"), "{text}");
     }
     // The stream, as redis-cli shows it.
     let mut shows = std::process::Command::new(strand)

@@ -44,11 +44,12 @@ pub struct Saving<'a> {
     pub progress: &'a dyn Fn(u64) -> io::Result<()>,
 }
 
-/// Writes all databases to `out` as an RDB file of version 10. Returns the number of keys.
+/// Writes all databases to `out` as an RDB file of version 10. Without a snapshot the file has no keys. Returns the number
+/// of keys.
 ///
 /// # Errors
 /// An error of `out` or of [`Saving::progress`]. The file is incomplete then.
-pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
+pub fn save(mut snapshot: Option<Snapshot<'_>>, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
     let failed: RefCell<Option<io::Error>> = RefCell::new(None);
     let out = RefCell::new(out);
     let mut sink = |bytes: &[u8]| {
@@ -63,11 +64,13 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.commands.iter().for_each(|command| writer.aux(system::COMMAND, command));
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut progress) = (0, Vec::new(), FileProgress::default());
-    while snapshot.next(&mut slice) {
+    while let Some(snapshot) = &mut snapshot
+        && snapshot.next(&mut slice)
+    {
         // A part that is not used again is freed on this thread, because no client waits for it. Freeing is cheap: the
         // keyspace still uses most of the part's memory.
         for part in slice.drain(..) {
-            keys += write_records(&part, &snapshot, saving, &mut progress, &mut writer);
+            keys += write_records(&part, snapshot, saving, &mut progress, &mut writer);
             snapshot.take_back(part);
         }
         if let Some(e) = failed.borrow_mut().take() {

@@ -35,7 +35,7 @@ const LOADING: Loading = Loading {
 
 fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
     let mut file = Vec::new();
-    let keys = save(snapshot(keyspace), saving, &mut file).unwrap();
+    let keys = save(Some(snapshot(keyspace)), saving, &mut file).unwrap();
     assert_eq!(keys, (0..keyspace.databases()).map(|db| keyspace.len(db) as u64).sum::<u64>());
     file
 }
@@ -185,11 +185,11 @@ fn a_full_disk_is_an_error() {
     let size = saved(&f.keyspace, &SAVING).len();
     for room in [0, 1000, size / 2, size - 1] {
         assert_eq!(
-            save(snapshot(&f.keyspace), &SAVING, &mut Full(room)).unwrap_err().kind(),
+            save(Some(snapshot(&f.keyspace)), &SAVING, &mut Full(room)).unwrap_err().kind(),
             std::io::ErrorKind::StorageFull
         );
     }
-    save(snapshot(&f.keyspace), &SAVING, &mut Full(size)).unwrap();
+    save(Some(snapshot(&f.keyspace)), &SAVING, &mut Full(size)).unwrap();
 }
 
 fn text(reply: Reply) -> String {

@@ -40,7 +40,7 @@ impl Engine {
             pause: &|| self.host.yield_now(),
             progress: report_progress,
         };
-        save(snapshot, &saving, out).map(drop)
+        save(Some(snapshot), &saving, out).map(drop)
     }
     /// Writes the base as commands (`aof-use-rdb-preamble no`).
     fn write_base_commands(

@@ -3,7 +3,7 @@
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::following;
-use crate::replication::{self, Facts, FailoverPhase, FailoverRequest, Phase, Replica, Taken};
+use crate::replication::{self, Facts, FailoverPhase, FailoverRequest, Phase, Replica, SnapshotParts, Taken};
 use crate::session::run::NextStep;
 use crate::session::settings::OutputClass;
 use crate::session::waits::ParkReason;
@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::inline;
 use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum length in bytes of the address that a replica tells.
@@ -89,6 +90,15 @@ pub(super) fn replica_of(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
+/// The value of `REPLCONF rdb-filter-only`: the names of the parts that the replica wants.
+fn snapshot_parts(value: &[u8]) -> Result<SnapshotParts, ErrorText> {
+    let names = inline::words(value).ok_or("ERR Missing rdb-filter-only values")?;
+    match names.iter().find(|name| !name.eq_ignore_ascii_case(b"functions")) {
+        Some(name) => Err([b"ERR Unsupported rdb-filter-only option: ", &name[..]].concat()),
+        None => Ok(SnapshotParts { data: false, functions: !names.is_empty() }),
+    }
+}
+
 impl Session {
     /// `REPLCONF option value [option value ...]`: what a replica tells about itself, and its acknowledgements. `ACK` and
     /// `GETACK` have no reply.
@@ -128,10 +138,7 @@ impl Session {
                 }
                 facts.wants_snapshot_only = only == 1;
             } else if args.is(at, "RDB-FILTER-ONLY") {
-                // Only the filter that leaves out nothing is supported.
-                if !value.is_empty() {
-                    return Err([b"ERR Unsupported rdb-filter-only option: ", value].concat());
-                }
+                facts.parts = snapshot_parts(value)?;
             } else {
                 return Err([b"ERR Unrecognized REPLCONF option: ", args.at(at)].concat());
             }
