@@ -3,7 +3,6 @@
 
 use crate::extendible::{INLINE_BYTES_MAX, Location, Payload, position_of};
 use crate::journal::Arg;
-use crate::record::key_expiry_ms;
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
@@ -53,6 +52,7 @@ impl Db<'_, '_> {
     /// Does what [`Db::get`] does for a command that writes: the look-up counts neither as a hit nor as a miss.
     pub fn get_to_write(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let at = self.locate(key)?;
+        self.show_fields(key, at);
         self.touched(key, at)
     }
     #[inline]
@@ -298,8 +298,12 @@ impl Db<'_, '_> {
         at: Location,
         change: impl FnOnce(&mut T) -> (R, Changed),
     ) -> Result<R, OtherType> {
+        let is_replaying = self.txn.is_replaying();
         let changed = self.change_value(key, at, |value| {
             let collection = T::of_mut(value)?;
+            if is_replaying {
+                collection.show_fields();
+            }
             let before_ms = collection.field_expiry_ms();
             let (result, changed) = change(collection);
             let resettled = (before_ms != collection.field_expiry_ms()).then_some(before_ms != i64::MAX);
@@ -466,7 +470,7 @@ impl Db<'_, '_> {
     }
 
     #[inline]
-    fn record(&mut self, key: &Key<'_>, at: Location) -> Option<RecordRef<'_>> {
+    pub(crate) fn record(&mut self, key: &Key<'_>, at: Location) -> Option<RecordRef<'_>> {
         let slot = self.slot;
         self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
     }
@@ -517,14 +521,6 @@ impl Db<'_, '_> {
         }
         self.report_change(key);
     }
-    /// Removes the record of a key that has expired and was kept, before the key is added again.
-    #[cold]
-    fn remove_kept(&mut self, key: &Key<'_>) {
-        let (slot, position) = (self.slot, position_of(key.hash.0));
-        let at = self.shard(key).table(slot).and_then(|table| table.records.locate(position, key.bytes));
-        let value = at.and_then(|at| self.changed(key).remove(slot, at, key));
-        self.txn.garbage(value);
-    }
     #[inline]
     pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
@@ -555,24 +551,6 @@ impl Db<'_, '_> {
             return self.expire(key, at);
         }
         Some(at)
-    }
-    /// Handles a record whose expiry, or the expiry of one of its fields, has passed. Removes the record if
-    /// the key itself expired, or if no field is left. Otherwise removes the expired fields and returns the new
-    /// place of the record.
-    #[cold]
-    fn expire(&mut self, key: &Key<'_>, at: Location) -> Option<Location> {
-        let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
-        if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 && !self.txn.removes_kept {
-            let table = self.shard(key).table(slot)?;
-            return (key_expiry_ms(&table.records.at(at)) > now_ms).then_some(at);
-        }
-        let names_fields = self.txn.listens();
-        let shard = self.changed(key);
-        let expired = shard.expire_fields(slot, at, key, now_ms, names_fields);
-        let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
-        self.txn.garbage(value);
-        self.txn.report_expiry(slot, key.bytes, &expired);
-        expired.stays.then_some(expired.at)
     }
 }
 

@@ -11,6 +11,7 @@ mod db;
 mod draft;
 mod event;
 mod evict;
+mod expired;
 mod extendible;
 pub mod journal;
 mod keepers;

@@ -124,6 +124,34 @@ macro_rules! types {
                     $(Value::$variant(collection) => collection.expire_fields(now_ms, gone),)*
                 }
             }
+            /// See [`Collection::shows_due_fields`].
+            pub(crate) fn shows_due_fields(&self, now_ms: i64) -> bool {
+                match self {
+                    Value::Str(_) => false,
+                    $(Value::$variant(collection) => collection.shows_due_fields(now_ms),)*
+                }
+            }
+            /// See [`Collection::hides_fields`].
+            pub(crate) fn hides_fields(&self) -> bool {
+                match self {
+                    Value::Str(_) => false,
+                    $(Value::$variant(collection) => collection.hides_fields(),)*
+                }
+            }
+            /// See [`Collection::hide_fields`].
+            pub(crate) fn hide_fields(&mut self, now_ms: i64) {
+                match self {
+                    Value::Str(_) => {}
+                    $(Value::$variant(collection) => collection.hide_fields(now_ms),)*
+                }
+            }
+            /// See [`Collection::show_fields`].
+            pub(crate) fn show_fields(&mut self) {
+                match self {
+                    Value::Str(_) => {}
+                    $(Value::$variant(collection) => collection.show_fields(),)*
+                }
+            }
             /// Splits the memory of the value into pieces, each of which is freed quickly, and passes them to
             /// `hand_out`.
             pub fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {

@@ -38,8 +38,8 @@ pub struct Settings {
     pub lfu_log_factor: AtomicU64,
     /// `lfu-decay-time` (default 1): the access counter falls by one per this number of minutes. 0: it never falls.
     pub lfu_decay_time: AtomicU64,
-    /// 1 while another server decides what expires: a key that has expired is missing for commands, and stays. Expired
-    /// fields of a hash stay visible. 0: what has expired is removed.
+    /// 1 while another server decides what expires: a key or a field of a hash that has expired is missing for commands,
+    /// and stays. 0: what has expired is removed.
     pub keeps_expired: AtomicU64,
     /// The receivers of changes: the bits [`LISTENER`] and [`JOURNAL`]. 0: none.
     pub listens: AtomicU64,

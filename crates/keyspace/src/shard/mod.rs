@@ -355,6 +355,17 @@ impl Shard {
         self.mark_used(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
+    /// Changes a value in a way that does not count as a use or as a change of its key.
+    pub(crate) fn change_unnoted(
+        &mut self,
+        slot: usize,
+        at: Location,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut Value),
+    ) {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
+        self.change_table(slot, |table| table.records.change_outside(at, change));
+    }
     /// Sets the expiry in a value's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.
     pub(crate) fn update_record_expiry(

@@ -93,7 +93,7 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
     /// Earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires. A type whose fields expire
-    /// implements this method and the next three.
+    /// implements this method and the next seven.
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX
@@ -105,6 +105,22 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
         let _ = (now_ms, gone);
         0
     }
+    /// True when a field is due at `now_ms` and is not hidden yet.
+    fn shows_due_fields(&self, now_ms: i64) -> bool {
+        let _ = now_ms;
+        false
+    }
+    /// Hides the fields that are due at `now_ms` without expiring them. Called in a replica, where the primary decides
+    /// what expires.
+    fn hide_fields(&mut self, now_ms: i64) {
+        let _ = now_ms;
+    }
+    /// True when [`Collection::hide_fields`] has hidden fields that have not expired.
+    fn hides_fields(&self) -> bool {
+        false
+    }
+    /// Undoes [`Collection::hide_fields`]. Fields that have expired stay hidden.
+    fn show_fields(&mut self) {}
     /// Expiry of the value's key, `i64::MAX` for never. Valid while some field expires, because the record then has the
     /// earliest expiry of the key and all fields. Also valid directly after the last expiry of a field was removed.
     fn key_expiry_ms(&self) -> i64 {

@@ -344,6 +344,33 @@ fn the_primary_is_a_client_of_its_replica() {
     }
 }
 
+/// A field that is due is missing for the clients of a replica before its primary removes the field.
+#[test]
+fn due_fields_are_hidden_until_the_primary_removes_them() {
+    let folders = [folder(), folder()];
+    let debug = ["--enable-debug-command", "yes"];
+    let servers = [0, 1].map(|at: usize| start(folders[at].path(), &debug));
+    let [mut primary, mut replica] = servers.each_ref().map(link);
+    follow(&mut replica, servers[0].address.port());
+    assert_eq!(call(&mut primary, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]), "OK");
+    call(&mut primary, &["HSET", "hash", "a", "1", "b", "2", "c", "3"]);
+    call(&mut primary, &["HPEXPIRE", "hash", "50", "FIELDS", "2", "a", "b"]);
+    call(&mut primary, &["HSET", "all", "a", "1"]);
+    call(&mut primary, &["HPEXPIRE", "all", "50", "FIELDS", "1", "a"]);
+    assert_eq!(call(&mut primary, &["WAIT", "1", "60000"]), "1");
+    comes_true(|| {
+        call(&mut replica, &["HLEN", "hash"]) == "1" && call(&mut replica, &["EXISTS", "all"]) == "0"
+    });
+    assert_eq!(call(&mut replica, &["HGET", "hash", "a"]), "Null");
+    assert_eq!(call(&mut replica, &["HGET", "hash", "c"]), "3");
+    // The primary's own look removes the fields at both servers, and a field may come back.
+    assert_eq!(call(&mut primary, &["HINCRBY", "hash", "a", "5"]), "5");
+    assert_eq!(call(&mut primary, &["HLEN", "all"]), "0");
+    comes_true(|| call(&mut replica, &["DBSIZE"]) == "1");
+    comes_true(|| call(&mut replica, &["HGET", "hash", "a"]) == "5");
+    check_equal(&mut primary, &mut replica);
+}
+
 /// As in redis-server, what clients write to a replica stays there, and expires there.
 #[test]
 fn a_replica_may_accept_writes_of_its_own() {

@@ -4,6 +4,9 @@
 //! expiry is found at once, however many fields expire, and a clone is as cheap as the clone of a plain hash.
 //! A field that expires is first only *hidden*: every method treats it as missing. Hidden fields are removed
 //! a few at a time ([`ExpiringHash::expire`]). So a hash whose million fields expire together delays nobody.
+//!
+//! A replica removes no field before its primary does. There a field that is due is *veiled*: clients do not see the
+//! field ([`ExpiringHash::hide`]), and the commands of the primary do ([`ExpiringHash::show`]).
 
 use super::super::zset::ZSetValue;
 use super::super::{Bytes, Collection, OnGone, Piece};
@@ -24,8 +27,10 @@ pub(super) struct ExpiringHash {
     plain: HashValue,
     /// The fields that expire, with their expiries in unix milliseconds.
     expiries: ZSetValue,
-    /// Fields with this expiry or an earlier one are hidden. `i64::MIN` while no field is hidden.
+    /// Fields with this expiry or an earlier one are hidden, or veiled. `i64::MIN` while no field is.
     hidden_ms: i64,
+    /// Fields with this expiry or an earlier one have expired and will be removed. Never later than `hidden_ms`.
+    expired_ms: i64,
     /// Expiry of the key, `i64::MAX` for never. Stored here, because the record has the earliest expiry of the key
     /// and all fields. Only valid while some field expires.
     pub(super) key_expiry_ms: i64,
@@ -33,7 +38,13 @@ pub(super) struct ExpiringHash {
 
 impl ExpiringHash {
     pub(super) fn new(plain: HashValue) -> ExpiringHash {
-        ExpiringHash { plain, expiries: ZSetValue::new(), hidden_ms: i64::MIN, key_expiry_ms: i64::MAX }
+        ExpiringHash {
+            plain,
+            expiries: ZSetValue::new(),
+            hidden_ms: i64::MIN,
+            expired_ms: i64::MIN,
+            key_expiry_ms: i64::MAX,
+        }
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
         if self.is_hidden(field) { None } else { self.plain.get(field) }
@@ -67,8 +78,11 @@ impl ExpiringHash {
             Some(at) => {
                 // The clock has gone back. The field would count as hidden, so all hidden fields are removed first, in this one
                 // call: 0.7 s for a million fields.
-                while at <= self.hidden_ms {
-                    self.expire(self.hidden_ms, None);
+                while at <= self.expired_ms {
+                    self.expire(self.expired_ms, None);
+                }
+                if at <= self.hidden_ms {
+                    self.show();
                 }
                 self.expiries.set(field, at as f64, settings);
             }
@@ -84,9 +98,11 @@ impl ExpiringHash {
     /// Hides the fields that are due at `now_ms`. Calls `gone` with each of them, if they are at most
     /// [`FIELDS_NAMED_MAX`], and returns their number. Also removes at most [`FIELDS_REMOVED_MAX`] of all hidden fields.
     pub(super) fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
+        self.show();
         let (before, hidden) = (self.len(), self.hidden());
         // A transaction may have an earlier time than the one before. A hidden field stays hidden.
-        self.hidden_ms = self.hidden_ms.max(now_ms);
+        self.expired_ms = self.expired_ms.max(now_ms);
+        self.hidden_ms = self.expired_ms;
         let after = self.len();
         if let Some(gone) = gone
             && before - after <= FIELDS_NAMED_MAX
@@ -102,9 +118,25 @@ impl ExpiringHash {
         }
         if self.hidden() == 0 {
             // A transaction with an earlier time may set an expiry that is not later than `hidden_ms`.
-            self.hidden_ms = i64::MIN;
+            (self.hidden_ms, self.expired_ms) = (i64::MIN, i64::MIN);
         }
         before - after
+    }
+    /// True when a field is due at `now_ms` and is not hidden yet.
+    pub(super) fn shows_due(&self, now_ms: i64) -> bool {
+        self.hidden_ms < now_ms && self.due(now_ms) > self.hidden()
+    }
+    /// Veils the fields that are due at `now_ms`, and removes none.
+    pub(super) fn hide(&mut self, now_ms: i64) {
+        self.hidden_ms = self.hidden_ms.max(now_ms);
+    }
+    /// True when a field may be veiled.
+    pub(super) fn is_veiled(&self) -> bool {
+        self.hidden_ms > self.expired_ms
+    }
+    /// Shows the veiled fields again.
+    pub(super) fn show(&mut self) {
+        self.hidden_ms = self.expired_ms;
     }
     pub(super) fn len(&self) -> usize {
         self.plain.len() - self.hidden()
@@ -163,10 +195,14 @@ impl ExpiringHash {
 
     /// Number of hidden fields.
     pub(super) fn hidden(&self) -> usize {
-        if self.next_expiry_ms() > self.hidden_ms {
+        self.due(self.hidden_ms)
+    }
+    /// Number of fields that are due at `now_ms`, hidden fields included.
+    fn due(&self, now_ms: i64) -> usize {
+        if self.next_expiry_ms() > now_ms {
             return 0;
         }
-        self.expiries.partition_point(|_, score| score as i64 <= self.hidden_ms)
+        self.expiries.partition_point(|_, score| score as i64 <= now_ms)
     }
     fn is_hidden(&self, field: &[u8]) -> bool {
         // Usually no field is hidden.

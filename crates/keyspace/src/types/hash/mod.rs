@@ -298,6 +298,22 @@ impl Collection for HashValue {
     fn expire_fields(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         self.expiring_mut().map_or(0, |expiring| expiring.expire(now_ms, gone))
     }
+    fn shows_due_fields(&self, now_ms: i64) -> bool {
+        self.expiring().is_some_and(|expiring| expiring.shows_due(now_ms))
+    }
+    fn hide_fields(&mut self, now_ms: i64) {
+        if let Some(expiring) = self.expiring_mut() {
+            expiring.hide(now_ms);
+        }
+    }
+    fn hides_fields(&self) -> bool {
+        self.expiring().is_some_and(ExpiringHash::is_veiled)
+    }
+    fn show_fields(&mut self) {
+        if let Some(expiring) = self.expiring_mut() {
+            expiring.show();
+        }
+    }
     fn key_expiry_ms(&self) -> i64 {
         self.expiring().map_or(i64::MAX, |expiring| expiring.key_expiry_ms)
     }

@@ -347,3 +347,28 @@ fn a_field_may_expire_before_the_time_at_which_others_were_hidden() {
     assert_eq!((hash.len(), hash.field_expiry_ms()), (1, 50_000));
     assert_eq!((hash.expire_fields(49_999, None), hash.expire_fields(50_000, None)), (0, 1));
 }
+
+/// Hidden fields come back, and fields that have expired do not.
+#[test]
+fn fields_may_be_hidden_for_a_while() {
+    let (mut hash, settings) = (expiring_hash(100), Settings::default());
+    hash.set_expiry(&0u32.to_le_bytes(), Some(200), &settings);
+    assert!(!hash.shows_due_fields(99) && hash.shows_due_fields(100));
+    hash.hide_fields(100);
+    assert_eq!((hash.len(), hash.shows_due_fields(150), hash.hides_fields()), (1, false, true));
+    assert_eq!((hash.get(&1u32.to_le_bytes()).is_some(), hash.iter().count()), (false, 1));
+    hash.show_fields();
+    assert_eq!((hash.len(), hash.hides_fields()), (1000, false));
+    // Now 999 fields expire for real, and most of them wait for their removal.
+    hash.hide_fields(300);
+    assert_eq!((hash.expire_fields(100, None), hash.len()), (999, 1));
+    hash.hide_fields(300);
+    assert!(hash.is_empty());
+    hash.show_fields();
+    assert_eq!(hash.len(), 1);
+    // An expiry before the time of the hidden fields.
+    hash.hide_fields(300);
+    hash.set(b"f", b"v", &settings);
+    hash.set_expiry(b"f", Some(250), &settings);
+    assert_eq!((hash.get(b"f").is_some(), hash.len()), (true, 2));
+}
