@@ -1,6 +1,7 @@
 //! The data on disk: when it is saved, the state of saves, and which commands may not run because of it.
 //!
-//! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last save before the end).
+//! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last save before the end), and
+//! [`end`] is what SHUTDOWN waits for.
 //! [`load`] reads a snapshot at the start, and [`loaders`] put its records into the keyspace. [`aof`] is the
 //! append-only file with every change. Files, threads and clocks are the host's. At most one save runs at a time,
 //! beside at most one rewrite of the append-only file.
@@ -10,6 +11,7 @@
 //! journal waits to be written, the server makes its last save, it is a replica or lacks replicas.
 
 mod aof;
+mod end;
 mod error;
 mod info;
 mod load;
@@ -45,7 +47,7 @@ const AOF_FAILED: u8 = 64;
 const SAVE_FAILED: u8 = 4;
 /// Writes are refused because something could not be written.
 pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
-/// The last save has begun: writes wait for it.
+/// The wait for replicas or the last save at the end has begun: writes wait.
 const LAST_SAVE_RUNNING: u8 = 8;
 /// Writes are refused: this server is a replica, or too few replicas are connected (`min-replicas-to-write`).
 const REPLICATION: u8 = 128;
@@ -112,7 +114,8 @@ pub(crate) struct Persist {
     may_lose_writes: AtomicBool,
     /// True when the end of the server writes a snapshot.
     saves_at_end: AtomicBool,
-    /// True while this server is a replica.
+    /// The ends of the server that are in progress.
+    end: end::End,
     /// The [`WriteRefusal`].
     write_refusal: AtomicU8,
     pub(crate) aof: Aof,
@@ -186,6 +189,7 @@ impl Persist {
             ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
             saves_at_end: AtomicBool::new(false),
+            end: end::End::default(),
             write_refusal: AtomicU8::new(WriteRefusal::None as u8),
             aof: Aof::new(host),
         }

@@ -1,11 +1,11 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
 use super::moment::Moment;
-use super::{AOF_FAILED, AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING, Running};
+use super::{LAST_SAVE_RUNNING, Running};
 use crate::config::Opt;
 use crate::following::Position;
 use crate::session::REDIS_VERSION;
-use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
+use crate::{Engine, Now, system_text};
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +15,6 @@ use strand_commands::serial::file::{Saving, save};
 
 /// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
-/// Maximum number of naps, of a millisecond each, in which the last save waits for the workers' turns. A turn is far shorter.
-const TURN_NAPS_MAX: usize = 1_000;
 /// Maximum number of tries of the last save. A command that began before the save may write after the moment of the
 /// snapshot. Then the save is repeated.
 const FINAL_TRIES_MAX: usize = 10;
@@ -175,127 +173,17 @@ impl Engine {
     pub(super) fn is_saving_in_background(&self) -> bool {
         self.persist.state.lock().running.as_ref().is_some_and(|running| running.background)
     }
-    /// The options of a signal that ends the server: `shutdown-on-sigint`, `shutdown-on-sigterm`.
-    pub fn on_signal(&self, is_interrupt: bool) -> ShutdownRequest {
-        let option = if is_interrupt { Opt::ShutdownOnSigint } else { Opt::ShutdownOnSigterm };
-        let text = self.config.text(option);
-        let has = |word: &[u8]| text.split(|b| *b == b' ').any(|given| given == word);
-        ShutdownRequest { now: has(b"now"), force: has(b"force"), save: has(b"save"), nosave: has(b"nosave") }
-    }
-    /// True when a SHUTDOWN with these options saves first.
-    pub fn saves_at_end(&self, request: ShutdownRequest) -> bool {
-        let by_default = !request.nosave && !self.config.save_points().is_empty();
-        !self.persist.is_loading() && (request.save || by_default)
-    }
-    /// True when [`Engine::save_at_end`] may wait for the disk or for replicas.
-    pub fn waits_at_end(&self, request: ShutdownRequest) -> bool {
-        self.saves_at_end(request) || self.lacks_writes(request) || self.awaits_replicas_at_end(request)
-    }
-    /// The work of SHUTDOWN and the signals before the server stops. Cancels background saves and rewrites, and makes
-    /// the last save if the options ask for it. Then waits for the replicas. Writes wait from the start of the last save,
-    /// or of the wait for replicas. `Ok`: stop now. Runs on a helper thread.
+    /// Writes the last snapshot before the server ends, unless `given_up` says that the end was given up.
     ///
     /// # Errors
-    /// The save failed, the first base of the append-only file is not complete, or the append-only file lacks writes that
-    /// the disk did not take, and the options do not force the stop. The server continues.
-    pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
-        self.check_first_base(request)?;
-        self.persist.may_lose_writes.store(request.nosave || request.force, Relaxed);
-        self.check_file_is_written(request)?;
-        let mut saves = self.saves_at_end(request);
-        if saves {
-            // Writes go on while a script keeps the save from beginning.
-            drop(self.long_locks.announce(None));
-            // Meanwhile SHUTDOWN NOSAVE may have cut the script. A save would have what the script wrote before the cut.
-            saves = !self.persist.ends_unsaved.load(Relaxed);
-            self.persist.saves_at_end.store(saves, Relaxed);
-            self.persist.set(LAST_SAVE_RUNNING, saves);
-            self.await_turns();
-        } else if request.nosave {
-            self.persist.ends_unsaved.store(true, Relaxed);
-        }
-        let awaits_replicas = self.awaits_replicas_at_end(request);
-        if awaits_replicas && !saves {
-            self.persist.set(LAST_SAVE_RUNNING, true);
-            self.await_turns();
-        }
-        self.persist.aof.cancel_rewrite();
-        let background = self.persist.state.lock().running.clone();
-        if let Some(running) = background {
-            running.cancel.store(true, Relaxed);
-        }
-        let ended = match saves {
-            // The append-only file may have been switched on during the save.
-            true => self.last_save(now).map_err(SaveError).and_then(|()| self.check_first_base(request)),
-            false => Ok(()),
-        };
-        match ended {
-            Err(why) if !request.force => {
-                self.persist.set(LAST_SAVE_RUNNING, false);
-                Err(why)
-            }
-            _ => {
-                if awaits_replicas {
-                    self.await_replicas();
-                }
-                self.persist.set(LAST_SAVE_DONE, saves || awaits_replicas);
-                Ok(())
-            }
-        }
-    }
-    /// Waits until each worker's current turn has ended. A turn that began before [`LAST_SAVE_RUNNING`] was set may have
-    /// admitted a write that has not run yet. The last save must have this write, because its client gets a reply.
-    pub(crate) fn await_turns(&self) {
-        // After this time each worker's memory shows a turn that began before.
-        self.host.nap_us(super::RETRY_US);
-        let turns = self.diag.turn_watch.current();
-        for _ in 0..TURN_NAPS_MAX {
-            if turns.iter().all(|turn| self.diag.turn_watch.has_ended(*turn)) {
-                break;
-            }
-            self.host.nap_us(super::RETRY_US);
-        }
-    }
-    /// Refuses the end of the server while the first base of the append-only file is incomplete: no manifest names the
-    /// files yet, so a start with the append-only file would find no data.
-    fn check_first_base(&self, request: ShutdownRequest) -> Result<(), SaveError> {
-        if self.persist.aof.mode() != AofMode::Starting {
-            return Ok(());
-        }
-        // The base may wait for a long-running script, which only this SHUTDOWN ends.
-        let ends_script = request.nosave && self.long_locks.is_busy(None).is_some();
-        if !request.force && !ends_script {
-            self.host.warn("Writing initial AOF, can't exit.");
-            return Err(SaveError("the first base of the append-only file is not complete".into()));
-        }
-        self.host.warn("Writing initial AOF. Exit anyway.");
-        Ok(())
-    }
-    /// Refuses the end of the server while a write to the append-only file has failed and was not made up for: the end
-    /// would lose writes that clients believe saved.
-    fn check_file_is_written(&self, request: ShutdownRequest) -> Result<(), SaveError> {
-        if !self.lacks_writes(request) {
-            return Ok(());
-        }
-        // The disk may have room again.
-        self.write_aof(true);
-        if !self.lacks_writes(request) {
-            return Ok(());
-        }
-        let why = self.persist.aof.failure();
-        self.host.warn(&format!("Error writing to the AOF file, can't exit: {why}"));
-        Err(SaveError(format!(
-            "the append-only file lacks the newest writes: {why}. SHUTDOWN FORCE ends the server without them"
-        )))
-    }
-    /// True when a write to the append-only file has failed, and a stop with these options must not lose it.
-    fn lacks_writes(&self, request: ShutdownRequest) -> bool {
-        !request.nosave && !request.force && self.persist.alerts() & AOF_FAILED != 0
-    }
-    fn last_save(&self, now: Now) -> Result<(), String> {
+    /// The save failed.
+    pub(super) fn last_save(&self, given_up: &AtomicBool, now: Now) -> Result<(), String> {
         self.host.log("Saving the final RDB snapshot before exiting.");
         for _ in 0..FINAL_TRIES_MAX {
             let running = loop {
+                if given_up.load(Relaxed) {
+                    return Ok(());
+                }
                 if let Some(running) = self.begin_save(false, now) {
                     break running;
                 }
@@ -311,6 +199,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Cancels the save that runs, if one does. The save ends after its current slice.
+    pub(super) fn cancel_running_save(&self) {
+        if let Some(running) = &self.persist.state.lock().running {
+            running.cancel.store(true, Relaxed);
+        }
+    }
     /// Registers a save. `None` when another save is running.
     fn begin_save(&self, background: bool, now: Now) -> Option<Running> {
         let mut state = self.persist.state.lock();

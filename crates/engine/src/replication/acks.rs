@@ -7,6 +7,7 @@ use crate::{Engine, ShutdownRequest, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Time between two requests for acknowledgements at the end of the server.
 const ASK_EVERY_US: u64 = 100_000;
@@ -53,25 +54,44 @@ impl Engine {
     pub(crate) fn awaits_replicas_at_end(&self, request: ShutdownRequest) -> bool {
         !request.now && self.config.number(Opt::ShutdownTimeout) > 0 && !self.acked_offsets(false).is_empty()
     }
-    /// Waits until the replicas have everything that was written so far, for at most `shutdown-timeout` seconds. May block.
-    pub(crate) fn await_replicas(&self) {
+    /// Waits until the replicas have everything that was written so far, until `until_us` on the clock of [`Now::mono_us`],
+    /// or until `given_up` is set. May block.
+    ///
+    /// [`Now::mono_us`]: crate::Now::mono_us
+    pub(crate) fn await_replicas(&self, until_us: u64, given_up: &AtomicBool) {
         let tail = self.keyspace.journal().tail();
-        let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
-        loop {
-            let offsets = self.acked_offsets(false);
-            let behind = offsets.iter().filter(|acked| **acked < tail).count();
-            if behind == 0 {
-                return;
-            }
-            if self.host.mono_us() >= until_us {
-                let all = offsets.len();
-                return self
-                    .host
-                    .warn(&format!("{behind} of {all} replicas lack the last writes at the end"));
-            }
+        let is_near = || self.acked_offsets(false).iter().all(|acked| *acked >= tail);
+        if !is_near() {
+            self.host.log("Waiting for replicas before shutting down.");
+        }
+        while !is_near() && !given_up.load(Relaxed) && self.host.mono_us() < until_us {
             self.ask_for_acks();
             self.host.nap_us(ASK_EVERY_US);
         }
+        if !given_up.load(Relaxed) {
+            self.log_lagging_replicas(tail);
+        }
+    }
+    /// Logs which replicas lack a part of the stream before the journal's offset `tail`.
+    fn log_lagging_replicas(&self, tail: u64) {
+        let now_us = self.host.mono_us();
+        let mut lines = Vec::new();
+        let all = {
+            let state = self.replication.state.lock();
+            for replica in &state.replicas {
+                let behind = tail.saturating_sub(state.stream.journal_offset_of(replica.acked(false)));
+                if behind > 0 {
+                    let (name, lag_s) = (replica.name(), replica.lag_s(now_us));
+                    lines.push(format!(
+                        "Lagging replica {name} reported offset {behind} behind master, lag={lag_s}"
+                    ));
+                }
+            }
+            state.replicas.len()
+        };
+        let near = all - lines.len();
+        lines.push(format!("{near} of {all} replicas are in sync when shutting down."));
+        lines.iter().for_each(|line| self.host.log(line));
     }
     /// Registers `wake`, which is called when enough replicas have acknowledged, and asks the replicas.
     pub(crate) fn await_acks(&self, wait: AckWait, wake: Arc<dyn Wake>) {

@@ -47,7 +47,8 @@ use laps::Laps;
 use multi::Queue;
 use settings::SessionSettings;
 use state::{
-    ClientFlags, DiskWait, Identity, LoginWait, OutputWatch, ReplyMode, RetryState, Sample, State, TurnMeter,
+    ClientFlags, DiskWait, Identity, LoginWait, OutputWatch, ReplyMode, RetryState, Sample, ShutdownOutcome,
+    State, TurnMeter,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -168,6 +169,8 @@ pub struct Session {
     outgoing_script: Option<script::ScriptCall>,
     /// What the client has told about itself as a replica, and its stream.
     replica: Option<Box<ReplicaSession>>,
+    /// The outcome of the SHUTDOWN that this session waits for.
+    shutdown: Option<ShutdownOutcome>,
 }
 
 impl Session {
@@ -247,6 +250,7 @@ impl Session {
             own_attempt: None,
             outgoing_script: None,
             replica: None,
+            shutdown: None,
         };
         session.update_guard();
         session.update_inbox_limit();

@@ -4,7 +4,7 @@ use super::blocked::Blocked;
 use super::lane;
 use super::transaction::Transaction;
 use crate::acl::User;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use strand_chain::Chain;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
@@ -103,6 +103,9 @@ pub(super) struct RetryState {
     /// True when a helper thread has found that the user may run the command.
     pub(super) is_granted: bool,
 }
+
+/// The outcome of a SHUTDOWN on a thread of its own, as soon as there is one. True: the server stops.
+pub(super) type ShutdownOutcome = Arc<OnceLock<bool>>;
 
 /// What a session is waiting for.
 pub(super) enum State {

@@ -34,6 +34,8 @@ pub(crate) enum ParkReason {
     Replicas,
     /// AUTH or HELLO waits because many logins have failed.
     Logins,
+    /// SHUTDOWN waits for the last save and for replicas.
+    Shutdown,
 }
 
 /// Number of reasons in [`ParkReason`].
@@ -41,7 +43,7 @@ pub(crate) const PARK_REASONS: usize = ParkReason::ALL.len();
 
 impl ParkReason {
     /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [ParkReason; 9] = [
+    pub(crate) const ALL: [ParkReason; 10] = [
         ParkReason::Shard,
         ParkReason::Pause,
         ParkReason::Memory,
@@ -51,6 +53,7 @@ impl ParkReason {
         ParkReason::Keys,
         ParkReason::Replicas,
         ParkReason::Logins,
+        ParkReason::Shutdown,
     ];
     /// The name of the reason, as users see it.
     pub(crate) fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl ParkReason {
             ParkReason::Keys => "keys",
             ParkReason::Replicas => "replicas",
             ParkReason::Logins => "logins",
+            ParkReason::Shutdown => "shutdown",
         }
     }
 }
@@ -74,7 +78,7 @@ pub(crate) struct Parked {
     reason: ParkReason,
     /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
-    /// As in redis-server, a client that CLIENT PAUSE keeps waiting counts as a blocked client.
+    /// As in redis-server, a client that CLIENT PAUSE or SHUTDOWN keeps waiting counts as a blocked client.
     counted: Option<CountedAsBlocked>,
 }
 
@@ -151,7 +155,8 @@ impl Session {
         if self.parked.is_none() {
             let holder =
                 self.engine.long_locks.holder_for(self.client.id).filter(|_| reason == ParkReason::Shard);
-            let counted = (reason == ParkReason::Pause).then(|| CountedAsBlocked::begin(&self.engine));
+            let is_counted = matches!(reason, ParkReason::Pause | ParkReason::Shutdown);
+            let counted = is_counted.then(|| CountedAsBlocked::begin(&self.engine));
             self.parked = Some(Box::new(Parked { since_us: now.mono_us, reason, holder, counted }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;

@@ -68,7 +68,7 @@ fn nothing_expires_from_the_last_save_on() {
     let mut server = Server::new();
     server.connect().run(&server, "SET key x PX 1000");
     let request = ShutdownRequest { save: true, force: true, ..ShutdownRequest::default() };
-    server.engine.save_at_end(request, server.now).expect("the options force the end");
+    server.engine.end(request, server.now).expect("the options force the end");
     server.advance_ms(5000);
     server.engine.expire(server.now);
     assert_eq!(server.engine.keyspace().len(0), 1);

@@ -95,7 +95,7 @@ pub async fn accept_until_stopped(
                 let request = engine.on_signal(name == SIGINT);
                 let time = if request.now { Duration::ZERO } else { grace };
                 if !engine.waits_at_end(request) {
-                    match engine.save_at_end(request, clock.now()) {
+                    match engine.end(request, clock.now()) {
                         Ok(()) => {
                             tracing::info!("{name}: stopping");
                             return Ok(time);
@@ -105,7 +105,7 @@ pub async fn accept_until_stopped(
                     continue;
                 }
                 tracing::info!("{name}: saving, then stopping");
-                saving = Some(FinalSave { name, grace: time, done: save_at_end(engine, request, clock)? });
+                saving = Some(FinalSave { name, grace: time, done: end_on_thread(engine, request)? });
             }
             saved = final_save(&mut saving) => match saved {
                 (_, time, Ok(())) => return Ok(time),
@@ -163,17 +163,13 @@ async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, 
 }
 
 /// Starts the final save on a separate thread, while the workers still serve clients.
-fn save_at_end(
+fn end_on_thread(
     engine: &Arc<Engine>,
     request: ShutdownRequest,
-    clock: Clock,
 ) -> io::Result<oneshot::Receiver<Result<(), SaveError>>> {
     let (sender, result) = oneshot::channel();
-    let engine = engine.clone();
-    std::thread::Builder::new().name("save".into()).spawn(move || {
-        // This fails only after a second signal, because the main thread then no longer waits for the save.
-        let _ = sender.send(engine.save_at_end(request, clock.now()));
-    })?;
+    // The message is lost only after a second signal, because the main thread then no longer waits for the save.
+    engine.end_on_thread(request, move |_, ended| _ = sender.send(ended))?;
     Ok(result)
 }
 

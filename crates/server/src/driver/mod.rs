@@ -193,7 +193,7 @@ fn start(
     // Do not free the keys: that would take seconds without service, and the kernel takes the memory back at once.
     std::mem::forget((engine.clone(), tickers));
     written.map_err(ServeError::Unsaved)?;
-    tracing::info!("stopped");
+    tracing::info!("Strand is now ready to exit, bye bye...");
     Ok(())
 }
 

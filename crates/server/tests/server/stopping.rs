@@ -1,10 +1,14 @@
 //! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, no client waits forever, and every
 //! write that was answered is in the files.
 
+use crate::following::follow;
 use crate::harness::{Client, Server, comes_true, command};
-use rustix::process::Signal;
+use crate::replicas::field;
+use crate::saving::call;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::time::Duration;
+use strand_testkit::process::Server as Peer;
 
 #[test]
 fn shutdown_ends_the_server_with_code_0() {
@@ -167,4 +171,71 @@ fn what_was_answered_before_the_end_is_in_the_files() {
             );
         }
     }
+}
+
+/// Sends a signal to another server.
+fn signal(peer: &Peer, signal: Signal) {
+    let pid = Pid::from_raw(peer.pid() as i32).expect("a child's pid");
+    kill_process(pid, signal).expect("it lives");
+}
+
+/// A replica that acknowledges nothing keeps the server from stopping, until SHUTDOWN ABORT or the replica's next
+/// acknowledgement. redis-server is beside it as a primary, and is a replica of each.
+#[test]
+fn the_wait_for_replicas_can_be_aborted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().to_str().expect("a plain path");
+    let options = ["--save", "", "--shutdown-timeout", "1000"];
+    let mut server = Server::start(&[&options[..], &["--dir", dir]].concat());
+    let redis = Peer::redis(&options, None).expect("redis-server is installed");
+    let primaries = [server.address, redis.address];
+    for (primary, address) in primaries.into_iter().enumerate() {
+        let connect = || strand_testkit::client::Client::connect(address).expect("it listens");
+        let replica = Peer::redis(&[], None).expect("redis-server is installed");
+        let mut replica_link = replica.connect().expect("it listens");
+        follow(&mut replica_link, address.port());
+        let (mut admin, mut writer) = (connect(), connect());
+        assert_eq!(call(&mut admin, &["SHUTDOWN", "ABORT"]), "ERR No shutdown in progress.");
+        let left_ms = |admin: &mut crate::saving::Link| {
+            let all = call(admin, &["INFO", "server"]);
+            let line = all.lines().find_map(|line| line.strip_prefix("shutdown_in_milliseconds:"));
+            line.map(|left| left.parse::<u64>().expect("a number"))
+        };
+        for by_signal in [false, true] {
+            signal(&replica, Signal::STOP);
+            assert_eq!(call(&mut admin, &["SET", "k", "before"]), "OK");
+            let mut ending = connect();
+            match (by_signal, primary) {
+                (false, _) => ending.send(&["SHUTDOWN"]).expect("sent"),
+                (true, 0) => server.signal(Signal::TERM),
+                (true, _) => signal(&redis, Signal::TERM),
+            }
+            comes_true(|| left_ms(&mut admin).is_some());
+            assert!((900_000..=1_000_000).contains(&left_ms(&mut admin).expect("it waits")));
+            // Writes wait, and reads do not.
+            writer.send(&["SET", "k", "after"]).expect("sent");
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(call(&mut admin, &["GET", "k"]), "before");
+            assert_eq!(call(&mut admin, &["SHUTDOWN", "ABORT"]), "OK");
+            if !by_signal {
+                let reply = crate::saving::text(ending.reply().expect("a reply"));
+                assert_eq!(reply, "ERR Errors trying to SHUTDOWN. Check logs.");
+            }
+            assert_eq!(crate::saving::text(writer.reply().expect("a reply")), "OK");
+            assert_eq!((call(&mut admin, &["GET", "k"]), left_ms(&mut admin)), ("after".into(), None));
+            signal(&replica, Signal::CONT);
+            assert_eq!(call(&mut admin, &["WAIT", "1", "60000"]), "1");
+        }
+        // The server stops as soon as the replica has everything.
+        signal(&replica, Signal::STOP);
+        assert_eq!(call(&mut admin, &["SET", "k", "last"]), "OK");
+        admin.send(&["SHUTDOWN"]).expect("sent");
+        let mut other = connect();
+        comes_true(|| left_ms(&mut other).is_some());
+        signal(&replica, Signal::CONT);
+        assert!(admin.reply().is_err(), "the connection ends");
+        assert_eq!(call(&mut replica_link, &["GET", "k"]), "last");
+        assert_eq!(field(&mut replica_link, "role"), "slave");
+    }
+    assert!(server.end().success());
 }

@@ -69,6 +69,9 @@ pub(super) fn server(f: &Facts<'_>, out: &mut String) {
         "workers": facts.workers,
         "shards": engine.keyspace.shards(),
     );
+    if let Some(left_ms) = engine.ends_in_ms(f.now) {
+        lines!(out, "shutdown_in_milliseconds": left_ms);
+    }
 }
 
 pub(super) fn clients(f: &Facts<'_>, out: &mut String) {

@@ -5,7 +5,9 @@ use super::{DONE, Outcome, SYNTAX, Session};
 use crate::persist::RewriteStart;
 use crate::scripts::busy_text;
 use crate::session::run::NextStep;
-use crate::{Engine, Now, ShutdownRequest};
+use crate::session::state::ShutdownOutcome;
+use crate::session::waits::ParkReason;
+use crate::{Engine, Now, ShutdownRequest, system_text};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
@@ -14,20 +16,59 @@ use strand_wire::reply::{ErrorText, Reply};
 
 impl Session {
     pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        let request = shutdown_request(args)?;
+        let Some(request) = shutdown_request(args)? else {
+            if !self.engine.give_up_end() {
+                return Err("ERR No shutdown in progress.".into());
+            }
+            self.reply().ok();
+            return DONE;
+        };
         if !request.nosave
             && let Some(is_function) = self.engine.long_locks.is_busy(None)
         {
             return Err(busy_text(is_function).into());
         }
-        if self.engine.waits_at_end(request) {
-            return Ok(NextStep::Detach);
+        if self.shutdown.is_none() && self.engine.waits_at_end(request) {
+            self.shutdown = Some(self.shut_down_on_thread(request)?);
         }
-        self.engine.save_at_end(request, now).map_err(|_| SHUTDOWN_FAILED)?;
-        // Stops scripts, because an endless script must not keep the server running.
-        self.engine.scripts.stopping.store(true, Relaxed);
-        self.engine.host.shutdown(request);
+        let ended = match &self.shutdown {
+            None => self.engine.end(request, now).is_ok(),
+            Some(outcome) => match outcome.get() {
+                Some(ended) => *ended,
+                None => {
+                    let look_again_us = now.mono_us + LOOK_AT_SHUTDOWN_EVERY_US;
+                    return Ok(NextStep::Park(ParkReason::Shutdown, look_again_us));
+                }
+            },
+        };
+        let was_on_thread = self.shutdown.take().is_some();
+        if !ended {
+            return Err(SHUTDOWN_FAILED.into());
+        }
+        if !was_on_thread {
+            self.engine.stop(request);
+        }
         Ok(NextStep::Stop(self.close()))
+    }
+    /// Begins a SHUTDOWN that may wait for the disk and for replicas, on a thread of its own: a helper thread would keep
+    /// other commands waiting.
+    fn shut_down_on_thread(&self, request: ShutdownRequest) -> Result<ShutdownOutcome, ErrorText> {
+        let (outcome, wake) = (ShutdownOutcome::default(), self.client.wake_handle().clone());
+        let result = outcome.clone();
+        // Stops scripts before a save, because an endless script must not hold the shards that must be saved.
+        self.engine.scripts.stopping.store(self.engine.saves_at_end(request), Relaxed);
+        let begun = self.engine.end_on_thread(request, move |engine, ended| {
+            match ended {
+                Ok(()) => engine.stop(request),
+                Err(_) => engine.scripts.stopping.store(false, Relaxed),
+            }
+            _ = result.set(ended.is_ok());
+            wake.wake();
+        });
+        begun.map(|()| outcome).map_err(|why| {
+            self.engine.host.warn(&format!("Cannot shut down: no thread: {}", system_text(&why)));
+            SHUTDOWN_FAILED.into()
+        })
     }
     pub(super) fn bgsave(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let is = |word: &str| args.len() == 2 && args.is(1, word);
@@ -77,6 +118,8 @@ impl Session {
     }
 }
 
+/// A session looks again this often whether its SHUTDOWN has ended, in case a wake-up was lost.
+const LOOK_AT_SHUTDOWN_EVERY_US: u64 = 100_000;
 const SHUTDOWN_FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
                            to schedule a BGSAVE whenever possible.";
@@ -118,21 +161,8 @@ pub(super) fn time(now: Now, reply: &mut Reply<'_>) {
     reply.bulk_int(now.unix_us.rem_euclid(1_000_000));
 }
 
-/// SHUTDOWN that may wait for the disk, on a helper thread. Without an error there is no reply, and the connection ends.
-pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), ErrorText> {
-    let request = shutdown_request(args)?;
-    // Stops scripts before a save, because an endless script must not hold the shards that must be saved.
-    engine.scripts.stopping.store(engine.saves_at_end(request), Relaxed);
-    engine.save_at_end(request, now).map_err(|_| {
-        engine.scripts.stopping.store(false, Relaxed);
-        SHUTDOWN_FAILED
-    })?;
-    engine.scripts.stopping.store(true, Relaxed);
-    engine.host.shutdown(request);
-    Ok(())
-}
-
-fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, ErrorText> {
+/// The options of SHUTDOWN. `None`: ABORT.
+fn shutdown_request(args: Args<'_>) -> Result<Option<ShutdownRequest>, ErrorText> {
     let (mut request, mut abort) = (ShutdownRequest::default(), false);
     for i in 1..args.len() {
         if args.is(i, "NOW") {
@@ -153,11 +183,7 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, ErrorText> {
     if (request.save && request.nosave) || (abort && has_options) {
         return Err(SYNTAX.into());
     }
-    if abort {
-        // SHUTDOWN never waits in a way that can be aborted, because its client waits for the last save.
-        return Err("ERR No shutdown in progress.".into());
-    }
-    Ok(request)
+    Ok((!abort).then_some(request))
 }
 
 /// Number of columns of the picture.

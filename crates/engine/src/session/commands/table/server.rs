@@ -351,7 +351,6 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")])
         .exec(Exec::Session(
             &SessionCommand::at_once(|session, args, now| session.shutdown(args, now))
-                .or_detached(|engine, args, at, _| server::shut_down(engine, args, at.now))
                 .in_multi(InMulti::Refused),
         )),
     CommandSpec::container(
