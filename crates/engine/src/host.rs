@@ -152,6 +152,15 @@ pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures +
     fn config_changed(&self, name: &str) {
         let _ = name;
     }
+    /// Listens where `config` says, and nowhere else. Connections stay. `needs_password`: nobody may do anything without a
+    /// password.
+    ///
+    /// # Errors
+    /// When an address is not available. Then nothing has changed, and the reason is logged.
+    fn listen(&self, config: &Config, needs_password: bool) -> io::Result<()> {
+        let _ = (config, needs_password);
+        Ok(())
+    }
     /// CONFIG SET changed `tls-*` options. The host uses the new values from now on. Reads files; runs on a helper
     /// thread.
     ///

@@ -124,7 +124,7 @@ options! {
         "Percent of growth since the last rewrite after which the append-only file is rewritten; 0 is never";
     BgsaveCpulist "bgsave_cpulist", Text, "", Startup,
         "Cores for the process that saves", no effect: OF_THE_SYSTEM;
-    Bind "bind", Words, "127.0.0.1 -::1", Startup,
+    Bind "bind", Words, "127.0.0.1 -::1", Anytime,
         "Addresses to listen on; an address with a leading - is skipped if the machine does not have it";
     BindSourceAddr "bind-source-addr", Text, "", Anytime,
         "Address that a connection to a primary comes from; empty leaves the choice to the system";
@@ -207,7 +207,7 @@ options! {
     HttpKeepAlive "http-keepalive", Integer(0, INT), "75", Anytime,
         "Seconds without a request, or without progress of one, after which an HTTP connection is closed; 0 is never";
     HttpMaxBody "http-max-body", Memory(0, LONG), "512mb", Anytime, "Most bytes in the body of an HTTP request";
-    HttpPort "http-port", Integer(0, 65535), "8379", Startup,
+    HttpPort "http-port", Integer(0, 65535), "8379", Anytime,
         "TCP port of HTTP; other machines are served only with a password or with protected-mode no; 0 is none";
     HttpUpdatePrefix "http-update-prefix", Text, "doc:", Anytime,
         "Prefix of the keys of documents that POST /v1/update writes; the document's id follows";
@@ -292,12 +292,12 @@ options! {
         "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
     OtlpEndpoint "otlp-endpoint", HttpAddress, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
-    Pack4Port "pack4-port", Integer(0, 65535), "0", Startup,
+    Pack4Port "pack4-port", Integer(0, 65535), "0", Anytime,
         "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
     PidFile "pidfile", Text, "", Startup, "File that the process id is written to; empty is none";
-    Port "port", Integer(0, 65535), "6379", Startup,
-        "TCP port for RESP; with 0, the server picks a free port and prints it, or opens no port if tls-port, \
-         pack4-port, tls-pack4-port or unixsocket is set";
+    Port "port", Integer(0, 65535), "6379", Anytime,
+        "TCP port for RESP; with 0 at the start, the server picks a free port and prints it, or opens no port if \
+         tls-port, pack4-port, tls-pack4-port or unixsocket is set; CONFIG SET port 0 closes the port";
     ProcTitleTemplate "proc-title-template", Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -417,13 +417,13 @@ options! {
     TlsCluster "tls-cluster", Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
     TlsDhParamsFile "tls-dh-params-file", Text, "", Anytime,
         "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
-    TlsHttpPort "tls-http-port", Integer(0, 65535), "0", Startup,
+    TlsHttpPort "tls-http-port", Integer(0, 65535), "0", Anytime,
         "TCP port of HTTP over TLS; other machines are served as at http-port; 0 is none";
     TlsKeyFile "tls-key-file", Text, "", Anytime, "PEM file of the private key of tls-cert-file";
     TlsKeyFilePass "tls-key-file-pass", Text, "", Anytime, "Password of an encrypted tls-key-file";
-    TlsPack4Port "tls-pack4-port", Integer(0, 65535), "0", Startup,
+    TlsPack4Port "tls-pack4-port", Integer(0, 65535), "0", Anytime,
         "TCP port for RESP in frames over TLS; 0 is none";
-    TlsPort "tls-port", Integer(0, 65535), "0", Startup, "TCP port for RESP over TLS; 0 is none";
+    TlsPort "tls-port", Integer(0, 65535), "0", Anytime, "TCP port for RESP over TLS; 0 is none";
     TlsPreferServerCiphers "tls-prefer-server-ciphers", Bool, "no", Anytime,
         "Choose cipher suites in the server's order, not in the client's";
     TlsProtocols "tls-protocols", Text, "", Anytime,

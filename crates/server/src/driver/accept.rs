@@ -3,8 +3,9 @@
 
 use super::ServeError;
 use super::clock::Clock;
-use super::door::{Arrival, Door, Listener, ListenerSocket};
+use super::door::{Arrival, Door, Listener, ListenerSocket, Place};
 use super::host::Request;
+use super::listening::ListenerChange;
 use super::manager::Manager;
 use super::tls::Tls;
 use super::unix_socket::SocketFile;
@@ -12,7 +13,7 @@ use super::worker::Worker;
 use super::{apply_change, logging};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
-use std::net::TcpStream as StdStream;
+use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
@@ -125,6 +126,7 @@ pub async fn accept_until_stopped(
                     ready.announce(manager);
                 }
                 Some(Request::Loaded(Err(error))) => return Err(error.into()),
+                Some(Request::Listen(change)) => doors.change(change),
                 Some(Request::Changed(name)) => apply_change(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {
                     tracing::info!("SHUTDOWN: stopping");
@@ -204,6 +206,25 @@ impl Doors {
         let listeners = listeners.into_iter().map(|l| Ok((AsyncListener::new(l.socket)?, l.door)));
         Ok(Doors { listeners: listeners.collect::<io::Result<Vec<_>>>()?, next: 0 })
     }
+    /// Closes some listeners and adds others.
+    fn change(&mut self, mut change: ListenerChange) {
+        let is_closed = |listener: &AsyncListener, door: &Door| {
+            listener.address().is_some_and(|address| change.closed.contains(&Place { door: *door, address }))
+        };
+        self.listeners.retain(|(listener, door)| !is_closed(listener, door));
+        for Listener { socket, door } in std::mem::take(&mut change.opened) {
+            match AsyncListener::new(socket) {
+                Ok(listener) => {
+                    if let Some(address) = listener.address() {
+                        tracing::info!("Ready to accept {door}connections on {address}");
+                    }
+                    self.listeners.push((listener, door));
+                }
+                // The runtime has no room for the socket, so the system is out of memory.
+                Err(why) => tracing::warn!("cannot accept {door}connections: {why}"),
+            }
+        }
+    }
     /// Waits for the next connection of any listener. The listeners take turns.
     async fn accept(&mut self) -> io::Result<Accepted> {
         std::future::poll_fn(|cx| {
@@ -229,6 +250,13 @@ impl AsyncListener {
                 AsyncListener::Unix(socket.file, UnixListener::from_std(socket.listener)?)
             }
         })
+    }
+    /// The address, with its port. `None` for a file.
+    fn address(&self) -> Option<SocketAddr> {
+        match self {
+            AsyncListener::Tcp(listener) => listener.local_addr().ok(),
+            AsyncListener::Unix(..) => None,
+        }
     }
     fn poll_accept(&self, door: Door, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         Poll::Ready(Ok(match self {

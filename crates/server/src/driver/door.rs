@@ -9,7 +9,7 @@ use super::listen::{self, BindError};
 use super::unix_socket::{self, UnixSocket};
 use rustls::ServerConfig;
 use std::fmt;
-use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
 use strand_engine::{Config, Framing, PeerInfo};
 
@@ -84,13 +84,112 @@ impl Listener {
             ListenerSocket::Unix(socket) => socket.file.name.clone(),
         }
     }
-    /// The port in use. `None` for a file.
-    pub fn port(&self) -> Option<u16> {
+    /// Where the listener is. `None` for a file.
+    pub fn place(&self) -> Option<Place> {
         match &self.socket {
-            ListenerSocket::Tcp(socket) => socket.local_addr().ok().map(|a| a.port()),
+            ListenerSocket::Tcp(socket) => {
+                Some(Place { door: self.door, address: socket.local_addr().ok()? })
+            }
             ListenerSocket::Unix(_) => None,
         }
     }
+    /// The port in use. `None` for a file.
+    pub fn port(&self) -> Option<u16> {
+        self.place().map(|place| place.address.port())
+    }
+}
+
+/// A door at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The door.
+    pub door: Door,
+    /// The address, with its port.
+    pub address: SocketAddr,
+}
+
+/// A place at which the options want the server to listen.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The place.
+    pub place: Place,
+    /// The entry of `bind`.
+    entry: String,
+    /// The option with the port.
+    option: &'static str,
+}
+
+impl Wanted {
+    /// Listens there. `None` when the machine does not have an optional address, or another program has the default port
+    /// of HTTP.
+    ///
+    /// # Errors
+    /// When the address is not available.
+    pub fn open(&self, backlog: i32) -> Result<Option<Listener>, BindError> {
+        let Place { door, address } = self.place;
+        match listen::listen_on(address, &self.entry, backlog, self.option) {
+            Ok(socket) => Ok(socket.map(|socket| tcp(socket, door))),
+            Err(e)
+                if address.port() == HTTP_PORT_DEFAULT
+                    && door.protocol == Protocol::Http
+                    && e.is_in_use() =>
+            {
+                tracing::warn!("HTTP is not served: {e}");
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Listens again at a place that the server has left. `None`, and a line in the log, when that fails.
+pub fn open_again(place: &Place, backlog: i32) -> Option<Listener> {
+    let entry = place.address.ip().to_string();
+    let opened = listen::listen_on(place.address, &entry, backlog, "bind");
+    let socket = opened.inspect_err(|why| tracing::warn!("{why}")).ok()??;
+    Some(tcp(socket, place.door))
+}
+
+/// The places on TCP that the options want. A port 0 is none.
+///
+/// # Errors
+/// When an entry of `bind` is no address.
+pub fn wanted(config: &Config, needs_password: bool) -> Result<Vec<Wanted>, BindError> {
+    let bind = config.bind();
+    let http = http_doors(config);
+    let http_bind = match http.iter().any(|(_, port, _)| *port > 0) {
+        true => http_bind(config, needs_password),
+        false => Vec::new(),
+    };
+    let doors = resp_doors(config).into_iter().map(|door| (door, &bind));
+    let doors = doors.chain(http.into_iter().map(|door| (door, &http_bind)));
+    let mut wanted = Vec::new();
+    for ((option, port, door), bind) in doors.filter(|((_, port, _), _)| *port > 0) {
+        for entry in bind {
+            if let Some(address) = listen::address_of(entry, port, option)? {
+                wanted.push(Wanted { place: Place { door, address }, entry: entry.clone(), option });
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// The option, the port and the door of each protocol but HTTP. A port 0 is none.
+fn resp_doors(config: &Config) -> [(&'static str, u16, Door); 4] {
+    [
+        ("port", config.port(), Door::PLAIN),
+        ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
+        ("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4, tls: false }),
+        ("tls-pack4-port", config.tls_pack4_port(), Door { protocol: Protocol::Pack4, tls: true }),
+    ]
+}
+
+/// As [`resp_doors`], for HTTP.
+fn http_doors(config: &Config) -> [(&'static str, u16, Door); 2] {
+    [
+        ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
+        ("tls-http-port", config.tls_http_port(), Door { protocol: Protocol::Http, tls: true }),
+    ]
 }
 
 /// An accepted connection.
@@ -112,13 +211,8 @@ pub struct Arrival {
 /// # Errors
 /// When an address or the file of `unixsocket` is not available.
 pub fn open(config: &Config) -> Result<Vec<Listener>, ServeError> {
-    let named = [
-        ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
-        ("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4, tls: false }),
-        ("tls-pack4-port", config.tls_pack4_port(), Door { protocol: Protocol::Pack4, tls: true }),
-    ];
-    let others = named.into_iter().filter(|(_, port, _)| *port > 0).collect::<Vec<_>>();
-    let plain = ("port", config.port(), Door::PLAIN);
+    let [plain, others @ ..] = resp_doors(config);
+    let others = others.into_iter().filter(|(_, port, _)| *port > 0).collect::<Vec<_>>();
     let file = config.unix_socket();
     let plain = (plain.1 > 0 || (others.is_empty() && file.is_none())).then_some(plain);
     let backlog = config.tcp_backlog() as i32;
@@ -148,13 +242,9 @@ const HTTP_PORT_DEFAULT: u16 = 8379;
 /// # Errors
 /// When an address is not available.
 pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, BindError> {
-    let doors = [
-        ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
-        ("tls-http-port", config.tls_http_port(), Door { protocol: Protocol::Http, tls: true }),
-    ];
     let bind = http_bind(config, needs_password);
     let mut listeners = Vec::new();
-    for (option, port, door) in doors.into_iter().filter(|(_, port, _)| *port > 0) {
+    for (option, port, door) in http_doors(config).into_iter().filter(|(_, port, _)| *port > 0) {
         match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
             Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door))),
             Err(e) if port == HTTP_PORT_DEFAULT && e.is_in_use() => {

@@ -7,6 +7,7 @@ use super::disk::{self, DirLock};
 use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
+use super::listening::{ListenerChange, Listening};
 use super::peer::OtherServers;
 use super::primary;
 use super::profiler_memory;
@@ -48,6 +49,8 @@ pub enum Request {
     Stop(ShutdownRequest),
     /// CONFIG SET changed this option.
     Changed(String),
+    /// CONFIG SET changed where the server listens.
+    Listen(ListenerChange),
     /// The snapshot is loaded. After an error the server does not start.
     Loaded(Result<(), StartError>),
 }
@@ -94,6 +97,8 @@ pub struct ServerHost {
     system_bytes: u64,
     loops: Arc<IoDriverCounts>,
     tls: Arc<Tls>,
+    /// Where the server listens.
+    pub listening: Listening,
     clock: Clock,
     failed_logins: Mutex<FailedLogins>,
     /// Lock of the snapshot, taken by the first save, or at the start with `save` points.
@@ -152,6 +157,7 @@ impl ServerHost {
             system_bytes: system_bytes(),
             loops,
             tls,
+            listening: Listening::default(),
             clock,
             failed_logins: Mutex::default(),
             snapshot_lock: Mutex::default(),
@@ -244,6 +250,10 @@ impl Host for ServerHost {
     }
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
+    }
+    fn listen(&self, config: &Config, needs_password: bool) -> io::Result<()> {
+        let changed = self.listening.change(config, needs_password, &self.requests);
+        changed.inspect_err(|why| tracing::warn!("{why}")).map_err(io::Error::other)
     }
     fn reload_tls(&self, config: &Config) -> io::Result<()> {
         self.tls

@@ -42,6 +42,10 @@ impl fmt::Display for BindError {
 }
 
 impl BindError {
+    /// The port on which the server cannot listen.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
     /// True when another program has the port.
     pub fn is_in_use(&self) -> bool {
         self.source.kind() == ErrorKind::AddrInUse
@@ -90,6 +94,40 @@ pub fn listen(
         return Err(BindError { address: bind.join(" "), port, option, source });
     }
     Ok(listeners)
+}
+
+/// The address of an entry of `bind` with this port. `None` when the machine does not have an optional address.
+///
+/// # Errors
+/// When the entry is no address, and no name of one.
+pub fn address_of(entry: &str, port: u16, option: &'static str) -> Result<Option<SocketAddr>, BindError> {
+    let name = entry.strip_prefix('-').unwrap_or(entry);
+    match resolve(name, port) {
+        Ok(address) => Ok(Some(address)),
+        Err(e) if name != entry && is_absent(&e) => Ok(None),
+        Err(source) => Err(BindError { address: name.to_string(), port, option, source }),
+    }
+}
+
+/// Listens on an address that [`address_of`] has found for this entry of `bind`. `None` when the machine does not have an
+/// optional address.
+///
+/// # Errors
+/// When the address is not available.
+pub fn listen_on(
+    address: SocketAddr,
+    entry: &str,
+    backlog: i32,
+    option: &'static str,
+) -> Result<Option<TcpListener>, BindError> {
+    match open(address, backlog) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(e) if entry.starts_with('-') && is_absent(&e) => Ok(None),
+        Err(source) => {
+            let name = entry.trim_start_matches('-').to_string();
+            Err(BindError { address: name, port: address.port(), option, source })
+        }
+    }
 }
 
 /// True when an entry of `bind` is a loopback address.

@@ -21,6 +21,7 @@ mod host;
 mod http;
 mod lane;
 mod listen;
+mod listening;
 mod log_lines;
 mod logging;
 mod manager;
@@ -160,6 +161,7 @@ fn start(
     lock_snapshot(&engine, &host)?;
     let data = find_data(&engine, clock)?;
     listeners.extend(door::open_http(engine.config(), engine.needs_password())?);
+    host.listening.note(&listeners);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let polled_max = worker::polled_max(engine.config());
     let shared = Shared { engine: engine.clone(), clock, lanes, loops, polled_max };

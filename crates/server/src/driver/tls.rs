@@ -61,6 +61,11 @@ pub struct Tls {
     reloading: Mutex<()>,
 }
 
+/// True when a door of `config` uses TLS.
+fn has_tls_port(config: &Config) -> bool {
+    config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0
+}
+
 impl Tls {
     /// The configuration for the doors of `config` and for `tls-replication`.
     ///
@@ -68,8 +73,7 @@ impl Tls {
     /// When a door or the connection to a primary needs TLS and it is not usable.
     pub fn start(config: &Config) -> Result<Tls, TlsConfigError> {
         let tls = Tls::default();
-        let has_door = config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0;
-        tls.read(config, has_door)?;
+        tls.read(config, has_tls_port(config))?;
         Ok(tls)
     }
     /// Reads files and options again. Returns false when neither a door nor the connection to a primary uses TLS.
@@ -78,7 +82,7 @@ impl Tls {
     /// When files or options are unusable. The former configuration stays in use.
     pub fn reload(&self, config: &Config) -> Result<bool, TlsConfigError> {
         let _one = self.reloading.lock();
-        self.read(config, self.current().is_some())
+        self.read(config, has_tls_port(config) || self.current().is_some())
     }
     /// Reads what is used. Without a door and `tls-replication`, reads no file and returns false.
     fn read(&self, config: &Config, has_door: bool) -> Result<bool, TlsConfigError> {

@@ -28,6 +28,7 @@ mod introspection;
 mod keyspace_events;
 mod leaks;
 mod linearizable;
+mod listening;
 mod loadaof;
 mod lookups;
 mod measuring;

@@ -172,6 +172,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
             // The host has logged the reason, if the old files are gone.
             let _ = engine.host.reload_tls(&engine.config);
         }
+        if changed.iter().any(|option| is_of_listeners(*option)) {
+            let _ = engine.host.listen(&engine.config, engine.needs_password());
+        }
         if changed.contains(&Opt::AppendFsync) {
             engine.update_gates();
         }
@@ -193,7 +196,8 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
     Ok(())
 }
 
-/// Applies options outside the engine: the folder, the certificates and the append-only file. Returns the failed option and the reason.
+/// Applies options outside the engine: the folder, the certificates, the listeners and the append-only file. Returns the
+/// failed option and the reason.
 fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
     if changed.contains(&Opt::Dir) {
         if engine.config.dir().is_empty() {
@@ -212,6 +216,15 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         && engine.host.reload_tls(&engine.config).is_err()
     {
         return Err((*option, "Unable to update TLS configuration. Check server logs.".into()));
+    }
+    // The host has logged the reason.
+    if let Some(option) = changed.iter().find(|option| is_of_listeners(**option))
+        && engine.host.listen(&engine.config, engine.needs_password()).is_err()
+    {
+        return Err(match changed.contains(&Opt::Bind) {
+            true => (Opt::Bind, "Failed to bind to specified addresses.".into()),
+            false => (*option, "Unable to listen on this port. Check server logs.".into()),
+        });
     }
     // The append-only file comes last, because nothing may fail after its change.
     if changed.contains(&Opt::AppendOnly)
@@ -241,6 +254,20 @@ fn is_tls(option: Opt) -> bool {
     option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
 }
 
+/// True when the option says where the server listens.
+fn is_of_listeners(option: Opt) -> bool {
+    matches!(
+        option,
+        Opt::Bind
+            | Opt::Port
+            | Opt::TlsPort
+            | Opt::Pack4Port
+            | Opt::TlsPack4Port
+            | Opt::HttpPort
+            | Opt::TlsHttpPort
+    )
+}
+
 /// True when CONFIG SET locks all shards, to begin or end the recording of changes.
 pub(super) fn locks_shards(args: Args<'_>) -> bool {
     args.skip(2).iter().step_by(2).any(|name| find(name) == Some(Opt::AppendOnly))
@@ -252,7 +279,7 @@ fn waits_for_the_disk<'n>(mut names: impl Iterator<Item = &'n [u8]>, protected_t
     let mut waits = false;
     let is_allowed = names.all(|name| {
         let Some(option) = find(name) else { return false };
-        waits |= is_tls(option) || matches!(option, Opt::Dir | Opt::AppendOnly);
+        waits |= is_tls(option) || is_of_listeners(option) || matches!(option, Opt::Dir | Opt::AppendOnly);
         protected_too || option.spec().change != Change::Protected
     });
     is_allowed && waits
