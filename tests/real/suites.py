@@ -80,7 +80,8 @@ EXPECTED = {
             MULTI with BGREWRITEAOF
             Temp rdb will be deleted if we use bg_unlink when shutdown
             failed bgsave prevents writes
-            Test child sending info""",
+            Test child sending info
+            CONFIG SET oom-score-adj works as expected""",
         "100,000 integers take less than a megabyte": """
             FLUSHDB ASYNC can reclaim memory in background""",
         "the test looks for redis-server's words in the log": """
@@ -233,7 +234,8 @@ class Redis:
     UNITS = """auth protocol keyspace scan info info-command type/string type/incr type/list type/list-2 type/list-3 type/set type/zset
         type/hash type/stream type/stream-cgroups sort expire other multi quit aofrw acl acl-v2 latency-monitor dump pubsub pubsubshard
         tracking slowlog scripting functions introspection introspection-2 limits obuf-limits bitops bitfield geo hyperloglog lazyfree
-        wait pause querybuf client-eviction shutdown violations networking""".split()
+        wait pause querybuf client-eviction shutdown violations networking
+        oom-score-adj""".split()
     INTEGRATION = """block-repl replication-2 replication-3 replication-4 psync2 psync2-reg psync2-pingoff psync2-master-restart failover
         aof rdb convert-zipmap-hash-on-load convert-ziplist-hash-on-load convert-ziplist-zset-on-load dismiss-mem
         redis-cli redis-benchmark shutdown""".split()

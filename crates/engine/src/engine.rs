@@ -24,6 +24,7 @@ use crate::timing::Event;
 use crate::tracking::{FORGOTTEN_PER_TICK, Tracking};
 use crate::{Config, Host, Now, ServerFacts, StartError, TABLE, system_text};
 use parking_lot::Mutex;
+use std::io;
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -179,6 +180,13 @@ impl Engine {
                 .load_acl_file(&file)
                 .map_err(|text| UsersError::File(String::from_utf8_lossy(&text).into_owned())),
         }
+    }
+    /// Applies `oom-score-adj` to the process, for its role as a primary or a replica.
+    ///
+    /// # Errors
+    /// When the system refuses. The reason is logged.
+    pub fn set_oom_score(&self) -> io::Result<()> {
+        self.host.set_oom_score(&self.config, self.following.is_on())
     }
     /// True when every command needs a password. If false, serve only clients on this machine.
     pub fn needs_password(&self) -> bool {

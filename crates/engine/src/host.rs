@@ -152,6 +152,14 @@ pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures +
     fn config_changed(&self, name: &str) {
         let _ = name;
     }
+    /// Applies `oom-score-adj` to the process.
+    ///
+    /// # Errors
+    /// When the system refuses. The reason is logged.
+    fn set_oom_score(&self, config: &Config, is_replica: bool) -> io::Result<()> {
+        let _ = (config, is_replica);
+        Ok(())
+    }
     /// Listens where `config` says, and nowhere else. Connections stay. `needs_password`: nobody may do anything without a
     /// password.
     ///

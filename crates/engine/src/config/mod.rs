@@ -30,6 +30,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strand_keyspace::types::string::parse_int;
 
+/// What the oom_score_adj of the process becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OomScore {
+    /// This much more than the value at the start of the process.
+    Relative(i32),
+    /// This value.
+    Absolute(i32),
+}
+
 /// All options with their values, shared by all threads.
 #[derive(Debug)]
 pub struct Config {
@@ -206,6 +215,18 @@ impl Config {
     /// `port` (default 6379). 0: no port when another door has one, otherwise a free port.
     pub fn port(&self) -> u16 {
         self.number(Opt::Port) as u16
+    }
+    /// `oom-score-adj` and `oom-score-adj-values`: what the process's oom_score_adj becomes. `None` (the default): what it
+    /// was.
+    pub fn oom_score(&self, is_replica: bool) -> Option<OomScore> {
+        let values = self.string(Opt::OomScoreAdjValues);
+        let value = values.split(' ').nth(usize::from(is_replica)).and_then(|value| value.parse().ok());
+        let value: i32 = value.unwrap_or_default();
+        match self.choice(Opt::OomScoreAdj) {
+            "no" => None,
+            "absolute" => Some(OomScore::Absolute(value)),
+            _ => Some(OomScore::Relative(value)),
+        }
     }
     /// `pack4-port`; 0 (the default) is none.
     pub fn pack4_port(&self) -> u16 {

@@ -287,9 +287,9 @@ options! {
     NotifyKeyspaceEvents "notify-keyspace-events", KeyspaceEvents, "", Anytime,
         "Keyspace events that are published, each class as a letter";
     OomScoreAdj "oom-score-adj", Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
-        "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
+        "Set the process's oom_score_adj: yes and relative add to the value at the start, absolute replaces it";
     OomScoreAdjValues "oom-score-adj-values", OomScores, "0 200 800", Anytime,
-        "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
+        "Values of oom_score_adj for a primary and a replica; the third is of redis-server's saving process";
     OtlpEndpoint "otlp-endpoint", HttpAddress, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
     Pack4Port "pack4-port", Integer(0, 65535), "0", Anytime,

@@ -290,6 +290,8 @@ impl Engine {
         let on = state.primary.is_some();
         self.following.is_on.store(on, SeqCst);
         self.keyspace.settings().keeps_expired.store(on.into(), SeqCst);
+        // The host has logged the reason of a failure.
+        let _ = self.set_oom_score();
         if !on {
             if self.following.own_keys.set_noting(false) {
                 self.update_key_listeners();

@@ -8,6 +8,7 @@ use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
 use super::listening::{ListenerChange, Listening};
+use super::oom_score::OomScore;
 use super::peer::OtherServers;
 use super::primary;
 use super::profiler_memory;
@@ -97,6 +98,7 @@ pub struct ServerHost {
     system_bytes: u64,
     loops: Arc<IoDriverCounts>,
     tls: Arc<Tls>,
+    oom_score: OomScore,
     /// Where the server listens.
     pub listening: Listening,
     clock: Clock,
@@ -157,6 +159,7 @@ impl ServerHost {
             system_bytes: system_bytes(),
             loops,
             tls,
+            oom_score: OomScore::default(),
             listening: Listening::default(),
             clock,
             failed_logins: Mutex::default(),
@@ -250,6 +253,10 @@ impl Host for ServerHost {
     }
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
+    }
+    fn set_oom_score(&self, config: &Config, is_replica: bool) -> io::Result<()> {
+        let set = self.oom_score.set(config, is_replica);
+        set.inspect_err(|why| tracing::warn!("Unable to change oom_score_adj: {why}"))
     }
     fn listen(&self, config: &Config, needs_password: bool) -> io::Result<()> {
         let changed = self.listening.change(config, needs_password, &self.requests);

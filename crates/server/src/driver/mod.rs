@@ -25,6 +25,7 @@ mod listening;
 mod log_lines;
 mod logging;
 mod manager;
+mod oom_score;
 mod otlp;
 mod page_cache;
 mod peer;
@@ -155,6 +156,8 @@ fn start(
     ));
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users()?;
+    // The host has logged the reason of a failure.
+    let _ = engine.set_oom_score();
     engine.open_history();
     engine.sample_heap();
     host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).findings());

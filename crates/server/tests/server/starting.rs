@@ -1,6 +1,6 @@
-//! The start of a server with data: what clients get while the data is loaded.
+//! The start of a server with data: what clients get while the data is loaded. What the kernel is told about the process.
 
-use crate::harness::{STRAND, comes_true};
+use crate::harness::{STRAND, Server, comes_true};
 use crate::saving::{Link, call, folder, info, link, start};
 
 /// Starts a server, and connects as soon as the port is open. The server reports that it is ready only after loading.
@@ -63,4 +63,30 @@ fn a_loading_server_replies_with_loading() {
     assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "3000");
     client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
     assert!(child.wait().expect("our child").success());
+}
+
+/// `oom-score-adj` at the start, by CONFIG SET, and after a change of the role.
+#[test]
+fn the_kernel_is_told_which_server_to_end_first() {
+    let options = ["--oom-score-adj", "relative", "--oom-score-adj-values", "10 20 30"];
+    let server = Server::start(&options);
+    let file =
+        |pid: String| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("a process");
+    let score = || file(server.pid().to_string()).trim().parse::<i32>().expect("a number");
+    // The server began with the value of this process.
+    let base: i32 = file("self".into()).trim().parse().expect("a number");
+    let wanted = |more: i32| (base + more).min(1000);
+    assert_eq!(score(), wanted(10));
+    let mut client = link(&server);
+    for (request, expected) in [
+        (&["REPLICAOF", "127.0.0.1", "1"][..], wanted(20)),
+        (&["REPLICAOF", "NO", "ONE"], wanted(10)),
+        (&["CONFIG", "SET", "oom-score-adj-values", "900 901 902", "oom-score-adj", "absolute"], 900),
+        (&["CONFIG", "SET", "oom-score-adj", "yes"], wanted(900)),
+        (&["CONFIG", "SET", "oom-score-adj", "no"], base),
+        (&["CONFIG", "SET", "oom-score-adj-values", "1 2 3"], base),
+    ] {
+        assert_eq!(call(&mut client, request), "OK");
+        assert_eq!(score(), expected, "{request:?}");
+    }
 }

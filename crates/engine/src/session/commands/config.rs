@@ -172,6 +172,9 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, is_local: bool) -> Result<(),
             // The host has logged the reason, if the old files are gone.
             let _ = engine.host.reload_tls(&engine.config);
         }
+        if changed.iter().any(|option| is_oom_score(*option)) {
+            let _ = engine.set_oom_score();
+        }
         if changed.iter().any(|option| is_of_listeners(*option)) {
             let _ = engine.host.listen(&engine.config, engine.needs_password());
         }
@@ -218,6 +221,12 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         return Err((*option, "Unable to update TLS configuration. Check server logs.".into()));
     }
     // The host has logged the reason.
+    if let Some(option) = changed.iter().find(|option| is_oom_score(**option))
+        && engine.set_oom_score().is_err()
+    {
+        return Err((*option, "Failed to apply new oom_score_adj configuration, check server logs.".into()));
+    }
+    // The host has logged the reason.
     if let Some(option) = changed.iter().find(|option| is_of_listeners(**option))
         && engine.host.listen(&engine.config, engine.needs_password()).is_err()
     {
@@ -252,6 +261,10 @@ fn unknown(name: &[u8]) -> Vec<u8> {
 
 fn is_tls(option: Opt) -> bool {
     option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
+}
+
+fn is_oom_score(option: Opt) -> bool {
+    matches!(option, Opt::OomScoreAdj | Opt::OomScoreAdjValues)
 }
 
 /// True when the option says where the server listens.
