@@ -215,15 +215,16 @@ impl<'c> Connection<'c> {
                 }
                 _ if self.may_read && self.wants_read() => {
                     self.fill()?;
-                    if self.state == State::HasInput
-                        && !self.may_read
-                        && !self.context.is_busy()
-                        && !self.stream.is_pipe()
-                        && self.session.prefetch()
-                    {
+                    if self.state == State::HasInput && !self.may_read && !self.stream.is_pipe() {
                         // Yield, so that the prefetched memory arrives meanwhile. At pipeline 1, 32 connections, 1 M
                         // keys this gives 3 to 8 % more operations per CPU-second.
-                        yield_to_ready_tasks().await;
+                        let prefetches = !self.context.is_busy() && self.session.prefetch();
+                        // A request without a key does not overtake those that have yielded: beside a SET of another
+                        // connection that had arrived before, 97 % of DBSIZEs ran first.
+                        if prefetches || self.context.is_prefetching() {
+                            let _prefetching = self.context.prefetching();
+                            yield_to_ready_tasks().await;
+                        }
                     }
                 }
                 _ if !drained && self.may_write && !self.session.output().is_empty() => {}

@@ -101,6 +101,7 @@ impl Worker {
                 polled_max: shared.polled_max,
                 stopping: Cell::new(false),
                 busy: Cell::new(0),
+                prefetching: Cell::new(0),
                 connections: count,
                 all_closed: Notify::new(),
                 wakes: RefCell::default(),
@@ -154,6 +155,8 @@ pub struct Context {
     stopping: Cell<bool>,
     /// Number of connections that yielded and have more to do.
     busy: Cell<usize>,
+    /// Number of connections that yielded while memory for their request arrives.
+    prefetching: Cell<usize>,
     connections: Arc<AtomicUsize>,
     all_closed: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
@@ -176,13 +179,20 @@ impl Context {
         self.ring.as_ref().filter(|ring| self.wakes.borrow().len() > self.polled_max && !ring.has_failed())
     }
     /// Counts a connection that has more to do, while the returned value lives.
-    pub fn busy(&self) -> Busy<'_> {
-        self.busy.set(self.busy.get() + 1);
-        Busy { count: &self.busy }
+    pub fn busy(&self) -> Counted<'_> {
+        Counted::begin(&self.busy)
     }
     /// True when a connection has more to do. A task that yields now waits for a whole turn of that connection.
     pub fn is_busy(&self) -> bool {
         self.busy.get() > 0
+    }
+    /// Counts a connection that yields while memory for its request arrives, while the returned value lives.
+    pub fn prefetching(&self) -> Counted<'_> {
+        Counted::begin(&self.prefetching)
+    }
+    /// True while a connection has yielded with a request that it has not executed.
+    pub fn is_prefetching(&self) -> bool {
+        self.prefetching.get() > 0
     }
     /// A seed for a session's randomness.
     pub fn seed(&self) -> u64 {
@@ -202,12 +212,19 @@ impl Context {
     }
 }
 
-/// While this value lives, a connection counts as having more to do: see [`Context::busy`].
-pub struct Busy<'c> {
+/// Counts a connection while this value lives: see [`Context::busy`] and [`Context::prefetching`].
+pub struct Counted<'c> {
     count: &'c Cell<usize>,
 }
 
-impl Drop for Busy<'_> {
+impl Counted<'_> {
+    fn begin(count: &Cell<usize>) -> Counted<'_> {
+        count.set(count.get() + 1);
+        Counted { count }
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.count.set(self.count.get() - 1);
     }

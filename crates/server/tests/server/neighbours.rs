@@ -95,3 +95,23 @@ fn light_lane_jobs_do_not_wait_for_heavy_ones() {
     let done: usize = light.line()[1..].parse().expect("a number");
     assert!(done < HEAVY / 2, "{done} of {HEAVY} came before it");
 }
+
+/// One worker executes requests of several connections in the order in which they arrived. A request with a key waits for
+/// its memory, and one without a key does not overtake it.
+#[test]
+fn requests_of_two_connections_run_in_the_order_of_arrival() {
+    const ROUNDS: usize = 300;
+    let server = Server::start(&["--workers", "1"]);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    let mut in_order = 0;
+    for _ in 0..ROUNDS {
+        second.send(&command("UNLINK k"));
+        second.line();
+        first.send(&command("SET k v"));
+        second.send(&command("DBSIZE"));
+        in_order += usize::from(second.line() == ":1");
+        first.expect(b"+OK\r\n");
+    }
+    // The kernel may delay a packet.
+    assert!(in_order * 10 >= ROUNDS * 9, "{in_order} of {ROUNDS}");
+}
