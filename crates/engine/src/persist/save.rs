@@ -15,6 +15,8 @@ use strand_commands::serial::file::{Saving, save};
 
 /// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
+/// A save that `rdb-key-save-delay` delays notices a cancel after this time.
+const DELAY_NAP_US_MAX: u64 = 10_000;
 /// Maximum number of tries of the last save. A command that began before the save may write after the moment of the
 /// snapshot. Then the save is repeated.
 const FINAL_TRIES_MAX: usize = 10;
@@ -318,12 +320,12 @@ impl Engine {
         let previous_keys = Cell::new(0);
         move |keys| {
             let delay_us = self.config.number(Opt::RdbKeySaveDelay).max(0) as u64;
-            if delay_us > 0 {
-                (previous_keys.get()..keys).take_while(|_| !cancel.load(Relaxed)).for_each(|_| {
-                    self.host.nap_us(delay_us);
-                });
+            let mut left_us = delay_us.saturating_mul(keys - previous_keys.replace(keys));
+            while left_us > 0 && !cancel.load(Relaxed) {
+                let nap_us = left_us.min(DELAY_NAP_US_MAX);
+                self.host.nap_us(nap_us);
+                left_us -= nap_us;
             }
-            previous_keys.set(keys);
             match cancel.load(Relaxed) {
                 true => Err(io::ErrorKind::Interrupted.into()),
                 false => Ok(()),
