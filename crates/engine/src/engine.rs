@@ -275,7 +275,7 @@ impl Engine {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
         // The last save is repeated when data changes meanwhile.
-        let is_off = is_off || self.persist.is_in_last_save();
+        let is_off = is_off || self.persist.is_ending();
         if is_off || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }

@@ -27,10 +27,16 @@ pub enum StartError {
 #[error("{0}")]
 pub struct NoProfile(pub String);
 
-/// Why the last save of a stopping server failed. The server continues.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SaveError(pub String);
+/// Why the end of the server failed. The server continues.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SaveError {
+    /// SHUTDOWN ABORT gave the end up.
+    #[error("SHUTDOWN ABORT")]
+    Aborted,
+    /// The last save failed, or data would be lost: the reason.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// The system's text for an error, as C programs print it: without the number at its end. Other texts stay whole.
 pub fn system_text(error: &std::io::Error) -> String {

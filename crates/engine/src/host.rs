@@ -435,6 +435,8 @@ pub struct ShutdownRequest {
     pub save: bool,
     /// `NOSAVE`: do not save.
     pub nosave: bool,
+    /// True when a signal asks, and not SHUTDOWN.
+    pub by_signal: bool,
 }
 
 /// Facts about the process that do not change.

@@ -52,7 +52,6 @@ impl Db<'_, '_> {
     /// Does what [`Db::get`] does for a command that writes: the look-up counts neither as a hit nor as a miss.
     pub fn get_to_write(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let at = self.locate(key)?;
-        self.show_fields(key, at);
         self.touched(key, at)
     }
     #[inline]
@@ -298,12 +297,8 @@ impl Db<'_, '_> {
         at: Location,
         change: impl FnOnce(&mut T) -> (R, Changed),
     ) -> Result<R, OtherType> {
-        let is_replaying = self.txn.is_replaying();
         let changed = self.change_value(key, at, |value| {
             let collection = T::of_mut(value)?;
-            if is_replaying {
-                collection.show_fields();
-            }
             let before_ms = collection.field_expiry_ms();
             let (result, changed) = change(collection);
             let resettled = (before_ms != collection.field_expiry_ms()).then_some(before_ms != i64::MAX);
@@ -537,7 +532,7 @@ impl Db<'_, '_> {
     /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
     pub(crate) fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
-        let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
+        let (slot, look_ms) = (self.slot, self.txn.clock.look_ms);
         let position = position_of(key.hash.0);
         // Each look for the shard among the locked ones takes 25 instructions (callgrind), so look once.
         let mut shard = self.shard(key);
@@ -547,7 +542,7 @@ impl Db<'_, '_> {
         }
         let table = shard.table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
-        if table.records.metadata_at(at).expiry_ms() <= expiry_ms {
+        if table.records.metadata_at(at).expiry_ms() <= look_ms {
             return self.expire(key, at);
         }
         Some(at)

@@ -16,6 +16,10 @@ impl Db<'_, '_> {
     #[cold]
     pub(crate) fn expire(&mut self, key: &Key<'_>, at: Location) -> Option<Location> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
+        if self.txn.is_replaying() {
+            self.show_fields(key, at);
+            return Some(at);
+        }
         if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 && !self.txn.removes_kept {
             return self.hide_expired(key, at);
         }
@@ -43,11 +47,8 @@ impl Db<'_, '_> {
         (record.value().elements() > 0).then_some(at)
     }
     /// Shows hidden fields to the commands of the primary, for which they have not expired.
-    pub(crate) fn show_fields(&mut self, key: &Key<'_>, at: Location) {
+    fn show_fields(&mut self, key: &Key<'_>, at: Location) {
         let slot = self.slot;
-        if !self.txn.is_replaying() || self.txn.clock.settings.keeps_expired.load(Relaxed) == 0 {
-            return;
-        }
         let record = self.shard(key).table(slot).map(|table| table.records.at(at));
         if let Some(Content::Outside(value)) = record.map(|record| record.content())
             && value.hides_fields()
@@ -116,12 +117,20 @@ mod tests {
         assert_eq!(fields(&keyspace, &key, 99), ["a", "b", "c"]);
         assert_eq!(fields(&keyspace, &key, 100), ["b", "c"]);
         assert_eq!(fields(&keyspace, &key, 250), ["c"]);
-        // For the primary `a` has not expired: it makes the field permanent. Also a read before a write finds `a`.
+        // For the primary `a` has not expired: it makes the field permanent. Its reads find `a`.
         {
             let mut txn = lock(&keyspace, &key, 250, true);
             let mut db = txn.db(0);
-            let hash = db.read_to_write::<HashValue>(&key).expect("a hash").expect("the key");
+            let hash = db.read::<HashValue>(&key).expect("a hash").expect("the key");
             assert_eq!((hash.len(), hash.get(b"a").is_some()), (3, true));
+        }
+        // So does a file.
+        assert_eq!(fields(&keyspace, &key, 250), ["c"]);
+        {
+            let mut txn = lock(&keyspace, &key, 250, false);
+            let mut db = txn.db(0);
+            let copy = db.peek(&key).and_then(|record| record.value().with_hidden_fields());
+            assert_eq!(copy.map(|copy| copy.view().elements()), Some(3));
         }
         assert_eq!(fields(&keyspace, &key, 250), ["c"]);
         change(&keyspace, &key, (250, true), |hash| {

@@ -219,6 +219,19 @@ macro_rules! types {
                     $(ValueRef::$variant(collection) => Value::$variant((*collection).clone()),)*
                 }
             }
+            /// A copy with the fields that a replica hides from its clients, if there are such fields. A file has the copy,
+            /// because the primary decides what has expired.
+            pub fn with_hidden_fields(&self) -> Option<Value> {
+                let hides = match self {
+                    ValueRef::Str(_) => false,
+                    $(ValueRef::$variant(collection) => collection.hides_fields(),)*
+                };
+                hides.then(|| {
+                    let mut copy = self.to_value();
+                    copy.show_fields();
+                    copy
+                })
+            }
             /// Prefetches the value: see [`prefetch_outside`].
             #[inline]
             fn prefetch(&self, step: usize) -> bool {

@@ -217,7 +217,7 @@ impl<'k> Txn<'k> {
             self.clock.now_ms = latest_ms;
             // Expiry stays off during a replay.
             if self.clock.expiry_ms != i64::MIN {
-                self.clock.expiry_ms = latest_ms;
+                self.clock.set_expiry(latest_ms);
             }
         }
         for guard in &mut self.guards {
@@ -238,7 +238,7 @@ impl<'k> Txn<'k> {
     /// up.
     pub fn set_now_ms(&mut self, now_ms: i64) {
         self.clock.now_ms = now_ms;
-        self.clock.expiry_ms = now_ms;
+        self.clock.set_expiry(now_ms);
         self.take_latest_time();
     }
     /// Moves the time from which commands count relative expiries to `now_ms`, if that is later. What has expired stays
@@ -263,7 +263,7 @@ impl<'k> Txn<'k> {
     }
     /// Turns expiry off, for the replay of a journal, because the journal itself records which data expired.
     pub fn set_replaying(&mut self) {
-        self.clock.expiry_ms = i64::MIN;
+        self.clock.set_expiry(i64::MIN);
     }
     /// True after [`Txn::set_replaying`].
     pub fn is_replaying(&self) -> bool {
@@ -451,7 +451,7 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Txn<'k> {
         let settings = keyspace.settings();
-        let clock = Clock { now_ms, expiry_ms: now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
+        let clock = Clock::at(now_ms, settings);
         Txn {
             keyspace,
             guards: SmallVec::new(),

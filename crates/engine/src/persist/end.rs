@@ -1,14 +1,15 @@
 //! The end of the server: what SHUTDOWN and the signals wait for, and SHUTDOWN ABORT.
 //!
-//! [`Engine::end`] does the work before the server stops: it waits for the replicas, and makes the last save. [`End`] knows
-//! which ends are in progress, so that SHUTDOWN ABORT can give them up and INFO can tell of them. The host stops the
-//! threads afterwards.
+//! At most one end is in progress ([`End`]). It waits for the replicas, and then makes the last save. A SHUTDOWN that
+//! comes meanwhile shares its outcome, unless the SHUTDOWN insists on less (NOW, FORCE, NOSAVE): then it takes the place
+//! of the end in progress. SHUTDOWN ABORT gives the end up. The host stops the threads afterwards.
 
-use super::{AOF_FAILED, AofMode, LAST_SAVE_DONE, LAST_SAVE_RUNNING};
+use super::{AOF_FAILED, AofMode, ENDED, ENDING};
 use crate::config::Opt;
 use crate::{Engine, Now, SaveError, ShutdownRequest};
 use parking_lot::Mutex;
 use std::io;
+use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Maximum number of naps, of a millisecond each, in which the end waits for the workers' turns. A turn is far shorter.
 const TURN_NAPS_MAX: usize = 1_000;
 
-/// The ends of the server that are in progress. Each SHUTDOWN and each signal is one.
+/// Called with the outcome of an end.
+type Done = Box<dyn FnOnce(&Engine, &Result<(), SaveError>) + Send>;
+
+/// The end of the server that is in progress, if there is one.
 #[derive(Default)]
 pub(super) struct End {
     state: Mutex<EndState>,
@@ -24,20 +28,50 @@ pub(super) struct End {
 
 #[derive(Default)]
 struct EndState {
-    /// One flag for each end in progress. SHUTDOWN ABORT sets all.
-    given_up: Vec<Arc<AtomicBool>>,
-    /// The time at which the last wait for replicas ends, on the clock of [`Now::mono_us`]. `None` without a wait.
+    running: Option<Running>,
+    /// What follows when the end in progress has been given up.
+    next: Option<Next>,
+    /// The time at which the wait for replicas ends, on the clock of [`Now::mono_us`]. `None` without a wait.
     waits_until_us: Option<u64>,
     /// True when the server stops now. SHUTDOWN ABORT comes too late.
     is_final: bool,
 }
 
-impl End {
-    /// Registers an end.
-    fn begin(&self) -> Arc<AtomicBool> {
-        let given_up = Arc::new(AtomicBool::new(false));
-        self.state.lock().given_up.push(given_up.clone());
-        given_up
+struct Running {
+    /// Set by SHUTDOWN ABORT, and by a SHUTDOWN that takes the place of this end.
+    given_up: Arc<AtomicBool>,
+    waiting: Vec<Done>,
+}
+
+struct Next {
+    request: ShutdownRequest,
+    waiting: Vec<Done>,
+}
+
+impl ShutdownRequest {
+    /// True when the request does not share the outcome of an end in progress.
+    fn insists(self) -> bool {
+        self.now || self.force || self.nosave
+    }
+}
+
+impl EndState {
+    /// True while an end is in progress, also if it was given up, and from the time on when the server stops.
+    fn is_busy(&self) -> bool {
+        self.running.is_some() || self.is_final
+    }
+    /// Gives the end in progress up. What waits for its outcome waits for `next` instead, if that is some, unless SHUTDOWN
+    /// ABORT has given the end up before.
+    fn give_up(&mut self, next: Option<Next>) {
+        let Some(running) = &mut self.running else { return };
+        let was_given_up = running.given_up.swap(true, Relaxed);
+        let former = take(&mut self.next).map(|former| former.waiting).unwrap_or_default();
+        let Some(mut next) = next else { return running.waiting.extend(former) };
+        if !was_given_up {
+            next.waiting.append(&mut running.waiting);
+        }
+        next.waiting.extend(former);
+        self.next = Some(next);
     }
 }
 
@@ -47,99 +81,146 @@ impl Engine {
         let option = if is_interrupt { Opt::ShutdownOnSigint } else { Opt::ShutdownOnSigterm };
         let text = self.config.text(option);
         let has = |word: &[u8]| text.split(|b| *b == b' ').any(|given| given == word);
-        ShutdownRequest { now: has(b"now"), force: has(b"force"), save: has(b"save"), nosave: has(b"nosave") }
+        ShutdownRequest {
+            now: has(b"now"),
+            force: has(b"force"),
+            save: has(b"save"),
+            nosave: has(b"nosave"),
+            by_signal: true,
+        }
     }
     /// True when a SHUTDOWN with these options saves first.
-    pub fn saves_at_end(&self, request: ShutdownRequest) -> bool {
+    fn saves_at_end(&self, request: ShutdownRequest) -> bool {
         let by_default = !request.nosave && !self.config.save_points().is_empty();
         !self.persist.is_loading() && (request.save || by_default)
     }
-    /// True when [`Engine::end`] may wait for the disk or for replicas.
-    pub fn waits_at_end(&self, request: ShutdownRequest) -> bool {
-        self.saves_at_end(request) || self.lacks_writes(request) || self.awaits_replicas_at_end(request)
+    /// True while an end is in progress and has not been given up.
+    pub fn is_ending(&self) -> bool {
+        let state = self.persist.end.state.lock();
+        let goes_on = |running: &Running| !running.given_up.load(Relaxed);
+        state.next.is_some() || state.running.as_ref().is_some_and(goes_on)
     }
-    /// Does what [`Engine::end`] does on a thread of its own, and then calls `done`.
+    /// Ends at once, if nothing must be waited for. `None`: the end takes long, so call [`Engine::end_on_thread`]. `Ok`:
+    /// stop now.
+    ///
+    /// # Errors
+    /// As [`Engine::end_on_thread`].
+    pub fn end_at_once(&self, request: ShutdownRequest) -> Option<Result<(), SaveError>> {
+        let waits = self.saves_at_end(request)
+            || self.lacks_writes(request)
+            || self.awaits_replicas_at_end(request)
+            || self.persist.end.state.lock().is_busy();
+        if waits {
+            return None;
+        }
+        let ended = self.check_first_base(request).map(|()| {
+            self.note_losses(request);
+            self.cancel_files();
+            self.persist.end.state.lock().is_final = true;
+        });
+        Some(ended.inspect_err(|_| self.log_failed_end()))
+    }
+    /// The work of SHUTDOWN and the signals before the server stops, on a thread of its own. Waits for the replicas, then
+    /// cancels background saves and rewrites, and makes the last save if the options ask for it. Writes wait from the
+    /// begin of the first wait on. Calls `done` with the outcome. `Ok`: stop now.
+    ///
+    /// The outcome is an error, and the server continues, when SHUTDOWN ABORT gave the end up, the save failed, the first
+    /// base of the append-only file is not complete, or the append-only file lacks writes that the disk did not take and
+    /// the options do not force the stop. `done` is not called when the server stops already.
     ///
     /// # Errors
     /// When the system cannot create a thread.
     pub fn end_on_thread(
         self: &Arc<Self>,
         request: ShutdownRequest,
-        done: impl FnOnce(&Engine, Result<(), SaveError>) + Send + 'static,
+        done: impl FnOnce(&Engine, &Result<(), SaveError>) + Send + 'static,
     ) -> io::Result<()> {
-        let engine = self.clone();
-        let work = move || {
-            let end = || engine.end(request, engine.host.now());
-            let ended = catch_unwind(AssertUnwindSafe(end));
-            done(&engine, ended.unwrap_or_else(|_| Err(SaveError("the save panicked, see the log".into()))));
-        };
-        self.host.spawn("save", Box::new(work))
+        let done: Done = Box::new(done);
+        let mut state = self.persist.end.state.lock();
+        if state.is_final {
+            return Ok(());
+        }
+        match &mut state.running {
+            Some(running) if !running.given_up.load(Relaxed) && !request.insists() => {
+                running.waiting.push(done)
+            }
+            Some(_) => match &mut state.next {
+                Some(next) if !request.insists() => next.waiting.push(done),
+                _ => state.give_up(Some(Next { request, waiting: vec![done] })),
+            },
+            None => {
+                state.running = Some(Running { given_up: Arc::default(), waiting: vec![done] });
+                drop(state);
+                let engine = self.clone();
+                let spawned = self.host.spawn("save", Box::new(move || engine.run_ends(request)));
+                return spawned.inspect_err(|_| self.persist.end.state.lock().running = None);
+            }
+        }
+        Ok(())
     }
-    /// Stops the server after [`Engine::end`].
+    /// Runs ends until one succeeds or none is wanted.
+    fn run_ends(&self, mut request: ShutdownRequest) {
+        loop {
+            let given_up =
+                self.persist.end.state.lock().running.as_ref().map(|running| running.given_up.clone());
+            let Some(given_up) = given_up else { return };
+            let end = || self.end(request, &given_up, self.host.now());
+            let ended = catch_unwind(AssertUnwindSafe(end));
+            let ended =
+                ended.unwrap_or_else(|_| Err(SaveError::Failed("the save panicked, see the log".into())));
+            let mut state = self.persist.end.state.lock();
+            let is_given_up = given_up.load(Relaxed);
+            let ended = if is_given_up { Err(SaveError::Aborted) } else { ended };
+            let waiting = state.running.take().map(|running| running.waiting).unwrap_or_default();
+            state.waits_until_us = None;
+            match &ended {
+                Ok(()) => {
+                    state.is_final = true;
+                    if self.persist.is_ending() {
+                        self.persist.set(ENDED, true);
+                    }
+                }
+                Err(_) => {
+                    self.scripts.stopping.store(false, Relaxed);
+                    self.persist.saves_at_end.store(false, Relaxed);
+                    self.persist.set(ENDING, false);
+                }
+            }
+            let next = state.next.take().filter(|_| ended.is_err());
+            if let Some(next) = next {
+                state.running = Some(Running { given_up: Arc::default(), waiting: next.waiting });
+                request = next.request;
+                drop(state);
+                waiting.into_iter().for_each(|done| done(self, &ended));
+                continue;
+            }
+            drop(state);
+            if ended.is_err() && !is_given_up {
+                self.log_failed_end();
+            }
+            return waiting.into_iter().for_each(|done| done(self, &ended));
+        }
+    }
+    /// Stops the server after its end.
     pub(crate) fn stop(&self, request: ShutdownRequest) {
         // Stops scripts, because an endless script must not keep the server running.
         self.scripts.stopping.store(true, Relaxed);
         self.host.shutdown(request);
     }
-    /// The work of SHUTDOWN and the signals before the server stops. Waits for the replicas, then cancels background saves
-    /// and rewrites, and makes the last save if the options ask for it. Writes wait from the start of the wait for
-    /// replicas or of the last save. `Ok`: stop now. May block if [`Engine::waits_at_end`].
-    ///
-    /// # Errors
-    /// SHUTDOWN ABORT gave the end up, the save failed, the first base of the append-only file is not complete, or the
-    /// append-only file lacks writes that the disk did not take and the options do not force the stop. The server continues.
-    pub fn end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
-        let given_up = self.persist.end.begin();
-        let mut holds_writes = false;
-        let mut ended = self.prepare_end(request, &given_up, &mut holds_writes, now);
-        if ended.is_err() && !given_up.load(Relaxed) {
-            self.host.warn("Errors trying to shut down the server. Check the logs for more information.");
-        }
-        let mut state = self.persist.end.state.lock();
-        if given_up.load(Relaxed) {
-            ended = Err(SaveError("SHUTDOWN ABORT".into()));
-        }
-        state.given_up.retain(|other| !Arc::ptr_eq(other, &given_up));
-        match &ended {
-            Ok(()) => {
-                state.is_final = true;
-                self.persist.set(LAST_SAVE_DONE, holds_writes);
-            }
-            Err(_) if state.given_up.is_empty() => {
-                state.waits_until_us = None;
-                self.persist.ends_unsaved.store(false, Relaxed);
-                self.persist.set(LAST_SAVE_RUNNING, false);
-            }
-            // Another end is in progress.
-            Err(_) => {}
-        }
-        ended
-    }
-    /// [`Engine::end`] up to the point where the server can stop. Sets `holds_writes` when writes wait for the end.
-    fn prepare_end(
-        &self,
-        request: ShutdownRequest,
-        given_up: &AtomicBool,
-        holds_writes: &mut bool,
-        now: Now,
-    ) -> Result<(), SaveError> {
+    /// One end, up to the point where the server can stop, or until it is given up.
+    fn end(&self, request: ShutdownRequest, given_up: &Arc<AtomicBool>, now: Now) -> Result<(), SaveError> {
         self.check_first_base(request)?;
-        self.persist.may_lose_writes.store(request.nosave || request.force, Relaxed);
+        self.note_losses(request);
         self.check_file_is_written(request)?;
-        let mut saves = self.saves_at_end(request);
+        let saves = self.saves_at_end(request);
         if saves {
             // Writes go on while a script keeps the save from beginning.
-            self.announce_until_cancelled(given_up).map_err(|_| SaveError("SHUTDOWN ABORT".into()))?;
-            // Meanwhile SHUTDOWN NOSAVE may have cut the script. A save would have what the script wrote before the cut.
-            saves = !self.persist.ends_unsaved.load(Relaxed);
-            self.persist.saves_at_end.store(saves, Relaxed);
-        } else if request.nosave {
-            self.persist.ends_unsaved.store(true, Relaxed);
+            self.announce_until_cancelled(given_up).map_err(|_| SaveError::Aborted)?;
         }
+        self.persist.saves_at_end.store(saves, Relaxed);
         let awaits_replicas = self.awaits_replicas_at_end(request);
-        *holds_writes = saves || awaits_replicas;
-        if *holds_writes {
-            self.persist.set(LAST_SAVE_RUNNING, true);
+        if saves || awaits_replicas {
+            self.persist.set(ENDING, true);
             self.await_turns();
         }
         if awaits_replicas {
@@ -148,32 +229,31 @@ impl Engine {
             self.await_replicas(until_us, given_up);
         }
         if given_up.load(Relaxed) {
-            return Ok(());
+            return Err(SaveError::Aborted);
         }
         // The append-only file may have been switched on during the wait.
         self.check_first_base(request)?;
-        self.persist.aof.cancel_rewrite();
-        self.cancel_running_save();
+        self.cancel_files();
         if !saves {
             return Ok(());
         }
+        // An endless script must not hold the shards that must be saved. A signal waits for the script instead.
+        self.scripts.stopping.store(!request.by_signal, Relaxed);
         // The append-only file may have been switched on during the save.
-        let saved =
-            self.last_save(given_up, now).map_err(SaveError).and_then(|()| self.check_first_base(request));
+        let saved = self.last_save(given_up, now).map_err(SaveError::Failed);
+        let saved = saved.and_then(|()| self.check_first_base(request));
         if request.force { Ok(()) } else { saved }
     }
     /// SHUTDOWN ABORT. False when no end is in progress.
     pub(crate) fn give_up_end(&self) -> bool {
-        let state = self.persist.end.state.lock();
-        if state.given_up.is_empty() || state.is_final {
+        if !self.is_ending() {
             return false;
         }
-        for given_up in &state.given_up {
-            given_up.store(true, Relaxed);
+        let mut state = self.persist.end.state.lock();
+        if state.is_final {
+            return false;
         }
-        if self.persist.is_in_last_save() {
-            self.cancel_running_save();
-        }
+        state.give_up(None);
         self.host.log("Shutdown manually aborted.");
         true
     }
@@ -182,10 +262,10 @@ impl Engine {
         let until_us = self.persist.end.state.lock().waits_until_us?;
         Some(until_us.saturating_sub(now.mono_us) / 1_000)
     }
-    /// Waits until each worker's current turn has ended. A turn that began before [`LAST_SAVE_RUNNING`] was set may have
-    /// admitted a write that has not run yet. The last save must have this write, because its client gets a reply.
+    /// Waits until each worker's current turn has ended. A turn that began before [`ENDING`] was set may have admitted a
+    /// write that has not run yet. The last save must have this write, because its client gets a reply.
     pub(crate) fn await_turns(&self) {
-        // After this time each worker's memory shows a turn that began before.
+        // From the end of this nap on, each worker's memory shows a turn that began before the nap.
         self.host.nap_us(super::RETRY_US);
         let turns = self.diag.turn_watch.current();
         for _ in 0..TURN_NAPS_MAX {
@@ -194,6 +274,18 @@ impl Engine {
             }
             self.host.nap_us(super::RETRY_US);
         }
+    }
+    /// Notes what the options of the end allow to lose.
+    fn note_losses(&self, request: ShutdownRequest) {
+        self.persist.may_lose_writes.store(request.nosave || request.force, Relaxed);
+    }
+    /// Cancels what is written in the background.
+    fn cancel_files(&self) {
+        self.persist.aof.cancel_rewrite();
+        self.cancel_running_save();
+    }
+    fn log_failed_end(&self) {
+        self.host.warn("Errors trying to shut down the server. Check the logs for more information.");
     }
     /// Refuses the end of the server while the first base of the append-only file is incomplete: no manifest names the
     /// files yet, so a start with the append-only file would find no data.
@@ -205,7 +297,7 @@ impl Engine {
         let ends_script = request.nosave && self.long_locks.is_busy(None).is_some();
         if !request.force && !ends_script {
             self.host.warn("Writing initial AOF, can't exit.");
-            return Err(SaveError("the first base of the append-only file is not complete".into()));
+            return Err(SaveError::Failed("the first base of the append-only file is not complete".into()));
         }
         self.host.warn("Writing initial AOF. Exit anyway.");
         Ok(())
@@ -223,7 +315,7 @@ impl Engine {
         }
         let why = self.persist.aof.failure();
         self.host.warn(&format!("Error writing to the AOF file, can't exit: {why}"));
-        Err(SaveError(format!(
+        Err(SaveError::Failed(format!(
             "the append-only file lacks the newest writes: {why}. SHUTDOWN FORCE ends the server without them"
         )))
     }

@@ -48,11 +48,11 @@ const SAVE_FAILED: u8 = 4;
 /// Writes are refused because something could not be written.
 pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
 /// The wait for replicas or the last save at the end has begun: writes wait.
-const LAST_SAVE_RUNNING: u8 = 8;
+const ENDING: u8 = 8;
 /// Writes are refused: this server is a replica, or too few replicas are connected (`min-replicas-to-write`).
 const REPLICATION: u8 = 128;
-/// The last save is done: a writing command ends its session.
-const LAST_SAVE_DONE: u8 = 16;
+/// The server stops: a writing command ends its session.
+const ENDED: u8 = 16;
 
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
@@ -108,8 +108,6 @@ pub(crate) struct Persist {
     loading: Loading,
     /// Locked for writing while DEBUG RELOAD or DEBUG LOADAOF replaces the data. See [`Engine::while_data_stays`].
     replacing: RwLock<()>,
-    /// True after SHUTDOWN NOSAVE.
-    ends_unsaved: AtomicBool,
     /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
     may_lose_writes: AtomicBool,
     /// True when the end of the server writes a snapshot.
@@ -186,7 +184,6 @@ impl Persist {
             }),
             loading: Loading::default(),
             replacing: RwLock::new(()),
-            ends_unsaved: AtomicBool::new(false),
             may_lose_writes: AtomicBool::new(false),
             saves_at_end: AtomicBool::new(false),
             end: end::End::default(),
@@ -212,13 +209,13 @@ impl Persist {
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0
     }
-    /// True from the begin of the last save on, if a file is written.
-    pub(crate) fn writes_last_save(&self) -> bool {
-        self.is_in_last_save() && self.saves_at_end.load(Relaxed)
+    /// True from the begin of the end on, if a file is written.
+    pub(crate) fn saves_at_the_end(&self) -> bool {
+        self.is_ending() && self.saves_at_end.load(Relaxed)
     }
-    /// True from the begin of the last save on.
-    pub(crate) fn is_in_last_save(&self) -> bool {
-        self.alerts() & LAST_SAVE_RUNNING != 0
+    /// True from the time on when the end of the server makes writes wait.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.alerts() & ENDING != 0
     }
     /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
     /// `adds`: what the command may add to the journal, unless its flags say that it writes.
@@ -245,8 +242,8 @@ impl Persist {
         match adds {
             _ if alerts & JOURNAL_FULL != 0 && adds == Adds::Messages => retry,
             Adds::Nothing | Adds::Messages if !all_flags.has(Flags::WRITE) => Verdict::Run,
-            _ if alerts & LAST_SAVE_DONE != 0 => Verdict::EndSession,
-            _ if alerts & (LAST_SAVE_RUNNING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => retry,
+            _ if alerts & ENDED != 0 => Verdict::EndSession,
+            _ if alerts & (ENDING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => retry,
             _ => Verdict::Run,
         }
     }

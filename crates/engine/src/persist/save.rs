@@ -1,7 +1,7 @@
 //! Writes snapshots. Each complete snapshot file replaces the former one.
 
 use super::moment::Moment;
-use super::{LAST_SAVE_RUNNING, Running};
+use super::{ENDING, Running};
 use crate::config::Opt;
 use crate::following::Position;
 use crate::session::REDIS_VERSION;
@@ -90,13 +90,13 @@ impl Engine {
     /// # Errors
     /// The text of the error reply.
     pub(crate) fn save(&self, now: Now) -> Result<(), &'static str> {
-        let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
+        let running = self.begin_save(false, Arc::default(), now).ok_or(IN_PROGRESS)?;
         self.persist.state.lock().saves += 1;
         self.run_save(running, SnapshotLock::Announced, now).reply()
     }
     /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
     pub(super) fn save_under_lock(&self, now: Now) -> Result<(), &'static str> {
-        let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
+        let running = self.begin_save(false, Arc::default(), now).ok_or(IN_PROGRESS)?;
         self.run_save(running, SnapshotLock::Held, now).reply()
     }
     /// BGSAVE. Returns when the save has begun.
@@ -104,7 +104,7 @@ impl Engine {
     /// # Errors
     /// The text of the error reply.
     pub(crate) fn bgsave(self: &Arc<Self>, now: Now) -> Result<(), &'static str> {
-        let running = self.begin_save(true, now).ok_or(IN_PROGRESS)?;
+        let running = self.begin_save(true, Arc::default(), now).ok_or(IN_PROGRESS)?;
         self.persist.state.lock().saves += 1;
         let engine = self.clone();
         let work = Box::new(move || drop(engine.run_save(running, SnapshotLock::Announced, now)));
@@ -137,7 +137,7 @@ impl Engine {
     }
     /// Starts a background save when one is scheduled or a `save` point is reached. Called with every tick.
     pub(crate) fn check_save_points(self: &Arc<Self>, now: Now) {
-        if self.persist.alerts() & (super::LOADING | LAST_SAVE_RUNNING) != 0 {
+        if self.persist.alerts() & (super::LOADING | ENDING) != 0 {
             return;
         }
         let points = self.config.save_points();
@@ -175,18 +175,19 @@ impl Engine {
     pub(super) fn is_saving_in_background(&self) -> bool {
         self.persist.state.lock().running.as_ref().is_some_and(|running| running.background)
     }
-    /// Writes the last snapshot before the server ends, unless `given_up` says that the end was given up.
+    /// Writes the last snapshot before the server ends, until `given_up` is set.
     ///
     /// # Errors
     /// The save failed.
-    pub(super) fn last_save(&self, given_up: &AtomicBool, now: Now) -> Result<(), String> {
+    pub(super) fn last_save(&self, given_up: &Arc<AtomicBool>, now: Now) -> Result<(), String> {
         self.host.log("Saving the final RDB snapshot before exiting.");
+        let mut is_saved = false;
         for _ in 0..FINAL_TRIES_MAX {
             let running = loop {
                 if given_up.load(Relaxed) {
                     return Ok(());
                 }
-                if let Some(running) = self.begin_save(false, now) {
+                if let Some(running) = self.begin_save(false, given_up.clone(), now) {
                     break running;
                 }
                 // A cancelled save ends after its current slice.
@@ -194,11 +195,12 @@ impl Engine {
             };
             match self.run_save(running, SnapshotLock::Announced, now) {
                 SaveOutcome::Done { changes, .. } if changes == self.keyspace.changes() => return Ok(()),
-                SaveOutcome::Done { .. } | SaveOutcome::Cancelled => {}
+                SaveOutcome::Done { .. } => is_saved = true,
+                SaveOutcome::Cancelled => {}
                 SaveOutcome::Failed(why) => return Err(why),
             }
         }
-        Ok(())
+        if is_saved { Ok(()) } else { Err("the last save was cancelled again and again".into()) }
     }
 
     /// Cancels the save that runs, if one does. The save ends after its current slice.
@@ -207,14 +209,13 @@ impl Engine {
             running.cancel.store(true, Relaxed);
         }
     }
-    /// Registers a save. `None` when another save is running.
-    fn begin_save(&self, background: bool, now: Now) -> Option<Running> {
+    /// Registers a save, which ends when `cancel` is set. `None` when another save is running.
+    fn begin_save(&self, background: bool, cancel: Arc<AtomicBool>, now: Now) -> Option<Running> {
         let mut state = self.persist.state.lock();
         if state.running.is_some() {
             return None;
         }
         let keys_total = self.keyspace.records();
-        let cancel = Arc::new(AtomicBool::new(false));
         let running =
             Running { background, began: now, keys_done: Arc::default(), keys_total, cancel, load: None };
         state.running = Some(running.clone());

@@ -28,7 +28,7 @@ const BYTES_PER_STEP: usize = 64;
 const BATCH_MAX: usize = 32;
 /// Maximum number of changed keys that are delivered together.
 const KEYS_AT_ONCE_MAX: usize = QUEUE_MESSAGES_MAX;
-/// Maximum number of times that one of these keys may belong to one of its prefixes.
+/// Maximum number of pairs of a key and a prefix of the key that are delivered together.
 const PREFIXES_AT_ONCE_MAX: usize = 2 * KEYS_AT_ONCE_MAX;
 /// Steps that a prefix of a key counts as.
 const STEPS_PER_PREFIX: usize = 32;

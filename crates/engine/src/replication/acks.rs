@@ -12,6 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Time between two requests for acknowledgements at the end of the server.
 const ASK_EVERY_US: u64 = 100_000;
 
+/// Time between two looks at the replicas at the end of the server.
+const LOOK_EVERY_US: u64 = 5_000;
+
+/// True for a replica that has its snapshot and sends acknowledgements.
+fn acknowledges(replica: &Arc<Replica>) -> bool {
+    replica.phase() == Phase::Online && !replica.facts.is_silent
+}
+
 /// What a command waits for. Ordered by kind and number of replicas, then by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AckWait {
@@ -40,8 +48,7 @@ impl Engine {
     /// journal.
     fn acked_offsets(&self, in_file: bool) -> Vec<u64> {
         let state = self.replication.state.lock();
-        let speaks = |replica: &&Arc<Replica>| replica.phase() == Phase::Online && !replica.facts.is_silent;
-        let online = state.replicas.iter().filter(speaks);
+        let online = state.replicas.iter().filter(|replica| acknowledges(replica));
         if state.stream.is_from_primary {
             return Vec::new();
         }
@@ -52,46 +59,59 @@ impl Engine {
     }
     /// True when a SHUTDOWN with these options waits for replicas.
     pub(crate) fn awaits_replicas_at_end(&self, request: ShutdownRequest) -> bool {
-        !request.now && self.config.number(Opt::ShutdownTimeout) > 0 && !self.acked_offsets(false).is_empty()
+        let state = self.replication.state.lock();
+        !request.now
+            && self.config.number(Opt::ShutdownTimeout) > 0
+            && state.replicas.iter().any(acknowledges)
     }
     /// Waits until the replicas have everything that was written so far, until `until_us` on the clock of [`Now::mono_us`],
     /// or until `given_up` is set. May block.
     ///
     /// [`Now::mono_us`]: crate::Now::mono_us
     pub(crate) fn await_replicas(&self, until_us: u64, given_up: &AtomicBool) {
-        let tail = self.keyspace.journal().tail();
-        let is_near = || self.acked_offsets(false).iter().all(|acked| *acked >= tail);
-        if !is_near() {
-            self.host.log("Waiting for replicas before shutting down.");
-        }
-        while !is_near() && !given_up.load(Relaxed) && self.host.mono_us() < until_us {
-            self.ask_for_acks();
-            self.host.nap_us(ASK_EVERY_US);
+        let end = self.end_of_written();
+        let mut ask_at_us = 0;
+        while !self.lagging_replicas(end).0.is_empty()
+            && !given_up.load(Relaxed)
+            && self.host.mono_us() < until_us
+        {
+            let now_us = self.host.mono_us();
+            if now_us >= ask_at_us {
+                if ask_at_us == 0 {
+                    self.host.log("Waiting for replicas before shutting down.");
+                }
+                ask_at_us = now_us + ASK_EVERY_US;
+                self.ask_for_acks();
+            }
+            self.host.nap_us(LOOK_EVERY_US);
         }
         if !given_up.load(Relaxed) {
-            self.log_lagging_replicas(tail);
+            let (lagging, all) = self.lagging_replicas(end);
+            for (name, behind, lag_s) in &lagging {
+                let text =
+                    format!("Lagging replica {name} reported offset {behind} behind master, lag={lag_s}");
+                self.host.log(&text);
+            }
+            let near = all - lagging.len();
+            self.host.log(&format!("{near} of {all} replicas are in sync when shutting down."));
         }
     }
-    /// Logs which replicas lack a part of the stream before the journal's offset `tail`.
-    fn log_lagging_replicas(&self, tail: u64) {
+    /// The offset of the stream up to which everything was written that has been written so far.
+    fn end_of_written(&self) -> u64 {
+        let tail = self.keyspace.journal().tail();
+        let state = self.replication.state.lock();
+        if state.stream.is_from_primary { state.end } else { state.stream.offset_of(tail) }
+    }
+    /// The replicas that lack a part of the stream before `end`: name, number of bytes, and seconds since the last
+    /// acknowledgement. Also the number of all replicas that acknowledge.
+    fn lagging_replicas(&self, end: u64) -> (Vec<(String, u64, u64)>, usize) {
         let now_us = self.host.mono_us();
-        let mut lines = Vec::new();
-        let all = {
-            let state = self.replication.state.lock();
-            for replica in &state.replicas {
-                let behind = tail.saturating_sub(state.stream.journal_offset_of(replica.acked(false)));
-                if behind > 0 {
-                    let (name, lag_s) = (replica.name(), replica.lag_s(now_us));
-                    lines.push(format!(
-                        "Lagging replica {name} reported offset {behind} behind master, lag={lag_s}"
-                    ));
-                }
-            }
-            state.replicas.len()
-        };
-        let near = all - lines.len();
-        lines.push(format!("{near} of {all} replicas are in sync when shutting down."));
-        lines.iter().for_each(|line| self.host.log(line));
+        let state = self.replication.state.lock();
+        let online = || state.replicas.iter().filter(|replica| acknowledges(replica));
+        let behind = |replica: &Arc<Replica>| end.saturating_sub(replica.acked(false));
+        let lagging = online().filter(|replica| behind(replica) > 0);
+        let lagging = lagging.map(|replica| (replica.name(), behind(replica), replica.lag_s(now_us)));
+        (lagging.collect(), online().count())
     }
     /// Registers `wake`, which is called when enough replicas have acknowledged, and asks the replicas.
     pub(crate) fn await_acks(&self, wait: AckWait, wake: Arc<dyn Wake>) {

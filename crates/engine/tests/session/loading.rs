@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::serial::dataset_digest;
 use strand_commands::serial::file::{Saving, save};
-use strand_engine::{Engine, Load, Now, ShutdownRequest, StartError};
+use strand_engine::{Engine, Load, Now, SaveError, ShutdownRequest, StartError};
 
 const KEYS: usize = 20_000;
 
@@ -68,7 +68,8 @@ fn nothing_expires_from_the_last_save_on() {
     let mut server = Server::new();
     server.connect().run(&server, "SET key x PX 1000");
     let request = ShutdownRequest { save: true, force: true, ..ShutdownRequest::default() };
-    server.engine.end(request, server.now).expect("the options force the end");
+    let forced = |_: &Engine, ended: &Result<(), SaveError>| assert!(ended.is_ok());
+    server.engine.end_on_thread(request, forced).expect("the test has threads");
     server.advance_ms(5000);
     server.engine.expire(server.now);
     assert_eq!(server.engine.keyspace().len(0), 1);

@@ -261,7 +261,8 @@ impl Db<'_, '_> {
             // The change belongs to the command that made the promise, not to the command whose look-up carries it
             // out. The effect of the first command is recorded already.
             let caller = std::mem::replace(&mut self.txn.caller, due.caller);
-            let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
+            let expiry_ms = self.txn.clock.expiry_ms;
+            self.txn.clock.set_expiry(due.expiry_ms);
             let suspended = self.txn.suspend_effects();
             match due.change {
                 PromisedChange::Set(value, at_ms) => _ = self.set_str(key, value.view(), at_ms),
@@ -272,7 +273,7 @@ impl Db<'_, '_> {
                 }
             }
             self.txn.resume_effects(suspended);
-            self.txn.clock.expiry_ms = expiry_ms;
+            self.txn.clock.set_expiry(expiry_ms);
             self.txn.caller = caller;
         }
     }

@@ -447,12 +447,27 @@ pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
     /// Data with this expiry or an earlier one has expired. `now_ms`, or `i64::MIN` while a journal is replayed.
     pub(crate) expiry_ms: i64,
+    /// A look-up takes a closer look at a record with this expiry or an earlier one. While the
+    /// primary's commands are replayed, each record with an expiry may have fields that are hidden from clients.
+    pub(crate) look_ms: i64,
     /// True under an LFU policy of `maxmemory-policy`.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
 }
 
-impl Clock<'_> {
+impl<'a> Clock<'a> {
+    pub(crate) fn at(now_ms: i64, settings: &'a Settings) -> Clock<'a> {
+        let lfu = settings.lfu.load(Relaxed) != 0;
+        Clock { now_ms, expiry_ms: now_ms, look_ms: now_ms, lfu, settings }
+    }
+    /// Sets the time up to which data has expired.
+    #[inline]
+    pub(crate) fn set_expiry(&mut self, expiry_ms: i64) {
+        self.expiry_ms = expiry_ms;
+        let looks_closer = expiry_ms == i64::MIN && self.settings.keeps_expired.load(Relaxed) != 0;
+        // `i64::MAX` is the expiry of a record that never expires.
+        self.look_ms = if looks_closer { i64::MAX - 1 } else { expiry_ms };
+    }
     #[inline]
     fn access<'r>(&'r self, random: &'r mut u64) -> Access<'r> {
         Access { now_ms: self.now_ms, lfu: self.lfu, settings: self.settings, random }

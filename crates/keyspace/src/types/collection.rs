@@ -93,7 +93,7 @@ pub trait Collection: AsValue + Clone + Default + std::fmt::Debug {
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
     /// Earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires. A type whose fields expire
-    /// implements this method and the next seven.
+    /// implements this method and those up to [`Collection::set_key_expiry_ms`].
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX

@@ -2,7 +2,6 @@
 //! fewest. It also handles signals, SHUTDOWN and CONFIG SET.
 
 use super::ServeError;
-use super::clock::Clock;
 use super::door::{Arrival, Door, Listener, ListenerSocket, Place};
 use super::host::Request;
 use super::listening::ListenerChange;
@@ -44,7 +43,6 @@ pub struct AcceptContext<'a> {
     pub level: &'a logging::LogLevel,
     pub signals: &'a mut Signals,
     pub manager: &'a Manager,
-    pub clock: Clock,
 }
 
 /// Accepts connections until the server must stop. Returns the time that running commands then have to finish.
@@ -58,7 +56,7 @@ pub async fn accept_until_stopped(
     workers: &[Worker],
     context: AcceptContext<'_>,
 ) -> Result<Duration, ServeError> {
-    let AcceptContext { mut inbox, level, signals, manager, clock } = context;
+    let AcceptContext { mut inbox, level, signals, manager } = context;
     let grace = Duration::from_millis(STOP_GRACE_MS);
     // The handler is set before the server reports that it is ready, because a SIGHUP without a handler would end the
     // server.
@@ -89,24 +87,26 @@ pub async fn accept_until_stopped(
             () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
             () = &mut end_of_hold, if holds_for_loading => holds_for_loading = false,
             name = signals.next() => {
-                if saving.is_some() {
+                if saving.is_some() && engine.is_ending() {
                     tracing::warn!("{name} again: stopping at once");
                     std::process::exit(1);
                 }
                 let request = engine.on_signal(name == SIGINT);
                 let time = if request.now { Duration::ZERO } else { grace };
-                if !engine.waits_at_end(request) {
-                    match engine.end(request, clock.now()) {
-                        Ok(()) => {
-                            tracing::info!("{name}: stopping");
-                            return Ok(time);
-                        }
-                        Err(why) => refuse_to_stop(name, &why),
+                match engine.end_at_once(request) {
+                    Some(Ok(())) => {
+                        tracing::info!("{name}: stopping");
+                        return Ok(time);
                     }
-                    continue;
+                    Some(Err(why)) => refuse_to_stop(name, &why),
+                    None => {
+                        tracing::info!("{name}: saving, then stopping");
+                        match end_on_thread(engine, request) {
+                            Ok(done) => saving = Some(FinalSave { name, grace: time, done }),
+                            Err(why) => refuse_to_stop(name, &SaveError::Failed(format!("no thread: {why}"))),
+                        }
+                    }
                 }
-                tracing::info!("{name}: saving, then stopping");
-                saving = Some(FinalSave { name, grace: time, done: end_on_thread(engine, request)? });
             }
             saved = final_save(&mut saving) => match saved {
                 (_, time, Ok(())) => return Ok(time),
@@ -141,6 +141,9 @@ pub async fn accept_until_stopped(
 
 /// Logs that the server goes on after the signal `name`.
 fn refuse_to_stop(name: &str, why: &SaveError) {
+    if matches!(why, SaveError::Aborted) {
+        return tracing::info!("{name}: SHUTDOWN ABORT has ended the stop");
+    }
     tracing::warn!("{name} received but errors trying to shut down the server: {why}");
 }
 
@@ -157,7 +160,8 @@ struct FinalSave {
 async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
         Some(FinalSave { name, grace, done }) => {
-            let done = done.await.unwrap_or_else(|_| Err(SaveError("the save panicked".into())));
+            let done =
+                done.await.unwrap_or_else(|_| Err(SaveError::Failed("the server stops already".into())));
             (*name, *grace, done)
         }
         None => std::future::pending().await,
@@ -171,7 +175,7 @@ fn end_on_thread(
 ) -> io::Result<oneshot::Receiver<Result<(), SaveError>>> {
     let (sender, result) = oneshot::channel();
     // The message is lost only after a second signal, because the main thread then no longer waits for the save.
-    engine.end_on_thread(request, move |_, ended| _ = sender.send(ended))?;
+    engine.end_on_thread(request, move |_, ended| _ = sender.send(ended.clone()))?;
     Ok(result)
 }
 

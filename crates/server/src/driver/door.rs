@@ -153,7 +153,7 @@ pub fn open_again(place: &Place, backlog: i32) -> Option<Listener> {
 /// The places on TCP that the options want. A port 0 is none.
 ///
 /// # Errors
-/// When an entry of `bind` is no address.
+/// When an entry of `bind` is no address, or the machine has none of them.
 pub fn wanted(config: &Config, needs_password: bool) -> Result<Vec<Wanted>, BindError> {
     let bind = config.bind();
     let http = http_doors(config);
@@ -165,10 +165,14 @@ pub fn wanted(config: &Config, needs_password: bool) -> Result<Vec<Wanted>, Bind
     let doors = doors.chain(http.into_iter().map(|door| (door, &http_bind)));
     let mut wanted = Vec::new();
     for ((option, port, door), bind) in doors.filter(|((_, port, _), _)| *port > 0) {
+        let before = wanted.len();
         for entry in bind {
             if let Some(address) = listen::address_of(entry, port, option)? {
                 wanted.push(Wanted { place: Place { door, address }, entry: entry.clone(), option });
             }
+        }
+        if wanted.len() == before && !bind.is_empty() {
+            return Err(listen::none_of(bind, port, option));
         }
     }
     Ok(wanted)
@@ -235,6 +239,15 @@ fn tcp(socket: StdListener, door: Door) -> Listener {
 /// Default port of HTTP. Only the default port may be taken by another server: then this server starts without HTTP.
 const HTTP_PORT_DEFAULT: u16 = 8379;
 
+/// True, and a line in the log, when another program has the default port of HTTP.
+fn is_default_in_use(error: &BindError, door: Door) -> bool {
+    let is_so = door.protocol == Protocol::Http && error.port() == HTTP_PORT_DEFAULT && error.is_in_use();
+    if is_so {
+        tracing::warn!("HTTP is not served: {error}");
+    }
+    is_so
+}
+
 /// Listens for HTTP on the addresses of `bind`. Addresses beyond loopback are used only when
 /// `needs_password` is true (requirepass and the ACL users allow nothing without a password), or when protected-mode is
 /// off.
@@ -247,9 +260,7 @@ pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>,
     for (option, port, door) in http_doors(config).into_iter().filter(|(_, port, _)| *port > 0) {
         match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
             Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door))),
-            Err(e) if port == HTTP_PORT_DEFAULT && e.is_in_use() => {
-                tracing::warn!("HTTP is not served: {e}");
-            }
+            Err(e) if is_default_in_use(&e, door) => {}
             Err(e) => return Err(e),
         }
     }

@@ -70,30 +70,33 @@ pub fn listen(
     let picked = port == 0;
     let mut listeners = Vec::new();
     for entry in bind {
-        let (name, optional) = match entry.strip_prefix('-') {
-            Some(name) => (name, true),
-            None => (entry.as_str(), false),
-        };
-        let opened = resolve(name, port).and_then(|address| open(address, backlog));
-        match opened {
-            Ok(listener) => {
+        let is_optional = entry.starts_with('-');
+        let Some(address) = address_of(entry, port, option)? else { continue };
+        match listen_on(address, entry, backlog, option) {
+            Ok(None) => {}
+            Ok(Some(listener)) => {
                 if port == 0 {
                     port = listener.local_addr().map_or(0, |a| a.port());
                 }
                 listeners.push(listener);
             }
-            Err(e) if optional && (is_absent(&e) || (picked && e.kind() == ErrorKind::AddrInUse)) => {
-                tracing::debug!("not listening on {name}: {e}");
+            Err(e) if is_optional && picked && e.is_in_use() => {
+                tracing::debug!("not listening on {entry}: {e}");
             }
-            Err(source) => return Err(BindError { address: name.to_string(), port, option, source }),
+            Err(e) => return Err(e),
         }
     }
-    if listeners.is_empty() {
-        let source =
-            io::Error::new(ErrorKind::InvalidInput, "this machine has none of the addresses of `bind`");
-        return Err(BindError { address: bind.join(" "), port, option, source });
+    match listeners.is_empty() {
+        true => Err(none_of(bind, port, option)),
+        false => Ok(listeners),
     }
-    Ok(listeners)
+}
+
+/// The error for a `bind` of which the machine has no address.
+pub fn none_of(bind: &[String], port: u16, option: &'static str) -> BindError {
+    let why = "this machine has none of the addresses of `bind`";
+    let source = io::Error::new(ErrorKind::InvalidInput, why);
+    BindError { address: bind.join(" "), port, option, source }
 }
 
 /// The address of an entry of `bind` with this port. `None` when the machine does not have an optional address.
@@ -124,7 +127,7 @@ pub fn listen_on(
         Ok(listener) => Ok(Some(listener)),
         Err(e) if entry.starts_with('-') && is_absent(&e) => Ok(None),
         Err(source) => {
-            let name = entry.trim_start_matches('-').to_string();
+            let name = entry.strip_prefix('-').unwrap_or(entry).to_string();
             Err(BindError { address: name, port: address.port(), option, source })
         }
     }

@@ -187,7 +187,7 @@ fn start(
     runtime.block_on(async {
         // Serving and stopping use one set of signal handlers, so that no signal between them is lost.
         let mut signals = Signals::new()?;
-        let until = AcceptContext { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
+        let until = AcceptContext { inbox, level: &level, signals: &mut signals, manager: &manager };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
         manager.stopping();
         Ok::<(), ServeError>(stop(workers, grace, &mut signals).await?)

@@ -371,6 +371,40 @@ fn due_fields_are_hidden_until_the_primary_removes_them() {
     check_equal(&mut primary, &mut replica);
 }
 
+/// The primary keeps a field while its replica is behind and hides the field. The snapshot of the replica has the field.
+#[test]
+fn a_snapshot_of_a_replica_has_the_fields_that_are_hidden_from_clients() {
+    let folders = [folder(), folder(), folder()];
+    let servers = [0, 1, 2].map(|at: usize| start(folders[at].path(), &[]));
+    let [mut primary, mut replica, mut below] = servers.each_ref().map(link);
+    follow(&mut replica, servers[0].address.port());
+    call(&mut primary, &["HSET", "hash", "a", "1", "b", "2"]);
+    call(&mut primary, &["RPUSH", "list", "1", "2"]);
+    for (key, weight) in [("w1", "2"), ("w2", "1")] {
+        call(&mut primary, &["HSET", key, "w", weight, "other", "1"]);
+        call(&mut primary, &["HPEXPIRE", key, "1500", "FIELDS", "1", "w"]);
+    }
+    call(&mut primary, &["HPEXPIRE", "hash", "1500", "FIELDS", "1", "a"]);
+    assert_eq!(call(&mut primary, &["WAIT", "1", "60000"]), "1");
+    // The replica is behind from now on.
+    assert_eq!(call(&mut replica, &["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+    for key in ["hash", "w1", "w2"] {
+        let field = if key == "hash" { "a" } else { "w" };
+        call(&mut primary, &["HPERSIST", key, "FIELDS", "1", field]);
+    }
+    // The replica's own sort must see the weights that its clients do not see.
+    assert_eq!(call(&mut primary, &["SORT", "list", "BY", "w*->w", "STORE", "sorted"]), "2");
+    assert_eq!(call(&mut primary, &["HLEN", "hash"]), "2");
+    comes_true(|| ["hash", "w1", "w2"].iter().all(|key| call(&mut replica, &["HLEN", key]) == "1"));
+    follow(&mut below, servers[1].address.port());
+    assert_eq!(call(&mut replica, &["CLIENT", "UNPAUSE"]), "OK");
+    for link in [&mut replica, &mut below] {
+        comes_true(|| call(link, &["EXISTS", "sorted"]) == "1" && call(link, &["HLEN", "hash"]) == "2");
+    }
+    check_equal(&mut primary, &mut replica);
+    check_equal_of_middle(&mut replica, &mut below);
+}
+
 /// As in redis-server, what clients write to a replica stays there, and expires there.
 #[test]
 fn a_replica_may_accept_writes_of_its_own() {

@@ -223,6 +223,13 @@ fn the_wait_for_replicas_can_be_aborted() {
             }
             assert_eq!(crate::saving::text(writer.reply().expect("a reply")), "OK");
             assert_eq!((call(&mut admin, &["GET", "k"]), left_ms(&mut admin)), ("after".into(), None));
+            if by_signal && primary == 0 {
+                // An end that was given up does not count: a signal begins a new one.
+                server.signal(Signal::TERM);
+                comes_true(|| left_ms(&mut admin).is_some());
+                assert_eq!(call(&mut admin, &["SHUTDOWN", "ABORT"]), "OK");
+                comes_true(|| left_ms(&mut admin).is_none());
+            }
             signal(&replica, Signal::CONT);
             assert_eq!(call(&mut admin, &["WAIT", "1", "60000"]), "1");
         }
@@ -238,4 +245,40 @@ fn the_wait_for_replicas_can_be_aborted() {
         assert_eq!(field(&mut replica_link, "role"), "slave");
     }
     assert!(server.end().success());
+}
+
+/// Several SHUTDOWNs share one save. One that insists on no save takes their place.
+#[test]
+fn shutdowns_at_the_same_time_make_one_end() {
+    for insists in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().to_str().expect("a plain path");
+        let options = ["--save", "3600 1", "--rdb-key-save-delay", "3000", "--dir", dir];
+        let mut server = Server::start(&options);
+        let mut client = server.connect();
+        for key in 0..200 {
+            client.call(&format!("SET {key} v"), "+OK\r\n");
+        }
+        let mut others = Vec::new();
+        for _ in 0..15 {
+            let mut other = server.connect();
+            other.send(&command("SHUTDOWN"));
+            others.push(other);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if insists {
+            client.send(&command("SHUTDOWN NOSAVE"));
+        }
+        others.iter_mut().for_each(Client::expect_end);
+        assert!(server.end().success());
+        let files = std::fs::read_dir(folder.path()).expect("it is there").flatten();
+        let names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        assert!(names.iter().all(|name| !name.ends_with(".tmp")), "{names:?}");
+        assert_eq!(names.contains(&"dump.rdb".to_string()), !insists, "{names:?}");
+        if !insists {
+            let again = Server::start(&options);
+            let mut client = again.connect();
+            comes_true(|| client.line_of("DBSIZE", 0) == ":200");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use super::{BadValue, ValueBuilder, build, system, value_type, write};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use strand_keyspace::{Keyspace, Snapshot, SnapshotRecords, ValueRef};
+use strand_keyspace::{Keyspace, Snapshot, SnapshotRecords, Value, ValueRef};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::value::{ModuleId, StreamEntries, ValueKind};
 use strand_rdb::write::{KeyHead, Writer};
@@ -124,7 +124,8 @@ fn write_records(
             idle_s: saving.lru.then(|| record.idle_s(now_ms).into()),
             freq: under_lfu.then(|| record.frequency(now_ms, keyspace.settings())),
         };
-        put_key(record.key(), head, record.value(), writer);
+        let copy = record.value().with_hidden_fields();
+        put_key(record.key(), head, copy.as_ref().map_or(record.value(), Value::view), writer);
         keys += 1;
     }
     keys

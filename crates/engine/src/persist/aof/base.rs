@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use strand_commands::serial::file::{Saving, save};
 use strand_commands::serial::{self, system};
-use strand_keyspace::{RecordRef, Snapshot, SnapshotRecords, ValueRef};
+use strand_keyspace::{RecordRef, Snapshot, SnapshotRecords, Value, ValueRef};
 
 impl Engine {
     /// Writes the base. Calls `report_progress` after each slice with the number of keys so far.
@@ -97,6 +97,8 @@ impl Engine {
                 put(out, &[b"SET", record.key(), string.bytes(&mut Default::default()), b"PXAT", at])
             }
             (value, at) => {
+                let copy = value.with_hidden_fields();
+                let value = copy.as_ref().map_or(value, Value::view);
                 let payload = serial::payload(value, &|| self.host.yield_now());
                 put(out, &[b"RESTORE", record.key(), at.unwrap_or(b"0"), &payload, b"ABSTTL"])
             }

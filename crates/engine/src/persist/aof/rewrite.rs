@@ -528,7 +528,7 @@ impl Engine {
         let bytes = aof.pending_bytes(self.keyspace.journal().tail());
         let text = format!("the append-only file lacks the last {bytes} bytes of writes: {}", aof.failure());
         self.host.warn(&format!("Stopped, but {text}"));
-        if self.persist.may_lose_writes.load(Relaxed) { Ok(()) } else { Err(SaveError(text)) }
+        if self.persist.may_lose_writes.load(Relaxed) { Ok(()) } else { Err(SaveError::Failed(text)) }
     }
 }
 

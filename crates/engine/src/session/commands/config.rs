@@ -228,7 +228,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     }
     // The host has logged the reason.
     if let Some(option) = changed.iter().find(|option| is_of_listeners(**option))
-        && engine.host.listen(&engine.config, engine.needs_password()).is_err()
+        && engine.host.listen(&engine.config, needs_password(engine, changed)).is_err()
     {
         return Err(match changed.contains(&Opt::Bind) {
             true => (Opt::Bind, "Failed to bind to specified addresses.".into()),
@@ -261,6 +261,14 @@ fn unknown(name: &[u8]) -> Vec<u8> {
 
 fn is_tls(option: Opt) -> bool {
     option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
+}
+
+/// True when every command needs a password after CONFIG SET of these options. `requirepass` is applied last.
+fn needs_password(engine: &Engine, changed: &[Opt]) -> bool {
+    match changed.contains(&Opt::RequirePass) {
+        true => !engine.config.requirepass().is_empty(),
+        false => engine.needs_password(),
+    }
 }
 
 fn is_oom_score(option: Opt) -> bool {

@@ -8,7 +8,6 @@ use crate::session::run::NextStep;
 use crate::session::state::ShutdownOutcome;
 use crate::session::waits::ParkReason;
 use crate::{Engine, Now, ShutdownRequest, system_text};
-use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -16,59 +15,53 @@ use strand_wire::reply::{ErrorText, Reply};
 
 impl Session {
     pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        let Some(request) = shutdown_request(args)? else {
-            if !self.engine.give_up_end() {
-                return Err("ERR No shutdown in progress.".into());
-            }
-            self.reply().ok();
-            return DONE;
+        // The outcome may be of an earlier SHUTDOWN, if the user has lost the right to SHUTDOWN during the wait.
+        let former = self.shutdown.take().filter(|_| self.retry.is_retry);
+        let outcome = match former {
+            Some(outcome) => outcome,
+            None => match shutdown_request(args)? {
+                Some(request) => self.begin_shutdown(request)?,
+                None if self.engine.give_up_end() => return self.ok(),
+                None => return Err("ERR No shutdown in progress.".into()),
+            },
         };
+        match outcome.get() {
+            Some(true) => Ok(NextStep::Stop(self.close())),
+            Some(false) => Err(SHUTDOWN_FAILED.into()),
+            None => {
+                self.shutdown = Some(outcome);
+                Ok(NextStep::Park(ParkReason::Shutdown, now.mono_us + LOOK_AT_SHUTDOWN_EVERY_US))
+            }
+        }
+    }
+    fn begin_shutdown(&self, request: ShutdownRequest) -> Result<ShutdownOutcome, ErrorText> {
         if !request.nosave
             && let Some(is_function) = self.engine.long_locks.is_busy(None)
         {
             return Err(busy_text(is_function).into());
         }
-        if self.shutdown.is_none() && self.engine.waits_at_end(request) {
-            self.shutdown = Some(self.shut_down_on_thread(request)?);
+        let outcome = ShutdownOutcome::default();
+        if let Some(ended) = self.engine.end_at_once(request) {
+            if ended.is_ok() {
+                self.engine.stop(request);
+            }
+            _ = outcome.set(ended.is_ok());
+            return Ok(outcome);
         }
-        let ended = match &self.shutdown {
-            None => self.engine.end(request, now).is_ok(),
-            Some(outcome) => match outcome.get() {
-                Some(ended) => *ended,
-                None => {
-                    let look_again_us = now.mono_us + LOOK_AT_SHUTDOWN_EVERY_US;
-                    return Ok(NextStep::Park(ParkReason::Shutdown, look_again_us));
-                }
-            },
-        };
-        let was_on_thread = self.shutdown.take().is_some();
-        if !ended {
-            return Err(SHUTDOWN_FAILED.into());
-        }
-        if !was_on_thread {
-            self.engine.stop(request);
-        }
-        Ok(NextStep::Stop(self.close()))
-    }
-    /// Begins a SHUTDOWN that may wait for the disk and for replicas, on a thread of its own: a helper thread would keep
-    /// other commands waiting.
-    fn shut_down_on_thread(&self, request: ShutdownRequest) -> Result<ShutdownOutcome, ErrorText> {
-        let (outcome, wake) = (ShutdownOutcome::default(), self.client.wake_handle().clone());
-        let result = outcome.clone();
-        // Stops scripts before a save, because an endless script must not hold the shards that must be saved.
-        self.engine.scripts.stopping.store(self.engine.saves_at_end(request), Relaxed);
+        // A thread of its own, because a helper thread would keep other commands waiting.
+        let (result, wake) = (outcome.clone(), self.client.wake_handle().clone());
         let begun = self.engine.end_on_thread(request, move |engine, ended| {
-            match ended {
-                Ok(()) => engine.stop(request),
-                Err(_) => engine.scripts.stopping.store(false, Relaxed),
+            if ended.is_ok() {
+                engine.stop(request);
             }
             _ = result.set(ended.is_ok());
             wake.wake();
         });
-        begun.map(|()| outcome).map_err(|why| {
+        begun.map_err(|why| {
             self.engine.host.warn(&format!("Cannot shut down: no thread: {}", system_text(&why)));
-            SHUTDOWN_FAILED.into()
-        })
+            SHUTDOWN_FAILED
+        })?;
+        Ok(outcome)
     }
     pub(super) fn bgsave(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let is = |word: &str| args.len() == 2 && args.is(1, word);
