@@ -8,7 +8,6 @@ use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
 use crate::usage::{FREQUENCY_NEW, Usage};
 use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
-use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
 
 /// A command expected another type of value than the key has.
@@ -504,7 +503,7 @@ impl Db<'_, '_> {
                 self.txn.garbage(former);
             }
             None => {
-                if clock.settings.keeps_expired.load(Relaxed) != 0 {
+                if clock.keeps_expired {
                     self.remove_kept(key);
                 }
                 self.changed(key).insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);

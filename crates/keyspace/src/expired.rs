@@ -7,7 +7,6 @@
 use crate::extendible::{Content, Location, position_of};
 use crate::record::key_expiry_ms;
 use crate::{Db, Key};
-use std::sync::atomic::Ordering::Relaxed;
 
 impl Db<'_, '_> {
     /// Handles a record whose expiry, or the expiry of one of its fields, has passed. Removes the record if
@@ -20,7 +19,7 @@ impl Db<'_, '_> {
             self.show_fields(key, at);
             return Some(at);
         }
-        if self.txn.clock.settings.keeps_expired.load(Relaxed) != 0 && !self.txn.removes_kept {
+        if self.txn.clock.keeps_expired && !self.txn.removes_kept {
             return self.hide_expired(key, at);
         }
         let names_fields = self.txn.listens();

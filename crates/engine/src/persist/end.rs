@@ -45,6 +45,7 @@ struct Running {
 
 struct Next {
     request: ShutdownRequest,
+    given_up: Arc<AtomicBool>,
     waiting: Vec<Done>,
 }
 
@@ -56,9 +57,17 @@ impl ShutdownRequest {
 }
 
 impl EndState {
-    /// True while an end is in progress, also if it was given up, and from the time on when the server stops.
-    fn is_busy(&self) -> bool {
-        self.running.is_some() || self.is_final
+    /// What [`Engine::end_at_once`] returns, if that is known already. `None`: the server may stop, and with `commits` it
+    /// does.
+    fn end_now(&mut self, waits: bool, commits: bool) -> Option<Option<Result<(), SaveError>>> {
+        if self.is_final {
+            return Some(Some(Ok(())));
+        }
+        if waits || self.running.is_some() {
+            return Some(None);
+        }
+        self.is_final = commits;
+        None
     }
     /// Gives the end in progress up. What waits for its outcome waits for `next` instead, if that is some, unless SHUTDOWN
     /// ABORT has given the end up before.
@@ -94,31 +103,28 @@ impl Engine {
         let by_default = !request.nosave && !self.config.save_points().is_empty();
         !self.persist.is_loading() && (request.save || by_default)
     }
-    /// True while an end is in progress and has not been given up.
-    pub fn is_ending(&self) -> bool {
-        let state = self.persist.end.state.lock();
-        let goes_on = |running: &Running| !running.given_up.load(Relaxed);
-        state.next.is_some() || state.running.as_ref().is_some_and(goes_on)
-    }
-    /// Ends at once, if nothing must be waited for. `None`: the end takes long, so call [`Engine::end_on_thread`]. `Ok`:
-    /// stop now.
+    /// Ends at once, if nothing must be waited for, or if the server stops already. `None`: the end takes long, so call
+    /// [`Engine::end_on_thread`]. `Ok`: stop now.
     ///
     /// # Errors
-    /// As [`Engine::end_on_thread`].
+    /// As the outcome of [`Engine::end_on_thread`].
     pub fn end_at_once(&self, request: ShutdownRequest) -> Option<Result<(), SaveError>> {
-        let waits = self.saves_at_end(request)
-            || self.lacks_writes(request)
-            || self.awaits_replicas_at_end(request)
-            || self.persist.end.state.lock().is_busy();
-        if waits {
-            return None;
+        let waits =
+            self.saves_at_end(request) || self.lacks_writes(request) || self.awaits_replicas_at_end(request);
+        if let Some(known) = self.persist.end.state.lock().end_now(waits, false) {
+            return known;
         }
-        let ended = self.check_first_base(request).map(|()| {
+        if let Err(why) = self.check_first_base(request) {
+            self.log_failed_end();
+            return Some(Err(why));
+        }
+        // Another end may have begun meanwhile.
+        let known = self.persist.end.state.lock().end_now(waits, true);
+        if known.is_none() {
             self.note_losses(request);
             self.cancel_files();
-            self.persist.end.state.lock().is_final = true;
-        });
-        Some(ended.inspect_err(|_| self.log_failed_end()))
+        }
+        known.unwrap_or(Some(Ok(())))
     }
     /// The work of SHUTDOWN and the signals before the server stops, on a thread of its own. Waits for the replicas, then
     /// cancels background saves and rewrites, and makes the last save if the options ask for it. Writes wait from the
@@ -126,37 +132,57 @@ impl Engine {
     ///
     /// The outcome is an error, and the server continues, when SHUTDOWN ABORT gave the end up, the save failed, the first
     /// base of the append-only file is not complete, or the append-only file lacks writes that the disk did not take and
-    /// the options do not force the stop. `done` is not called when the server stops already.
+    /// the options do not force the stop.
+    ///
+    /// Returns the flag that is set when the end is given up.
     ///
     /// # Errors
-    /// When the system cannot create a thread.
+    /// When the system cannot create a thread. `done` is not called then.
     pub fn end_on_thread(
         self: &Arc<Self>,
         request: ShutdownRequest,
         done: impl FnOnce(&Engine, &Result<(), SaveError>) + Send + 'static,
-    ) -> io::Result<()> {
+    ) -> io::Result<Arc<AtomicBool>> {
         let done: Done = Box::new(done);
         let mut state = self.persist.end.state.lock();
         if state.is_final {
-            return Ok(());
+            drop(state);
+            done(self, &Ok(()));
+            return Ok(Arc::default());
         }
-        match &mut state.running {
-            Some(running) if !running.given_up.load(Relaxed) && !request.insists() => {
-                running.waiting.push(done)
-            }
-            Some(_) => match &mut state.next {
-                Some(next) if !request.insists() => next.waiting.push(done),
-                _ => state.give_up(Some(Next { request, waiting: vec![done] })),
-            },
-            None => {
-                state.running = Some(Running { given_up: Arc::default(), waiting: vec![done] });
-                drop(state);
-                let engine = self.clone();
-                let spawned = self.host.spawn("save", Box::new(move || engine.run_ends(request)));
-                return spawned.inspect_err(|_| self.persist.end.state.lock().running = None);
-            }
+        if let Some(running) = &mut state.running
+            && !running.given_up.load(Relaxed)
+            && !request.insists()
+        {
+            running.waiting.push(done);
+            return Ok(running.given_up.clone());
         }
-        Ok(())
+        if let Some(next) = &mut state.next
+            && !request.insists()
+        {
+            next.waiting.push(done);
+            return Ok(next.given_up.clone());
+        }
+        let given_up = Arc::<AtomicBool>::default();
+        if state.running.is_some() {
+            state.give_up(Some(Next { request, given_up: given_up.clone(), waiting: vec![done] }));
+            return Ok(given_up);
+        }
+        state.running = Some(Running { given_up: given_up.clone(), waiting: vec![done] });
+        drop(state);
+        let engine = self.clone();
+        let spawned = self.host.spawn("save", Box::new(move || engine.run_ends(request)));
+        spawned.inspect_err(|why| self.forget_ends(why)).map(|()| given_up)
+    }
+    /// Tells the requests that have joined an end that the end has no thread. The first request knows that already.
+    fn forget_ends(&self, why: &io::Error) {
+        let mut state = self.persist.end.state.lock();
+        let joined = state.running.take().into_iter().flat_map(|running| running.waiting.into_iter().skip(1));
+        let next = state.next.take().into_iter().flat_map(|next| next.waiting);
+        let waiting: Vec<Done> = joined.chain(next).collect();
+        drop(state);
+        let failed = Err(SaveError::Failed(format!("no thread: {why}")));
+        waiting.into_iter().for_each(|done| done(self, &failed));
     }
     /// Runs ends until one succeeds or none is wanted.
     fn run_ends(&self, mut request: ShutdownRequest) {
@@ -188,7 +214,7 @@ impl Engine {
             }
             let next = state.next.take().filter(|_| ended.is_err());
             if let Some(next) = next {
-                state.running = Some(Running { given_up: Arc::default(), waiting: next.waiting });
+                state.running = Some(Running { given_up: next.given_up, waiting: next.waiting });
                 request = next.request;
                 drop(state);
                 waiting.into_iter().for_each(|done| done(self, &ended));
@@ -217,7 +243,6 @@ impl Engine {
             // Writes go on while a script keeps the save from beginning.
             self.announce_until_cancelled(given_up).map_err(|_| SaveError::Aborted)?;
         }
-        self.persist.saves_at_end.store(saves, Relaxed);
         let awaits_replicas = self.awaits_replicas_at_end(request);
         if saves || awaits_replicas {
             self.persist.set(ENDING, true);
@@ -233,6 +258,7 @@ impl Engine {
         }
         // The append-only file may have been switched on during the wait.
         self.check_first_base(request)?;
+        self.persist.saves_at_end.store(saves, Relaxed);
         self.cancel_files();
         if !saves {
             return Ok(());
@@ -246,14 +272,13 @@ impl Engine {
     }
     /// SHUTDOWN ABORT. False when no end is in progress.
     pub(crate) fn give_up_end(&self) -> bool {
-        if !self.is_ending() {
-            return false;
-        }
         let mut state = self.persist.end.state.lock();
-        if state.is_final {
+        let goes_on = |running: &Running| !running.given_up.load(Relaxed);
+        if state.next.is_none() && !state.running.as_ref().is_some_and(goes_on) {
             return false;
         }
         state.give_up(None);
+        drop(state);
         self.host.log("Shutdown manually aborted.");
         true
     }

@@ -190,11 +190,17 @@ impl Engine {
                 if let Some(running) = self.begin_save(false, given_up.clone(), now) {
                     break running;
                 }
-                // A cancelled save ends after its current slice.
+                // A client may have begun a save meanwhile. A cancelled save ends after its current slice.
+                self.cancel_running_save();
                 self.host.nap_us(super::RETRY_US);
             };
             match self.run_save(running, SnapshotLock::Announced, now) {
-                SaveOutcome::Done { changes, .. } if changes == self.keyspace.changes() => return Ok(()),
+                // The file of a replica has its position in the primary's stream, which goes on.
+                SaveOutcome::Done { changes, .. }
+                    if changes == self.keyspace.changes() || self.following.is_on() =>
+                {
+                    return Ok(());
+                }
                 SaveOutcome::Done { .. } => is_saved = true,
                 SaveOutcome::Cancelled => {}
                 SaveOutcome::Failed(why) => return Err(why),

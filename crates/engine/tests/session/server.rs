@@ -112,7 +112,7 @@ fn time_is_the_driver_s() {
 #[test]
 fn shutdown_asks_the_host() {
     let mut server = Server::new();
-    let mut peer = server.connect();
+    let (mut peer, mut later) = (server.connect(), server.connect());
     peer.script(
         &server,
         &[
@@ -127,6 +127,10 @@ fn shutdown_asks_the_host() {
     assert_eq!(peer.run(&server, "SHUTDOWN NOSAVE NOW"), "");
     assert_eq!(peer.ended, Some(End::Close));
     assert!(matches!(server.asked.try_recv(), Ok(Asked::Shutdown(r)) if r.now && !r.force));
+    // The server stops already: another SHUTDOWN ends its connection, and ABORT comes too late.
+    assert_eq!(later.run(&server, "SHUTDOWN ABORT"), "-ERR No shutdown in progress.|");
+    assert_eq!(later.run(&server, "SHUTDOWN SAVE"), "");
+    assert_eq!(later.ended, Some(End::Close));
 }
 
 #[test]

@@ -450,6 +450,8 @@ pub(crate) struct Clock<'a> {
     /// A look-up takes a closer look at a record with this expiry or an earlier one. While the
     /// primary's commands are replayed, each record with an expiry may have fields that are hidden from clients.
     pub(crate) look_ms: i64,
+    /// [`Settings::keeps_expired`] at the begin of the transaction. The option must not change within an operation.
+    pub(crate) keeps_expired: bool,
     /// True under an LFU policy of `maxmemory-policy`.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
@@ -458,13 +460,14 @@ pub(crate) struct Clock<'a> {
 impl<'a> Clock<'a> {
     pub(crate) fn at(now_ms: i64, settings: &'a Settings) -> Clock<'a> {
         let lfu = settings.lfu.load(Relaxed) != 0;
-        Clock { now_ms, expiry_ms: now_ms, look_ms: now_ms, lfu, settings }
+        let keeps_expired = settings.keeps_expired.load(Relaxed) != 0;
+        Clock { now_ms, expiry_ms: now_ms, look_ms: now_ms, keeps_expired, lfu, settings }
     }
     /// Sets the time up to which data has expired.
     #[inline]
     pub(crate) fn set_expiry(&mut self, expiry_ms: i64) {
         self.expiry_ms = expiry_ms;
-        let looks_closer = expiry_ms == i64::MIN && self.settings.keeps_expired.load(Relaxed) != 0;
+        let looks_closer = expiry_ms == i64::MIN && self.keeps_expired;
         // `i64::MAX` is the expiry of a record that never expires.
         self.look_ms = if looks_closer { i64::MAX - 1 } else { expiry_ms };
     }

@@ -16,6 +16,7 @@ use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use strand_engine::{Engine, PeerInfo, SaveError, ShutdownRequest};
@@ -87,7 +88,7 @@ pub async fn accept_until_stopped(
             () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
             () = &mut end_of_hold, if holds_for_loading => holds_for_loading = false,
             name = signals.next() => {
-                if saving.is_some() && engine.is_ending() {
+                if saving.as_ref().is_some_and(|saving| !saving.given_up.load(Relaxed)) {
                     tracing::warn!("{name} again: stopping at once");
                     std::process::exit(1);
                 }
@@ -102,7 +103,7 @@ pub async fn accept_until_stopped(
                     None => {
                         tracing::info!("{name}: saving, then stopping");
                         match end_on_thread(engine, request) {
-                            Ok(done) => saving = Some(FinalSave { name, grace: time, done }),
+                            Ok((given_up, done)) => saving = Some(FinalSave { name, grace: time, given_up, done }),
                             Err(why) => refuse_to_stop(name, &SaveError::Failed(format!("no thread: {why}"))),
                         }
                     }
@@ -152,14 +153,16 @@ struct FinalSave {
     name: &'static str,
     /// Time that running commands get after the save.
     grace: Duration,
-    done: oneshot::Receiver<Result<(), SaveError>>,
+    /// Set when the save is given up: another signal begins anew.
+    given_up: Arc<AtomicBool>,
+    done: Outcome,
 }
 
 /// Waits for the end of the final save. Returns the signal's name, the grace time and the result of the save. Never
 /// ready without a save.
 async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
-        Some(FinalSave { name, grace, done }) => {
+        Some(FinalSave { name, grace, done, .. }) => {
             let done =
                 done.await.unwrap_or_else(|_| Err(SaveError::Failed("the server stops already".into())));
             (*name, *grace, done)
@@ -169,15 +172,15 @@ async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, 
 }
 
 /// Starts the final save on a separate thread, while the workers still serve clients.
-fn end_on_thread(
-    engine: &Arc<Engine>,
-    request: ShutdownRequest,
-) -> io::Result<oneshot::Receiver<Result<(), SaveError>>> {
-    let (sender, result) = oneshot::channel();
+fn end_on_thread(engine: &Arc<Engine>, request: ShutdownRequest) -> io::Result<(Arc<AtomicBool>, Outcome)> {
+    let (sender, outcome) = oneshot::channel();
     // The message is lost only after a second signal, because the main thread then no longer waits for the save.
-    engine.end_on_thread(request, move |_, ended| _ = sender.send(ended.clone()))?;
-    Ok(result)
+    let given_up = engine.end_on_thread(request, move |_, ended| _ = sender.send(ended.clone()))?;
+    Ok((given_up, outcome))
 }
+
+/// The outcome of an end of the server, when there is one.
+type Outcome = oneshot::Receiver<Result<(), SaveError>>;
 
 /// All listeners, and the index of the listener that is asked first for the next connection.
 struct Doors {
