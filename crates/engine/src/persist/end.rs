@@ -28,23 +28,19 @@ pub(super) struct End {
 
 #[derive(Default)]
 struct EndState {
-    running: Option<Running>,
+    running: Option<Ending>,
     /// What follows when the end in progress has been given up.
-    next: Option<Next>,
+    next: Option<Ending>,
     /// The time at which the wait for replicas ends, on the clock of [`Now::mono_us`]. `None` without a wait.
     waits_until_us: Option<u64>,
     /// True when the server stops now. SHUTDOWN ABORT comes too late.
     is_final: bool,
 }
 
-struct Running {
-    /// Set by SHUTDOWN ABORT, and by a SHUTDOWN that takes the place of this end.
-    given_up: Arc<AtomicBool>,
-    waiting: Vec<Done>,
-}
-
-struct Next {
+/// An end, and what waits for its outcome.
+struct Ending {
     request: ShutdownRequest,
+    /// Set by SHUTDOWN ABORT, and by a SHUTDOWN that takes the place of this end.
     given_up: Arc<AtomicBool>,
     waiting: Vec<Done>,
 }
@@ -57,21 +53,9 @@ impl ShutdownRequest {
 }
 
 impl EndState {
-    /// What [`Engine::end_at_once`] returns, if that is known already. `None`: the server may stop, and with `commits` it
-    /// does.
-    fn end_now(&mut self, waits: bool, commits: bool) -> Option<Option<Result<(), SaveError>>> {
-        if self.is_final {
-            return Some(Some(Ok(())));
-        }
-        if waits || self.running.is_some() {
-            return Some(None);
-        }
-        self.is_final = commits;
-        None
-    }
     /// Gives the end in progress up. What waits for its outcome waits for `next` instead, if that is some, unless SHUTDOWN
     /// ABORT has given the end up before.
-    fn give_up(&mut self, next: Option<Next>) {
+    fn give_up(&mut self, next: Option<Ending>) {
         let Some(running) = &mut self.running else { return };
         let was_given_up = running.given_up.swap(true, Relaxed);
         let former = take(&mut self.next).map(|former| former.waiting).unwrap_or_default();
@@ -111,20 +95,24 @@ impl Engine {
     pub fn end_at_once(&self, request: ShutdownRequest) -> Option<Result<(), SaveError>> {
         let waits =
             self.saves_at_end(request) || self.lacks_writes(request) || self.awaits_replicas_at_end(request);
-        if let Some(known) = self.persist.end.state.lock().end_now(waits, false) {
-            return known;
+        let checked = if waits { Ok(()) } else { self.check_first_base(request) };
+        let mut state = self.persist.end.state.lock();
+        if state.is_final {
+            return Some(Ok(()));
         }
-        if let Err(why) = self.check_first_base(request) {
-            self.log_failed_end();
-            return Some(Err(why));
+        if waits || state.running.is_some() {
+            return None;
         }
-        // Another end may have begun meanwhile.
-        let known = self.persist.end.state.lock().end_now(waits, true);
-        if known.is_none() {
-            self.note_losses(request);
-            self.cancel_files();
+        state.is_final = checked.is_ok();
+        drop(state);
+        match checked {
+            Ok(()) => {
+                self.note_losses(request);
+                self.cancel_files();
+            }
+            Err(_) => self.log_failed_end(),
         }
-        known.unwrap_or(Some(Ok(())))
+        Some(checked)
     }
     /// The work of SHUTDOWN and the signals before the server stops, on a thread of its own. Waits for the replicas, then
     /// cancels background saves and rewrites, and makes the last save if the options ask for it. Writes wait from the
@@ -164,14 +152,15 @@ impl Engine {
             return Ok(next.given_up.clone());
         }
         let given_up = Arc::<AtomicBool>::default();
+        let ending = Ending { request, given_up: given_up.clone(), waiting: vec![done] };
         if state.running.is_some() {
-            state.give_up(Some(Next { request, given_up: given_up.clone(), waiting: vec![done] }));
+            state.give_up(Some(ending));
             return Ok(given_up);
         }
-        state.running = Some(Running { given_up: given_up.clone(), waiting: vec![done] });
+        state.running = Some(ending);
         drop(state);
         let engine = self.clone();
-        let spawned = self.host.spawn("save", Box::new(move || engine.run_ends(request)));
+        let spawned = self.host.spawn("save", Box::new(move || engine.run_ends()));
         spawned.inspect_err(|why| self.forget_ends(why)).map(|()| given_up)
     }
     /// Tells the requests that have joined an end that the end has no thread. The first request knows that already.
@@ -185,11 +174,13 @@ impl Engine {
         waiting.into_iter().for_each(|done| done(self, &failed));
     }
     /// Runs ends until one succeeds or none is wanted.
-    fn run_ends(&self, mut request: ShutdownRequest) {
+    fn run_ends(&self) {
         loop {
-            let given_up =
-                self.persist.end.state.lock().running.as_ref().map(|running| running.given_up.clone());
-            let Some(given_up) = given_up else { return };
+            let running = |ending: &Ending| (ending.request, ending.given_up.clone());
+            let Some((request, given_up)) = self.persist.end.state.lock().running.as_ref().map(running)
+            else {
+                return;
+            };
             let end = || self.end(request, &given_up, self.host.now());
             let ended = catch_unwind(AssertUnwindSafe(end));
             let ended =
@@ -208,23 +199,21 @@ impl Engine {
                 }
                 Err(_) => {
                     self.scripts.stopping.store(false, Relaxed);
-                    self.persist.saves_at_end.store(false, Relaxed);
+                    self.persist.in_last_save.store(false, Relaxed);
                     self.persist.set(ENDING, false);
                 }
             }
-            let next = state.next.take().filter(|_| ended.is_err());
-            if let Some(next) = next {
-                state.running = Some(Running { given_up: next.given_up, waiting: next.waiting });
-                request = next.request;
-                drop(state);
-                waiting.into_iter().for_each(|done| done(self, &ended));
-                continue;
-            }
+            // Without an end that is given up there is no next one.
+            state.running = state.next.take();
+            let goes_on = state.running.is_some();
             drop(state);
             if ended.is_err() && !is_given_up {
                 self.log_failed_end();
             }
-            return waiting.into_iter().for_each(|done| done(self, &ended));
+            waiting.into_iter().for_each(|done| done(self, &ended));
+            if !goes_on {
+                return;
+            }
         }
     }
     /// Stops the server after its end.
@@ -258,7 +247,7 @@ impl Engine {
         }
         // The append-only file may have been switched on during the wait.
         self.check_first_base(request)?;
-        self.persist.saves_at_end.store(saves, Relaxed);
+        self.persist.in_last_save.store(saves, Relaxed);
         self.cancel_files();
         if !saves {
             return Ok(());
@@ -273,7 +262,7 @@ impl Engine {
     /// SHUTDOWN ABORT. False when no end is in progress.
     pub(crate) fn give_up_end(&self) -> bool {
         let mut state = self.persist.end.state.lock();
-        let goes_on = |running: &Running| !running.given_up.load(Relaxed);
+        let goes_on = |running: &Ending| !running.given_up.load(Relaxed);
         if state.next.is_none() && !state.running.as_ref().is_some_and(goes_on) {
             return false;
         }

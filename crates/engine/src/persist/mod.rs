@@ -110,9 +110,9 @@ pub(crate) struct Persist {
     replacing: RwLock<()>,
     /// True when the options of the stop allow that writes are lost: SHUTDOWN FORCE and SHUTDOWN NOSAVE.
     may_lose_writes: AtomicBool,
-    /// True when the end of the server writes a snapshot.
-    saves_at_end: AtomicBool,
-    /// The ends of the server that are in progress.
+    /// True from the begin of the last save before the end of the server on.
+    in_last_save: AtomicBool,
+    /// The end of the server that is in progress.
     end: end::End,
     /// The [`WriteRefusal`].
     write_refusal: AtomicU8,
@@ -185,7 +185,7 @@ impl Persist {
             loading: Loading::default(),
             replacing: RwLock::new(()),
             may_lose_writes: AtomicBool::new(false),
-            saves_at_end: AtomicBool::new(false),
+            in_last_save: AtomicBool::new(false),
             end: end::End::default(),
             write_refusal: AtomicU8::new(WriteRefusal::None as u8),
             aof: Aof::new(host),
@@ -209,9 +209,9 @@ impl Persist {
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0
     }
-    /// True from the begin of the end on, if a file is written.
-    pub(crate) fn saves_at_the_end(&self) -> bool {
-        self.is_ending() && self.saves_at_end.load(Relaxed)
+    /// True from the begin of the last save on.
+    pub(crate) fn is_in_last_save(&self) -> bool {
+        self.in_last_save.load(Relaxed)
     }
     /// True from the time on when the end of the server makes writes wait.
     pub(crate) fn is_ending(&self) -> bool {

@@ -104,7 +104,7 @@ impl Engine {
     /// restart from this save, replicas continue only if they have no more than the save.
     fn append_if_heard(&self, command: &[&[u8]]) {
         let state = self.replication.state.lock();
-        let is_still = self.replication.failover.is_on() || self.persist.saves_at_the_end();
+        let is_still = self.replication.failover.is_on() || self.persist.is_in_last_save();
         if !state.replicas.is_empty() && !state.stream.is_from_primary && !is_still {
             self.keyspace.journal().append_for_replicas(command);
         }
