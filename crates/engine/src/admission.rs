@@ -151,24 +151,23 @@ impl Engine {
     /// Background work at the memory limit: asks the allocator, and evicts a slice when memory is over the limit.
     /// Call it from one thread, again after the returned number of microseconds.
     pub fn watch_memory(&self, now: Now) -> u64 {
+        // The clients come first, so that the sample counts no memory of those that are closed.
+        let closed_clients = self.evict_clients();
         self.sample_memory_and_echo(now);
         self.slow_clients(now);
-        let closed_clients = self.evict_clients();
         let pause_us = match closed_clients.is_some() || self.headroom.is_low() {
             true => PAUSE_NEAR_US,
             false => PAUSE_FAR_US,
         };
         self.reclaim();
         if closed_clients.is_some_and(|closed| closed > 0) {
-            // The memory of the closed clients is free soon. No key is evicted for it.
+            // They have more memory than they know of. No key is evicted for it.
             return PAUSE_OVER_US;
         }
-        let mut over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
         if over > 0 && self.memory.may_free_blocks(now.mono_us) {
-            // No key is evicted for blocks that are kept ready.
+            // Free blocks do not count. But a server at its limit should hold little besides its data.
             strand_chain::free_pooled();
-            self.sample_memory();
-            over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
         }
         self.memory.count_time(over > 0, now.mono_us);
         let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
@@ -217,9 +216,11 @@ impl Engine {
     }
     /// Enforces `maxmemory-clients`. Returns the number of clients that it closes. `None`: that limit is not set.
     pub(crate) fn evict_clients(&self) -> Option<usize> {
-        let evicted = self.clients.evict(self.clients_bytes_max()?);
-        self.stats.add(0, Stat::ClientEvictions, evicted as u64);
-        Some(evicted)
+        let limit = self.clients_bytes_max();
+        let evicted = limit.map(|bytes_max| self.clients.evict(bytes_max)).unwrap_or_default();
+        self.memory.leaving_bytes.store(evicted.leaving_bytes, Relaxed);
+        self.stats.add(0, Stat::ClientEvictions, evicted.clients as u64);
+        limit.map(|_| evicted.clients)
     }
     /// `maxmemory-clients` in bytes, if that limit is set.
     pub(crate) fn clients_bytes_max(&self) -> Option<u64> {
@@ -238,18 +239,15 @@ impl Engine {
     pub(crate) fn forget_spare(&self) {
         self.worker_memories.iter().for_each(|worker_memory| worker_memory.spare_bytes.store(0, Relaxed));
     }
-    /// Asks the allocator for the bytes that it has given out.
+    /// Asks the allocator for the memory in use.
     pub(crate) fn sample_memory(&self) {
         // The data's size is read first: bytes written between the two readings count twice. In the other order they
         // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
         let garbage_bytes = self.garbage_bytes();
-        let allocated_bytes = self.host.allocated_bytes();
-        // No key must be evicted for what a service frees by itself, or for a profile. The allocator's figures of a
-        // profile are those of its last reading, so this reading comes second.
-        let buffered_bytes = self.host.buffered_bytes();
-        let of_messages = self.replication.waiting_bytes() + self.echo.bytes();
-        self.memory.record_sample(allocated_bytes, data_bytes, garbage_bytes + buffered_bytes + of_messages);
+        let used_bytes = self.host.used_bytes();
+        let uncounted_bytes = garbage_bytes + self.not_evicted_for() + self.echo.bytes();
+        self.memory.record_sample(used_bytes, data_bytes, uncounted_bytes);
         if self.memory.is_limited() {
             self.memory.sampled_us.store(self.host.mono_us(), Relaxed);
         }
@@ -259,6 +257,13 @@ impl Engine {
         // Records kept for a snapshot are freed once they are written, so no key must be evicted for them.
         let kept_bytes = self.persist.kept_bytes();
         kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
+    }
+    /// Bytes in use that do not count against the limit, besides those of [`Engine::garbage_bytes`] and the echo: what a
+    /// service frees by itself, a profile, what waits for replicas, and clients that are being closed. The allocator's
+    /// figures of a profile are those of its last reading, so read the memory in use first.
+    pub(crate) fn not_evicted_for(&self) -> u64 {
+        let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
+        self.host.buffered_bytes() + self.replication.waiting_bytes() + leaving_bytes
     }
     /// Hands deleted, replaced or evicted big values to the host, which frees them on a helper thread.
     pub(crate) fn reclaim(&self) {
@@ -285,33 +290,29 @@ impl Engine {
     }
     /// Records the memory in use when the server is ready, before it has data.
     pub fn record_startup_memory(&self) {
-        let kept_ready = self.host.memory().thread_caches_bytes;
-        self.memory.record_startup(self.host.allocated_bytes().saturating_sub(kept_ready));
+        self.memory.record_startup(self.host.used_bytes());
     }
     /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
         // Some shares are figures of the allocator, as of its last reading. So this reading comes first.
         let facts = self.host.memory();
-        let mut ledger = Ledger { shares: self.shares(), facts };
-        ledger.shares[Purpose::Allocator as usize] = ledger.facts.thread_caches_bytes;
-        ledger
+        Ledger { shares: self.shares(), facts }
     }
-    /// Number of bytes, by purpose. The share of the allocator is left out.
+    /// Number of bytes, by purpose.
     fn shares(&self) -> Shares {
         let mut shares = Shares::default();
         let services = self.host.service_memory();
+        let clients = self.clients.all();
+        let clients = clients.iter().filter(|client| !client.is_replica.load(Relaxed));
         for (purpose, bytes) in [
             (Purpose::Data, self.keyspace.data_bytes() as u64),
             (Purpose::Indexes, services.indexes_bytes),
             (Purpose::Trigrams, services.trigrams_bytes),
             (Purpose::Regexes, services.regexes_bytes),
-            (
-                Purpose::Clients,
-                self.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes(),
-            ),
+            (Purpose::Clients, clients.map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes()),
+            (Purpose::Replication, self.replication.backlog_bytes() + self.replication.waiting_bytes()),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs) + services.requests_bytes),
             (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.size().1 as u64),
-            (Purpose::Caches, strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),
             (Purpose::Journal, self.persist.aof.pending_bytes(self.keyspace.journal().tail())),
             (Purpose::Snapshots, self.persist.kept_bytes()),

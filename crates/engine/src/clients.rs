@@ -304,6 +304,15 @@ impl Wake for Nobody {
     fn queue(&self) {}
 }
 
+/// What [`Clients::evict`] did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EvictedClients {
+    /// Number of clients that were closed.
+    pub(crate) clients: usize,
+    /// Bytes of killed clients, these included. They are freed soon.
+    pub(crate) leaving_bytes: u64,
+}
+
 /// All clients by id.
 #[derive(Default)]
 pub(crate) struct Clients {
@@ -401,29 +410,31 @@ impl Clients {
     pub(crate) fn wake_subscribers(&self) {
         wake_together(self.all().iter().filter(|c| c.inbox.is_subscriber()).map(|c| &c.wake));
     }
-    /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. Returns their number.
-    /// CLIENT NO-EVICT protects a client.
-    pub(crate) fn evict(&self, bytes_max: u64) -> usize {
-        // A killed client does not count, because its memory is freed soon.
+    /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. CLIENT NO-EVICT protects a
+    /// client.
+    pub(crate) fn evict(&self, bytes_max: u64) -> EvictedClients {
+        let (killed, mut left): (Vec<_>, Vec<_>) =
+            self.all().into_iter().partition(|client| client.is_killed());
         // Replicas have a limit of their own.
-        let counts = |client: &Arc<Client>| {
-            !client.is_killed() && !client.is_replica.load(Relaxed) && !client.is_primary.load(Relaxed)
-        };
-        let mut left: Vec<_> = self.all().into_iter().filter(counts).collect();
-        let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
+        left.retain(|client| !client.is_replica.load(Relaxed) && !client.is_primary.load(Relaxed));
+        let bytes_of =
+            |clients: &[Arc<Client>]| clients.iter().map(|client| client.held_bytes()).sum::<u64>();
+        let mut evicted = EvictedClients { clients: 0, leaving_bytes: bytes_of(&killed) };
+        let mut held_bytes = bytes_of(&left);
         if held_bytes <= bytes_max {
-            return 0;
+            return evicted;
         }
         left.retain(|client| !client.turn_fields.no_evict.load(Relaxed) && client.held_bytes() > 0);
         left.sort_by_cached_key(|client| std::cmp::Reverse(client.held_bytes()));
-        let mut evicted = 0;
         for client in left {
             if held_bytes <= bytes_max {
                 break;
             }
-            held_bytes = held_bytes.saturating_sub(client.held_bytes());
+            let bytes = client.held_bytes();
+            held_bytes = held_bytes.saturating_sub(bytes);
             client.kill();
-            evicted += 1;
+            evicted.clients += 1;
+            evicted.leaving_bytes += bytes;
         }
         evicted
     }

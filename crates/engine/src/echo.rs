@@ -86,10 +86,8 @@ impl Engine {
         }
         self.sample_memory();
         let other_bytes = self.memory.used_bytes().saturating_sub(self.keyspace.data_bytes() as u64);
-        // The blocks of messages that have left are kept ready for the next ones.
-        let waiting_bytes = self.clients.waiting_bytes(BLOCK_BYTES)
-            + MESSAGE_PARTS * self.pubsub.queued_bytes()
-            + strand_chain::pooled_bytes() as u64;
+        let waiting_bytes =
+            self.clients.waiting_bytes(BLOCK_BYTES) + MESSAGE_PARTS * self.pubsub.queued_bytes();
         self.echo.measure(waiting_bytes, other_bytes, now);
         if self.echo.bytes() > 0 {
             self.sample_memory();

@@ -97,7 +97,7 @@ impl Engine {
         let workers = facts.workers;
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
-        let memory = Arc::new(Memory::new(host.allocated_bytes()));
+        let memory = Arc::new(Memory::new(host.used_bytes()));
         let clients = Arc::<Clients>::default();
         let pubsub = Arc::new(PubSub::new(facts.workers, clients.clone()));
         let tracking = Arc::new(Tracking::new(clients.clone()));

@@ -46,7 +46,7 @@ pub(crate) struct Headroom {
     /// The free memory at the last sample.
     free_bytes: AtomicU64,
     /// The bytes that the allocator had given out at the last sample.
-    allocated_bytes: AtomicU64,
+    used_bytes: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
     /// True while clients are slowed or checked.
@@ -118,9 +118,9 @@ impl GrowthLimit {
 
 impl Headroom {
     /// Records a sample. A `size_bytes` of 0 means unknown.
-    pub(crate) fn record_sample(&self, size_bytes: u64, free_bytes: u64, allocated_bytes: u64) {
+    pub(crate) fn record_sample(&self, size_bytes: u64, free_bytes: u64, used_bytes: u64) {
         self.free_bytes.store(free_bytes, Relaxed);
-        self.allocated_bytes.store(allocated_bytes, Relaxed);
+        self.used_bytes.store(used_bytes, Relaxed);
         self.size_bytes.store(size_bytes, Relaxed);
     }
     /// True while the limits of the system are known.
@@ -131,18 +131,17 @@ impl Headroom {
     pub(crate) fn is_low(&self) -> bool {
         self.is_low.load(Relaxed)
     }
-    /// The memory that is free now, when the allocator has given out `allocated_bytes`.
-    fn free_now(&self, allocated_bytes: u64) -> u64 {
-        let allocated_then = self.allocated_bytes.load(Relaxed);
-        let free =
-            self.free_bytes.load(Relaxed).saturating_add(allocated_then.saturating_sub(allocated_bytes));
-        free.saturating_sub(allocated_bytes.saturating_sub(allocated_then)).min(self.size_bytes.load(Relaxed))
+    /// The memory that is free now, when `used_bytes` are in use.
+    fn free_now(&self, used_bytes: u64) -> u64 {
+        let used_then = self.used_bytes.load(Relaxed);
+        let free = self.free_bytes.load(Relaxed).saturating_add(used_then.saturating_sub(used_bytes));
+        free.saturating_sub(used_bytes.saturating_sub(used_then)).min(self.size_bytes.load(Relaxed))
     }
     /// Decides on work that needs `bytes` and has waited for `waited_us`.
     pub(crate) fn admit(
         self: &Arc<Headroom>,
         bytes: u64,
-        allocated_bytes: u64,
+        used_bytes: u64,
         waited_us: u64,
         now: Now,
     ) -> WorkAdmission {
@@ -154,7 +153,7 @@ impl Headroom {
         // the other.
         let reserved = self.reserved_bytes.fetch_add(bytes, Relaxed);
         let reservation = Reservation { headroom: self.clone(), bytes };
-        let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);
+        let free = self.free_now(used_bytes).saturating_sub(size_bytes / KEPT_PART);
         match free.saturating_sub(reserved) {
             left if bytes <= left => WorkAdmission::Now(Some(reservation)),
             _ if bytes <= free && waited_us < WORK_WAIT_US => {
@@ -191,14 +190,14 @@ impl Engine {
         if bytes < WORK_BYTES_MIN || !self.headroom.is_known() {
             return WorkAdmission::Now(None);
         }
-        self.headroom.admit(bytes, self.host.allocated_bytes(), waited_us, now)
+        self.headroom.admit(bytes, self.host.used_bytes(), waited_us, now)
     }
     /// Slows the clients that make memory grow fastest while little is free. Runs in the background, about ten times
     /// per second.
     pub(crate) fn slow_clients(&self, now: Now) {
         let headroom = &self.headroom;
         let size = headroom.size_bytes.load(Relaxed);
-        let free = if size == 0 { 0 } else { headroom.free_now(self.host.allocated_bytes()) };
+        let free = if size == 0 { 0 } else { headroom.free_now(self.host.used_bytes()) };
         if !headroom.is_low() {
             if size > 0 && free < size / 100 * LOW_PERCENT {
                 // From here on the growth of each client is counted.
@@ -295,7 +294,7 @@ mod tests {
             panic!("it waits")
         };
         assert_eq!(at_us, 7 + WORK_RETRY_US);
-        let refused = |bytes, allocated, waited_us| match headroom.admit(bytes, allocated, waited_us, at(0)) {
+        let refused = |bytes, used, waited_us| match headroom.admit(bytes, used, waited_us, at(0)) {
             WorkAdmission::Refused { missing_bytes } => missing_bytes / MB,
             other => panic!("{other:?}"),
         };

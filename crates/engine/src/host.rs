@@ -341,8 +341,8 @@ pub trait HostThreads {
 pub trait HostFigures {
     /// The allocator's figures.
     fn memory(&self) -> MemoryFacts;
-    /// Bytes that the allocator has given out. Called up to some hundred times per second.
-    fn allocated_bytes(&self) -> u64 {
+    /// [`MemoryFacts::used_bytes`] alone. Called up to some hundred times per second.
+    fn used_bytes(&self) -> u64 {
         self.memory().used_bytes
     }
     /// Returns freed pages to the system at once. Runs on a helper thread.
@@ -386,10 +386,11 @@ pub trait HostFigures {
 /// Memory as the allocator and the kernel see it, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFacts {
-    /// Bytes that the allocator has given out, including `thread_caches_bytes`.
+    /// Bytes that the program uses.
     pub used_bytes: u64,
-    /// Free memory that the allocator keeps ready for each thread.
-    pub thread_caches_bytes: u64,
+    /// Free memory that is kept ready for the program, besides `used_bytes`: by the allocator for each thread, and as
+    /// buffers of the network.
+    pub ready_bytes: u64,
     /// Bytes of the pages that are in use by the allocator (jemalloc's `active`).
     pub active_bytes: u64,
     /// Bytes of the allocator's resident pages.
@@ -398,6 +399,14 @@ pub struct MemoryFacts {
     pub rss_bytes: u64,
     /// Physical memory of the machine (or its cgroup).
     pub system_bytes: u64,
+}
+
+impl MemoryFacts {
+    /// Bytes that are used or kept ready (jemalloc's `allocated`).
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.used_bytes + self.ready_bytes
+    }
 }
 
 /// Memory of the services outside the engine, in bytes.

@@ -1,10 +1,11 @@
 //! Memory accounting: the memory of each [`Purpose`], and the limit `maxmemory`.
 //!
-//! As in Redis, the limit applies to the bytes that the allocator has given out. Reading that number costs about 25 us
-//! with the arenas of two cores, and more with more cores. Only [`Memory::record_sample`] reads it, on a background
-//! thread, every few milliseconds when the limit is near. Between two samples the sum of the data tells the growth:
-//! `used = allocated then + (data now - data then)`. A write compares two numbers. Memory outside that sum (buffers,
-//! indexes) counts at the next sample.
+//! As in Redis, the limit applies to the bytes that the program uses. What the allocator keeps ready for each thread does
+//! not count (nor in Redis), and buffers of the network that wait for bytes do not: a small limit would be used up by
+//! them. Reading the number costs about 25 us with the arenas of two cores, and more with more cores. Only
+//! [`Memory::record_sample`] reads it, on a background thread, every few milliseconds when the limit is near. Between two
+//! samples the sum of the data tells the growth: `used = used then + (data now - data then)`. A write compares two
+//! numbers. Memory outside that sum (buffers, indexes) counts at the next sample.
 
 use crate::MemoryFacts;
 use std::sync::Arc;
@@ -27,14 +28,14 @@ pub(crate) enum Purpose {
     Trigrams,
     /// Compiled regular expressions and the caches of their searches.
     Regexes,
-    /// Requests and replies of the clients.
+    /// Requests and replies of the clients, without replicas.
     Clients,
+    /// The backlog, and what waits for replicas.
+    Replication,
     /// Arguments and replies of commands on helper threads, and what running text searches need.
     Jobs,
     /// Interpreters of scripts and what they hold.
     Scripts,
-    /// Spare blocks of the network buffers.
-    Caches,
     /// Deleted values that a helper thread has yet to free.
     Garbage,
     /// Changes that are not yet in the append-only file.
@@ -47,8 +48,6 @@ pub(crate) enum Purpose {
     Statistics,
     /// Profiles, stacks, and what the profiler keeps.
     Profiler,
-    /// Free memory that the allocator keeps ready for each thread.
-    Allocator,
     /// The memory of the process when it was ready, before any data.
     Startup,
 }
@@ -61,16 +60,15 @@ impl Purpose {
         Purpose::Trigrams,
         Purpose::Regexes,
         Purpose::Clients,
+        Purpose::Replication,
         Purpose::Jobs,
         Purpose::Scripts,
-        Purpose::Caches,
         Purpose::Garbage,
         Purpose::Journal,
         Purpose::Snapshots,
         Purpose::History,
         Purpose::Statistics,
         Purpose::Profiler,
-        Purpose::Allocator,
         Purpose::Startup,
     ];
     /// The description for users.
@@ -81,9 +79,9 @@ impl Purpose {
             Purpose::Trigrams => "trigram indexes of RX.INDEX",
             Purpose::Regexes => "compiled regular expressions and the caches of their searches",
             Purpose::Clients => "requests and replies of clients",
+            Purpose::Replication => "the backlog, and the stream that waits for replicas",
             Purpose::Jobs => "arguments and replies of long commands, and what running text searches need",
             Purpose::Scripts => "interpreters and scripts",
-            Purpose::Caches => "spare blocks of the network buffers",
             Purpose::Garbage => "deleted values that are being freed",
             Purpose::Journal => "changes on their way to the append-only file",
             Purpose::Snapshots => "records kept for a snapshot that is being written",
@@ -92,7 +90,6 @@ impl Purpose {
             Purpose::Profiler => {
                 "profiles and stacks of the program, and what the profiler keeps after the first one"
             }
-            Purpose::Allocator => "free memory that the allocator keeps ready for each thread",
             Purpose::Startup => "what the process needs to start",
         }
     }
@@ -104,16 +101,15 @@ impl Purpose {
             Purpose::Trigrams => "trigrams",
             Purpose::Regexes => "regexes",
             Purpose::Clients => "clients",
+            Purpose::Replication => "replication",
             Purpose::Jobs => "jobs",
             Purpose::Scripts => "scripts",
-            Purpose::Caches => "caches",
             Purpose::Garbage => "garbage",
             Purpose::Journal => "journal",
             Purpose::Snapshots => "snapshots",
             Purpose::History => "history",
             Purpose::Statistics => "statistics",
             Purpose::Profiler => "profiler",
-            Purpose::Allocator => "allocator",
             Purpose::Startup => "startup",
         }
     }
@@ -122,7 +118,7 @@ impl Purpose {
 /// Number of [`Purpose`]s.
 pub(crate) const PURPOSES: usize = Purpose::Startup as usize + 1;
 
-/// All memory that the allocator has given out, by purpose.
+/// All memory in use, by purpose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ledger {
     pub(crate) facts: MemoryFacts,
@@ -166,6 +162,8 @@ pub(crate) struct Memory {
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
     startup_bytes: AtomicU64,
+    /// Bytes of clients that were closed when `maxmemory-clients` was checked last.
+    pub(crate) leaving_bytes: AtomicU64,
     /// Bytes of the purposes that are counted by [`Charge`]s.
     charged: [AtomicU64; PURPOSES],
     /// Values that a helper thread has yet to free, and values that it has freed.
@@ -191,6 +189,7 @@ impl Memory {
             used_bytes: startup_bytes.into(),
             peak_bytes: startup_bytes.into(),
             startup_bytes: startup_bytes.into(),
+            leaving_bytes: 0.into(),
             charged: Default::default(),
             pending_values: 0.into(),
             freed_values: 0.into(),
@@ -250,16 +249,15 @@ impl Memory {
     pub(crate) fn spare_bytes(&self, data_bytes: u64) -> i64 {
         self.data_bytes_max.load(Relaxed).saturating_sub(data_bytes as i64).max(0)
     }
-    /// Records the bytes that the allocator had given out when the data had `data_bytes`. `garbage_bytes` of them are
-    /// being freed.
-    pub(crate) fn record_sample(&self, allocated_bytes: u64, data_bytes: u64, garbage_bytes: u64) {
-        self.used_bytes.store(allocated_bytes, Relaxed);
-        self.peak_bytes.fetch_max(allocated_bytes, Relaxed);
+    /// Records the bytes that were in use when the data had `data_bytes`. `uncounted_bytes` of them do not count
+    /// against the limit: nothing is evicted for them.
+    pub(crate) fn record_sample(&self, used_bytes: u64, data_bytes: u64, uncounted_bytes: u64) {
+        self.used_bytes.store(used_bytes, Relaxed);
+        self.peak_bytes.fetch_max(used_bytes, Relaxed);
         let max = match self.limit_bytes() {
             0 => i64::MAX,
-            // Garbage counts as free: nothing else is evicted because of it.
             limit => {
-                let kept = allocated_bytes.saturating_sub(garbage_bytes);
+                let kept = used_bytes.saturating_sub(uncounted_bytes);
                 (limit.min(i64::MAX as u64) as i64).saturating_add(data_bytes as i64 - kept as i64)
             }
         };
@@ -304,7 +302,7 @@ impl Memory {
     pub(crate) fn lazily_freed(&self) -> (u64, u64) {
         (self.pending_values.load(Relaxed), self.freed_values.load(Relaxed))
     }
-    /// Bytes given out by the allocator at the last sample.
+    /// Bytes in use at the last sample.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
@@ -312,11 +310,11 @@ impl Memory {
     pub(crate) fn peak_bytes(&self, now_bytes: u64) -> u64 {
         self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
-    /// Records the memory of the ready process before it has data, without what the allocator keeps ready.
+    /// Records the memory of the ready process before it has data.
     pub(crate) fn record_startup(&self, bytes: u64) {
         self.startup_bytes.store(bytes, Relaxed);
     }
-    /// Bytes given out when the server started.
+    /// Bytes in use when the server was ready.
     pub(crate) fn startup_bytes(&self) -> u64 {
         self.startup_bytes.load(Relaxed)
     }

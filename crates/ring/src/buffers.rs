@@ -6,7 +6,7 @@ use io_uring::types::BufRingEntry;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 /// Bytes of one buffer: the usual read size of a connection.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
@@ -15,6 +15,14 @@ pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 pub(crate) const BUFFERS: u16 = 128;
 /// The buffer group named in receive requests.
 pub(crate) const GROUP: u16 = 1;
+
+/// Bytes of all buffers of the process.
+static ALL_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Number of bytes of all buffers of the process. They are as many with and without traffic.
+pub fn buffers_bytes() -> usize {
+    ALL_BYTES.load(Ordering::Relaxed)
+}
 
 /// A buffer filled by the kernel. Return it with [`Buffers::give_back`].
 #[derive(Debug)]
@@ -47,6 +55,7 @@ impl Buffers {
         unsafe {
             ring.submitter().register_buf_ring_with_flags(descriptions.as_ptr() as u64, count, GROUP, 0)
         }?;
+        ALL_BYTES.fetch_add(usize::from(count) * BUFFER_BYTES, Ordering::Relaxed);
         let mut buffers = Buffers { ring: descriptions.cast(), memory, count, tail: 0 };
         (0..count).for_each(|id| buffers.give_back(FilledBuffer { id, len: 0, read: 0 }));
         Ok(buffers)
@@ -59,6 +68,7 @@ impl Buffers {
         unsafe { dealloc(self.ring.as_ptr().cast(), descriptions) };
         // SAFETY: from `leak` with this layout; no request was ever there that could fill them.
         unsafe { dealloc(self.memory.as_ptr(), contents) };
+        ALL_BYTES.fetch_sub(usize::from(self.count) * BUFFER_BYTES, Ordering::Relaxed);
         Ok(())
     }
     /// The buffer `id` with the `len` bytes that a completion reports.

@@ -16,5 +16,6 @@ mod port;
 mod ring;
 mod slot;
 
+pub use buffers::buffers_bytes;
 pub use port::{Ready, RingSocket};
 pub use ring::Ring;

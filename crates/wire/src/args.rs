@@ -168,8 +168,22 @@ impl Argv {
     /// Appends bytes for which room was reserved.
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        let last = self.overflow.as_mut().and_then(|overflow| overflow.blocks.last_mut());
-        last.unwrap_or(&mut self.buffer).extend_from_slice(bytes);
+        match self.overflow.as_mut().and_then(|overflow| overflow.blocks.last_mut()) {
+            Some(block) => block.extend_from_slice(bytes),
+            None => {
+                if self.buffer.capacity() - self.buffer.len() < bytes.len() {
+                    self.grow(bytes.len());
+                }
+                self.buffer.extend_from_slice(bytes);
+            }
+        }
+    }
+    /// Doubles the first block, up to [`BLOCK_BYTES`]. A vector alone would grow to nearly twice as much.
+    #[cold]
+    fn grow(&mut self, n: usize) {
+        let len = self.buffer.len();
+        let capacity = (2 * self.buffer.capacity()).min(BLOCK_BYTES).max(len + n);
+        self.buffer.reserve_exact(capacity - len);
     }
 
     #[inline]
@@ -374,6 +388,15 @@ mod tests {
             argv.clear();
             assert!(argv.heap_bytes() <= KEPT_BUFFER_BYTES_MAX, "{}", argv.heap_bytes());
         }
+    }
+
+    #[test]
+    fn the_first_block_grows_to_its_size_and_no_further() {
+        let mut argv = Argv::new();
+        (0..250).for_each(|_| argv.push(&[b'x'; 1000]));
+        assert_eq!(argv.args().at(249), [b'x'; 1000]);
+        let heap_bytes = argv.heap_bytes();
+        assert!((2 * BLOCK_BYTES..2 * BLOCK_BYTES + 8192).contains(&heap_bytes), "{heap_bytes}");
     }
 
     /// Decodes these pieces, and returns what [`Args::encoded`] returns. A result must be the arguments in RESP.

@@ -269,7 +269,7 @@ options! {
     MasterUser "masteruser", Text, "", Anytime, "User for the primary";
     MaxClients "maxclients", Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Memory(0, LONG), "0", Anytime,
-        "Most memory that the allocator may have given out; 0 is no limit";
+        "Most memory in use; 0 is no limit";
     MaxMemoryClients "maxmemory-clients", MemoryOrPercent, "0", Anytime,
         "Most memory for the requests and replies of all clients, in bytes or in percent of maxmemory; 0 is no limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Integer(0, 100), "10", Anytime,

@@ -184,7 +184,7 @@ impl Engine {
             state.full_samples > PRESSED_SAMPLES
         };
         let action = if is_almost_used_up && !is_limited {
-            let used = self.host.allocated_bytes();
+            let used = self.host.used_bytes();
             self.memory.set_ceiling(used.max(1));
             format!(
                 "the control group's memory is almost used up: memory is limited to the {used} bytes that are used now"

@@ -113,6 +113,7 @@ impl Engine {
         out.push(Figure::gauge("memory.other", "bytes", ledger.other_bytes() as f64));
         for (name, bytes) in [
             ("memory.used", facts.used_bytes),
+            ("memory.ready", facts.ready_bytes),
             ("memory.active", facts.active_bytes),
             ("memory.resident", facts.resident_bytes),
             ("memory.rss", facts.rss_bytes),

@@ -44,7 +44,7 @@ pub(crate) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'
         ("redis-ver", REDIS_VERSION.to_string()),
         ("redis-bits", usize::BITS.to_string()),
         ("ctime", began.unix_s().to_string()),
-        ("used-mem", engine.host.allocated_bytes().to_string()),
+        ("used-mem", engine.host.used_bytes().to_string()),
         ("aof-base", u8::from(is_aof_base).to_string()),
     ]
 }

@@ -1,5 +1,6 @@
 //! [`Replica`]: a connection that follows this server, and what waits for its session.
 
+use super::append_to;
 use crate::clients::Client;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -199,10 +200,10 @@ impl Replica {
         outbox.ready.push_chain(bytes);
     }
     /// Gives the replica new bytes of the stream.
-    pub(super) fn append(&self, bytes: Chain) {
+    pub(super) fn append(&self, bytes: &Chain) {
         self.change(|outbox| {
             if let Some(to) = outbox.stream_target(&self.facts) {
-                to.push_chain(bytes);
+                append_to(to, bytes);
             }
         });
     }

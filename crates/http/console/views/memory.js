@@ -6,9 +6,9 @@ import * as live from "../live.js";
 
 const PURPOSES = [
   ["used_memory_dataset", "Data", 1], ["used_memory_indexes", "Text indexes", 3], ["used_memory_trigrams", "Trigram indexes", 3],
-  ["used_memory_regexes", "Regular expressions", 5], ["used_memory_clients", "Clients", 2], ["used_memory_jobs", "Jobs", 4],
-  ["used_memory_vm_total", "Scripts", 5], ["used_memory_caches", "Caches", 5], ["used_memory_garbage", "To be freed", 4], ["used_memory_journal", "Append-only file", 2],
-  ["used_memory_snapshots", "Snapshot", 2], ["used_memory_history", "History", 6], ["used_memory_statistics", "Statistics", 6], ["used_memory_profiler", "Profiler", 6], ["used_memory_allocator", "Allocator's thread caches", 6], ["used_memory_startup", "At the start", 6],
+  ["used_memory_regexes", "Regular expressions", 5], ["used_memory_clients", "Clients", 2], ["used_memory_replication", "Replication", 2], ["used_memory_jobs", "Jobs", 4],
+  ["used_memory_vm_total", "Scripts", 5], ["used_memory_garbage", "To be freed", 4], ["used_memory_journal", "Append-only file", 2],
+  ["used_memory_snapshots", "Snapshot", 2], ["used_memory_history", "History", 6], ["used_memory_statistics", "Statistics", 6], ["used_memory_profiler", "Profiler", 6], ["used_memory_startup", "At the start", 6],
 ];
 
 /** What memory is for, from INFO; what nothing names is "Other". */
@@ -17,7 +17,9 @@ export function purposes(info) {
   const named = parts.reduce((sum, part) => sum + part.value, 0);
   const used = +info.used_memory || 0, resident = +info.used_memory_rss || 0;
   parts.push({ name: "Other", value: Math.max(0, used - named), colour: 6 });
-  parts.push({ name: "Allocator's slack", value: Math.max(0, (+info.allocator_resident || 0) - used), colour: 6 });
+  const ready = +info.mem_kept_ready || 0;
+  parts.push({ name: "Free, kept ready", value: ready, colour: 6 });
+  parts.push({ name: "Allocator's slack", value: Math.max(0, (+info.allocator_resident || 0) - used - ready), colour: 6 });
   parts.push({ name: "Program and stacks", value: Math.max(0, resident - Math.max(used, +info.allocator_resident || 0)), colour: 6 });
   return parts.filter((part) => part.value > 0);
 }

@@ -1,6 +1,7 @@
 //! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to
 //! stop.
 
+use super::allocator;
 use super::checks::Check;
 use super::clock::Clock;
 use super::disk::{self, DirLock};
@@ -32,7 +33,6 @@ use strand_engine::{
     ShutdownRequest, Signal, StartError, WriteFile,
 };
 use strand_search::Search;
-use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Number of clock ticks per second in `/proc/self/stat`. Linux's user interface fixes this number.
@@ -156,7 +156,7 @@ impl ServerHost {
             reclaimer,
             config_file,
             acl_file: Mutex::new(()),
-            system_bytes: system_bytes(),
+            system_bytes: allocator::system_bytes(),
             loops,
             tls,
             oom_score: OomScore::default(),
@@ -406,40 +406,16 @@ impl HostThreads for ServerHost {
 
 impl HostFigures for ServerHost {
     fn memory(&self) -> MemoryFacts {
-        // jemalloc's figures are those of its last epoch. Without statistics they are 0.
-        let _ = tikv_jemalloc_ctl::epoch::advance();
-        MemoryFacts {
-            used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
-            // 4096 is jemalloc's index for all arenas together (MALLCTL_ARENAS_ALL).
-            thread_caches_bytes: b"stats.arenas.4096.tcache_bytes\0".name().read().unwrap_or(0usize) as u64,
-            active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
-            resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
-            rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),
-            system_bytes: self.system_bytes,
-        }
+        allocator::memory(self.system_bytes)
     }
-    fn allocated_bytes(&self) -> u64 {
-        let _ = tikv_jemalloc_ctl::epoch::advance();
-        tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64
+    fn used_bytes(&self) -> u64 {
+        allocator::used_bytes()
     }
     fn purge_memory(&self) {
-        // Setting an arena's decay time to 0 returns all free memory of the arena to the system.
-        let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap_or(0);
-        for i in 0..arenas {
-            let name = format!("arena.{i}.dirty_decay_ms\0");
-            let decay: tikv_jemalloc_ctl::Result<isize> = name.as_bytes().name().read();
-            if let Ok(decay_ms) = decay
-                && name.as_bytes().name().write(0isize).is_ok()
-            {
-                let _ = name.as_bytes().name().write(decay_ms);
-            }
-        }
+        allocator::purge();
     }
     fn allocator_report(&self) -> String {
-        let mut report = YieldingReport::default();
-        // Writing to a vector cannot fail.
-        let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, Default::default());
-        String::from_utf8_lossy(&report.text).into_owned()
+        allocator::report()
     }
     fn system_figures(&self) -> Vec<Figure> {
         self.profiles.tick();
@@ -470,45 +446,6 @@ impl HostFigures for ServerHost {
         let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
         CpuFacts { system_us: total_us - user_us, user_us }
     }
-}
-
-/// The allocator's report takes 2 ms. The thread yields now and then, because a worker may wait for this core.
-#[derive(Default)]
-struct YieldingReport {
-    text: Vec<u8>,
-    writes: usize,
-}
-
-/// Number of writes of the report between two yields.
-const WRITES_A_TURN: usize = 32;
-
-impl io::Write for YieldingReport {
-    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
-        self.writes += 1;
-        if self.writes.is_multiple_of(WRITES_A_TURN) {
-            std::thread::yield_now();
-        }
-        self.text.extend_from_slice(piece);
-        Ok(piece.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Memory of the machine, or the limit of the control group if that limit is lower.
-fn system_bytes() -> u64 {
-    let machine = kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0);
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.iter().filter_map(|p| fs::read_to_string(p).ok()?.trim().parse::<u64>().ok()).min();
-    limit.map_or(machine, |l| l.min(machine))
-}
-
-/// The value of a line `name   123 kB` in a file of `/proc`, in bytes.
-fn kilobytes(path: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
 /// What the kernel says of a process or a thread.

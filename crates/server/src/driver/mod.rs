@@ -7,6 +7,7 @@
 
 mod accept;
 mod allocations;
+mod allocator;
 mod checks;
 mod clock;
 mod connection;

@@ -178,7 +178,7 @@ fn live(engine: &Engine, args: Args<'_>) -> Result<String, ErrorText> {
     Ok(json!({ "time_ms": time, "values": values }).to_string())
 }
 
-/// `DIAG MEMORY`: all allocated bytes by purpose, and the other resident memory of the process.
+/// `DIAG MEMORY`: all bytes in use by purpose, and the other resident memory of the process.
 fn memory(engine: &Engine, now: Now) -> Value {
     let ledger = engine.ledger();
     let facts = ledger.facts;
@@ -186,14 +186,15 @@ fn memory(engine: &Engine, now: Now) -> Value {
         Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.description() }));
     // In this list, each entry excludes the entries before it.
     let rss = [
+        ("used", facts.used_bytes as i64, "given out by the allocator: all purposes and the unnamed rest"),
         (
-            "allocated",
-            facts.used_bytes as i64,
-            "given out by the allocator: all purposes and the unnamed rest",
+            "ready",
+            facts.ready_bytes as i64,
+            "free memory that the allocator keeps ready for each thread, and buffers of the network",
         ),
         (
             "pages",
-            facts.active_bytes as i64 - facts.used_bytes as i64,
+            facts.active_bytes as i64 - facts.allocated_bytes() as i64,
             "free places in pages that are in use",
         ),
         (

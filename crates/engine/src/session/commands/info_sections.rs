@@ -101,9 +101,8 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let (scripts, scripts_bytes) = engine.scripts.size();
     let functions = engine.scripts.functions.read();
     let (lazy_pending, lazy_freed) = memory.lazily_freed();
-    // The backlog and what waits for replicas share bytes.
     let (backlog_bytes, waiting_bytes) =
-        (replication::figures(engine).backlog_bytes, engine.replication.waiting_bytes());
+        (engine.replication.backlog_bytes(), engine.replication.waiting_bytes());
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });
     let percent = |a: u64, b: u64| format!("{:.2}%", if b == 0 { 0.0 } else { a as f64 * 100.0 / b as f64 });
     fields!(out, "Memory",
@@ -122,6 +121,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "used_memory_trigrams": share(Purpose::Trigrams),
         "used_memory_regexes": share(Purpose::Regexes),
         "used_memory_clients": share(Purpose::Clients),
+        "used_memory_replication": share(Purpose::Replication),
         "used_memory_jobs": share(Purpose::Jobs),
         "used_memory_lua": vm_bytes,
         "used_memory_lua_human": human(vm_bytes),
@@ -134,16 +134,15 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "used_memory_functions": functions.code_bytes(),
         "used_memory_scripts": scripts_bytes + functions.code_bytes(),
         "used_memory_scripts_human": human((scripts_bytes + functions.code_bytes()) as u64),
-        "used_memory_caches": share(Purpose::Caches),
         "used_memory_garbage": share(Purpose::Garbage),
         "used_memory_journal": share(Purpose::Journal),
         "used_memory_snapshots": share(Purpose::Snapshots),
         "used_memory_history": share(Purpose::History),
         "used_memory_statistics": share(Purpose::Statistics),
         "used_memory_profiler": share(Purpose::Profiler),
-        "used_memory_allocator": share(Purpose::Allocator),
         "used_memory_other": ledger.other_bytes(),
-        "allocator_allocated": m.used_bytes,
+        "allocator_allocated": m.allocated_bytes(),
+        "mem_kept_ready": m.ready_bytes,
         "allocator_active": m.active_bytes,
         "allocator_resident": m.resident_bytes,
         "total_system_memory": m.system_bytes,
@@ -151,17 +150,16 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "maxmemory": limit,
         "maxmemory_human": human(limit),
         "maxmemory_policy": engine.config.choice(Opt::MaxMemoryPolicy),
-        "allocator_frag_ratio": ratio(m.active_bytes, m.used_bytes),
-        "allocator_frag_bytes": m.active_bytes.saturating_sub(m.used_bytes),
+        "allocator_frag_ratio": ratio(m.active_bytes, m.allocated_bytes()),
+        "allocator_frag_bytes": m.active_bytes.saturating_sub(m.allocated_bytes()),
         "allocator_rss_ratio": ratio(m.resident_bytes, m.active_bytes),
         "allocator_rss_bytes": m.resident_bytes.saturating_sub(m.active_bytes),
         "rss_overhead_ratio": ratio(m.rss_bytes, m.resident_bytes),
         "rss_overhead_bytes": m.rss_bytes as i64 - m.resident_bytes as i64,
         "mem_fragmentation_ratio": ratio(m.rss_bytes, m.used_bytes),
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
-        "mem_not_counted_for_evict":
-            share(Purpose::Garbage) + engine.host.buffered_bytes() + engine.replication.waiting_bytes(),
-        "mem_total_replication_buffers": waiting_bytes.max(backlog_bytes as u64),
+        "mem_not_counted_for_evict": share(Purpose::Garbage) + engine.not_evicted_for(),
+        "mem_total_replication_buffers": share(Purpose::Replication),
         "mem_replication_backlog": backlog_bytes,
         "mem_clients_slaves": waiting_bytes,
         "mem_clients_normal": share(Purpose::Clients),

@@ -254,7 +254,7 @@ impl Session {
         match stream.take() {
             Ok(Taken { bytes, is_last }) => {
                 self.engine.count_sent_to_replica(bytes.len());
-                self.replies.push_target().push_chain(bytes);
+                replication::append_to(self.replies.push_target(), &bytes);
                 if is_last {
                     let _ = self.close();
                 }
