@@ -12,7 +12,6 @@ use crate::parse::{self, Text};
 use crate::serial;
 use crate::spec::Access;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use strand_keyspace::{Key, KeyHash, Keyspace, Value, WatchFlag};
 use strand_wire::args::Args;
@@ -179,7 +178,7 @@ impl<'a> KeyWatch<'a> {
         KeyWatch { keyspace, db, key, flag }
     }
     fn has_changed(&self) -> bool {
-        self.flag.load(Relaxed)
+        self.flag.has_changed()
     }
 }
 

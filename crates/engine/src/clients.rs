@@ -251,7 +251,7 @@ impl Client {
             (mode.has(TrackingFlags::ON), 't'),
             (mode.has(TrackingFlags::BROKEN), 'R'),
             (mode.has(TrackingFlags::BCAST), 'B'),
-            (m.watches.load(Relaxed) && self.watch_flag.lock().load(Relaxed), 'd'),
+            (m.watches.load(Relaxed) && self.watch_flag.lock().has_changed(), 'd'),
             (self.is_killed(), 'A'),
             (self.peer.unix, 'U'),
             (m.no_evict.load(Relaxed), 'e'),

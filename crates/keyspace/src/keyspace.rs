@@ -8,6 +8,7 @@ use crate::journal::{Journal, Removal};
 use crate::record::prefetch_outside;
 use crate::shard::{KeyPositions, LockedShard, Shard, Table};
 use crate::types::Parts;
+use crate::watch::WatchList;
 use crate::{
     Changed, JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag,
 };
@@ -80,6 +81,8 @@ pub struct Keyspace {
     pub(crate) other_changes: AtomicU64,
     /// Number of flushes and swaps of each database that was flushed or swapped.
     pub(crate) flushes: Mutex<BTreeMap<usize, u64>>,
+    /// The flags of all clients that watch keys.
+    pub(crate) watches: Mutex<WatchList>,
     /// One counter that numbers waiters (BLPOP) and changes of keys with waiters. A lower number came earlier.
     pub(crate) place_numbers: Arc<AtomicU64>,
     /// Slot and position at which active expiry continues.
@@ -165,6 +168,7 @@ impl Keyspace {
             expired_fields_total: AtomicU64::new(0),
             other_changes: AtomicU64::new(0),
             flushes: Mutex::default(),
+            watches: Mutex::default(),
             place_numbers: Arc::default(),
             expire_from: Mutex::new((0, 0)),
             evicted_total: AtomicU64::new(0),

@@ -53,4 +53,4 @@ pub use types::{
 };
 pub use view::{View, ViewKeys, Viewed};
 pub use wait::{READERS_SERVED_MAX, Registration, WaitEvent, Waiter, WaiterOutcome};
-pub use watch::{WatchFlag, Watched};
+pub use watch::{WatchFlag, WatchState, Watched};

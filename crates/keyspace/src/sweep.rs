@@ -4,6 +4,7 @@
 use crate::event::NO_CLIENT;
 use crate::extendible::POSITION_BITS;
 use crate::journal::{PlacedEffects, Removal};
+use crate::watch::raise_all;
 use crate::{Changed, Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +17,8 @@ const DRAWS_MAX: usize = 100;
 /// Maximum number of records that a walk for one random key visits, when all draws have found expired keys: about half
 /// a millisecond.
 const WALK_RECORDS_MAX: usize = 40_000;
+/// Maximum number of watched keys that a swap looks at, one after the other: about 2 milliseconds.
+const LOOKED_AT_MAX: usize = 8192;
 
 impl Keyspace {
     /// Like [`Txn::scan`], but locks one shard at a time, for one segment.
@@ -217,9 +220,9 @@ impl Txn<'_> {
         self.carry_out_all_promises();
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let mut tables = Vec::with_capacity(2 * keyspace.shards());
-        let now_ms = self.now_ms();
+        self.raise_watches(&[slot]);
         for shard in self.all_held() {
-            shard.note_tables(&[slot], now_ms);
+            shard.note_tables(&[slot]);
             tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
         }
         // Add the tables to the garbage before they leave the data, so that INFO counts their bytes at any time.
@@ -244,18 +247,33 @@ impl Txn<'_> {
         self.keyspace.count_flush(a);
         self.keyspace.count_flush(b);
         let (a, b) = (self.keyspace.slot(a), self.keyspace.slot(b));
-        let now_ms = self.now_ms();
+        self.raise_watches(&[a, b]);
         for shard in self.all_held() {
-            shard.note_tables(&[a, b], now_ms);
+            shard.note_tables(&[a, b]);
             shard.swap(a, b);
             shard.swap(a ^ 1, b ^ 1);
             // Waits for versions of datasets (IMPORT.VERSION WAIT) are in the companions.
-            shard.watchers.waiters.signal_slots(&[a ^ 1, b ^ 1]);
+            [a, b, a ^ 1, b ^ 1].into_iter().for_each(|slot| shard.signal_table(slot));
         }
         if self.listens() {
             self.note_change(a);
         }
         self.keyspace.report_all();
+    }
+
+    /// Raises the flags of the keys that a flush or a swap of these slots changes: those that exist in one of them.
+    fn raise_watches(&mut self, slots: &[usize]) {
+        let undecided = self.keyspace.watches.lock().take_away(slots);
+        // The keys of these flags do not exist in their own database. A swap may bring them.
+        if undecided.is_empty() || slots.len() == 1 {
+            return;
+        }
+        let now_ms = self.now_ms();
+        let watched: usize = self.all_held().map(|shard| shard.watchers.watched()).sum();
+        if watched > LOOKED_AT_MAX {
+            return raise_all(&undecided);
+        }
+        self.all_held().for_each(|shard| shard.raise_watches(slots, now_ms));
     }
 
     /// Visits the records of one segment that have not expired: see

@@ -11,7 +11,6 @@ use super::{Progress, Session};
 use crate::{Engine, Host, Now};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
 use strand_wire::args::Args;
 use strand_wire::reply::ErrorText;
@@ -43,7 +42,7 @@ impl Watch {
     }
     /// True when a key has changed. EXEC then runs nothing.
     pub(super) fn is_dirty(&self) -> bool {
-        !self.keys.is_empty() && self.flag.load(Relaxed)
+        !self.keys.is_empty() && self.flag.has_changed()
     }
     /// False when a watched key has changed or expired. Lock the shards of these keys before the call.
     pub(super) fn is_unchanged(&self, txn: &Txn<'_>) -> bool {

@@ -391,24 +391,43 @@ impl Shard {
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
     }
-    /// Notes that a flush or a swap is about to take away the tables of these slots. Raises the watch flags of keys
-    /// that exist in one of them. A key that has expired does not exist.
-    pub(crate) fn note_tables(&mut self, slots: &[usize], now_ms: i64) {
+    /// Notes that a flush or a swap is about to take away the tables of these slots. [`Txn::raise_watches`] tells the
+    /// clients that watch keys.
+    ///
+    /// [`Txn::raise_watches`]: crate::Txn
+    pub(crate) fn note_tables(&mut self, slots: &[usize]) {
         let records =
             slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
         self.changes += records.sum::<u64>();
         if slots.contains(&0) {
             self.changed_keys.note_all();
         }
-        if self.watchers.has_any() {
-            let watchers = std::mem::take(&mut self.watchers);
-            watchers.raise_where(|slot, key| {
-                let position = self.positions.position(key);
-                slots.contains(&slot) && slots.iter().any(|slot| self.has_live(*slot, position, key, now_ms))
-            });
-            self.watchers = watchers;
-            self.watchers.waiters.signal_slots(slots);
+        self.watchers.waiters.signal_groups(slots);
+    }
+    /// Signals the keys of a table that a swap has brought, if somebody waits for them.
+    pub(crate) fn signal_table(&mut self, slot: usize) {
+        if self.watchers.waiters.is_empty() {
+            return;
         }
+        let mut waiters = std::mem::take(&mut self.watchers.waiters);
+        let records = self.table(slot).map(|table| &table.records).filter(|records| records.len() > 0);
+        // Walk the smaller set: clients may wait for a million keys.
+        match records {
+            Some(records) if records.len() < waiters.len() => {
+                records.iter().for_each(|record| waiters.signal(slot, record.key()));
+            }
+            Some(_) => waiters.signal_present(slot, |key| self.has(slot, self.positions.position(key), key)),
+            None => {}
+        }
+        self.watchers.waiters = waiters;
+    }
+    /// Raises the flags of the watched keys of these slots that exist in one of them. A key that has expired does not
+    /// exist.
+    pub(crate) fn raise_watches(&self, slots: &[usize], now_ms: i64) {
+        self.watchers.raise_where(|slot, key| {
+            let position = self.positions.position(key);
+            slots.contains(&slot) && slots.iter().any(|slot| self.has_live(*slot, position, key, now_ms))
+        });
     }
     /// The value at `key`. `None` when the key is missing.
     pub(crate) fn value(&self, slot: usize, key: &Key<'_>) -> Option<ValueRef<'_>> {

@@ -93,6 +93,8 @@ struct WaiterEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     keys: HashMap<SlotKey, KeyWaiters, ahash::RandomState>,
+    /// Number of registrations for [`Wanted::Group`].
+    groups: usize,
     /// Changed keys whose waiters were not served yet, the oldest change first. Each has the number of the change,
     /// which counts over all shards.
     signalled: VecDeque<(u64, SlotKey)>,
@@ -125,12 +127,16 @@ impl Waiters {
     ) {
         self.place_numbers.get_or_insert_with(|| place_numbers.clone());
         let waiting = self.keys.entry((slot, key.into())).or_default();
-        waiting.queue.insert((registration.wanted, registration.place_number), waits);
+        let is_group = matches!(registration.wanted, Wanted::Group(_));
+        let replaced = waiting.queue.insert((registration.wanted, registration.place_number), waits);
+        self.groups += usize::from(is_group && replaced.is_none());
     }
     fn remove(&mut self, slot: usize, key: &[u8], registration: Registration) {
         let at = SlotKeyRef(slot, key);
         let Some(waiting) = self.keys.get_mut(&at) else { return };
-        waiting.queue.remove(&(registration.wanted, registration.place_number));
+        let place = (registration.wanted, registration.place_number);
+        let is_group = matches!(place.0, Wanted::Group(_));
+        self.groups -= usize::from(waiting.queue.remove(&place).is_some() && is_group);
         if waiting.queue.is_empty() {
             self.keys.remove(&at);
         }
@@ -157,10 +163,25 @@ impl Waiters {
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
-    /// Signals every key of these slots for which somebody waits.
-    pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
+    /// Signals the keys of these slots at which somebody waits for a group. A waiter for a group is served also when its
+    /// key is gone.
+    pub(crate) fn signal_groups(&mut self, slots: &[usize]) {
+        if self.groups > 0 {
+            // `Wanted::Group` is the last variant.
+            let has_group = |waiting: &KeyWaiters| {
+                matches!(waiting.queue.last_key_value(), Some(((Wanted::Group(_), _), _)))
+            };
+            self.signal_where(|slot, _, waiting| slots.contains(&slot) && has_group(waiting));
+        }
+    }
+    /// Signals the keys of this slot for which somebody waits and `is_there` returns true.
+    pub(crate) fn signal_present(&mut self, slot: usize, is_there: impl Fn(&[u8]) -> bool) {
+        self.signal_where(|of, key, _| of == slot && is_there(key));
+    }
+    fn signal_where(&mut self, is_meant: impl Fn(usize, &[u8], &KeyWaiters) -> bool) {
         for ((slot, key), waiting) in &mut self.keys {
-            if slots.contains(slot) && !std::mem::replace(&mut waiting.is_signalled, true) {
+            if !waiting.is_signalled && is_meant(*slot, key, waiting) {
+                waiting.is_signalled = true;
                 self.signalled.push_back((next_place_number(&self.place_numbers), (*slot, key.clone())));
             }
         }
