@@ -206,10 +206,14 @@ impl Chain {
         }
     }
     /// Appends `other` and shares its blocks. Up to 4 KiB are copied instead.
-    pub fn push_chain(&mut self, mut other: Chain) {
+    pub fn push_chain(&mut self, other: Chain) {
         if other.len <= COPY_CHAIN_BYTES_MAX {
             return other.slices().for_each(|s| self.push_slice(s));
         }
+        self.push_links(other);
+    }
+    /// Appends `other` and shares its blocks, also if it has few bytes.
+    pub fn push_links(&mut self, mut other: Chain) {
         self.drop_empty_tail();
         other.drop_empty_tail();
         self.len += std::mem::take(&mut other.len);

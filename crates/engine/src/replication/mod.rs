@@ -20,11 +20,13 @@ mod info;
 mod replica;
 mod stream;
 mod sync;
+mod waiting;
 
 pub(crate) use acks::AckWait;
 pub(crate) use failover::{FailoverPhase, FailoverRequest};
 pub(crate) use info::{figures, replica_lines};
 pub(crate) use replica::{Facts, Phase, Replica, SnapshotParts, Taken};
+pub(crate) use waiting::append_to;
 
 use crate::config::Opt;
 use crate::persist::WriteRefusal;
@@ -37,15 +39,12 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use strand_chain::{Blob, Chain};
+use strand_chain::Chain;
 use strand_keyspace::Txn;
 use strand_keyspace::journal::TakenBytes;
 use strand_wire::args::Args;
 use stream::Stream;
-
-/// New bytes of the stream are copied if they are at most this many, so that blocks that wait are full. Shared blocks of
-/// the journal are not: 53 MB that waited for a replica took 66 MB. A chain in which nothing waits shares the blocks.
-const COPIED_BYTES_MAX: usize = 64 << 10;
+use waiting::{SharedMemory, shared_form};
 
 /// The replicas, and the newest part of the stream. See the module.
 pub(crate) struct Replication {
@@ -85,6 +84,7 @@ struct State {
     stream: Stream,
     /// All replicas, the oldest first.
     replicas: Vec<Arc<Replica>>,
+    shared: SharedMemory,
     /// The replicas that wait for the next snapshot.
     waiting: Vec<Arc<Replica>>,
     /// True while a thread makes snapshots for replicas.
@@ -105,12 +105,13 @@ impl State {
         let excess = self.backlog.len().saturating_sub(backlog_bytes_max);
         self.backlog.advance(excess);
         let Some((last, others)) = self.replicas.split_last() else { return };
-        // One copy is shared by all replicas. With a single replica, its own copy fills blocks.
+        // See the module `waiting`.
         match others.is_empty() {
             true => last.append(bytes),
             false => {
-                let shared = blob_of(bytes);
-                self.replicas.iter().for_each(|replica| replica.append_shared(bytes, shared.as_ref()));
+                let piece = shared_form(bytes);
+                self.shared.note(&piece, self.replicas.len());
+                self.replicas.iter().for_each(|replica| replica.append_shared(&piece));
             }
         }
     }
@@ -152,17 +153,25 @@ impl Replication {
     pub(crate) fn len(&self) -> usize {
         self.state.lock().replicas.len()
     }
-    /// Bytes of the backlog. Replicas have blocks of their own.
+    /// Bytes of the backlog.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if self.is_on() { self.state.lock().backlog.len() as u64 } else { 0 }
     }
-    /// Bytes that wait for the replicas.
+    /// Memory of what waits for the replicas, besides the backlog.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         if !self.is_on() {
             return 0;
         }
+        let state = self.state.lock();
+        let of_replica = |replica: &Arc<Replica>| {
+            let waiting = replica.waiting_bytes();
+            // A replica that came back shares what it got of the backlog.
+            let first = state.end.saturating_sub(waiting).max(state.start());
+            waiting - replica.resumed_until().saturating_sub(first).min(waiting)
+        };
         // Replicas share the bytes of the stream.
-        self.state.lock().replicas.iter().map(|replica| replica.waiting_bytes()).max().unwrap_or(0)
+        let most = state.replicas.iter().map(of_replica).max().unwrap_or(0);
+        if state.replicas.len() > 1 { state.shared.of(most) } else { most }
     }
 }
 
@@ -215,7 +224,7 @@ impl Engine {
         let mut bytes = state.backlog.share();
         bytes.advance((from - state.start()) as usize);
         let sent_bytes = bytes.len();
-        replica.resume(&reply, bytes, from, self.host.mono_us());
+        replica.resume(&reply, bytes, from..state.end, self.host.mono_us());
         state.replicas.push(replica.clone());
         state.alone_since_us = None;
         drop(state);
@@ -300,24 +309,4 @@ impl Engine {
         };
         Some(state.replicas.iter().filter(is_near).count())
     }
-}
-
-/// Appends the bytes to what waits. See [`COPIED_BYTES_MAX`].
-pub(crate) fn append_to(waiting: &mut Chain, bytes: &Chain) {
-    match bytes.len() {
-        0..=COPIED_BYTES_MAX if !waiting.is_empty() => {
-            bytes.slices().for_each(|slice| waiting.push_slice(slice))
-        }
-        _ => waiting.push_chain(bytes.share()),
-    }
-}
-
-/// The bytes in one blob, if they are to be copied. See [`COPIED_BYTES_MAX`].
-fn blob_of(bytes: &Chain) -> Option<Blob> {
-    if bytes.len() > COPIED_BYTES_MAX {
-        return None;
-    }
-    let mut blob = Blob::with_capacity(bytes.len());
-    bytes.slices().for_each(|slice| blob.extend_from_slice(slice));
-    Some(blob)
 }

@@ -1,11 +1,12 @@
 //! [`Replica`]: a connection that follows this server, and what waits for its session.
 
-use super::append_to;
+use super::waiting::append_to;
 use crate::clients::Client;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_chain::{Blob, Chain};
+use strand_chain::Chain;
 
 /// The parts of the snapshot that a replica wants (`REPLCONF rdb-filter-only`). All by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub(crate) struct Replica {
     acked_us: AtomicU64,
     /// The hard limit on waiting bytes. `u64::MAX`: none.
     bytes_max: AtomicU64,
+    /// The offset up to which the replica got the stream from the backlog.
+    resumed_until: AtomicU64,
 }
 
 #[derive(Default)]
@@ -81,6 +84,8 @@ struct Outbox {
     keeps: bool,
     /// The offset of the first byte of `later`.
     later_from: u64,
+    /// True when other replicas share bytes that are ready.
+    is_shared: bool,
     /// True when the connection ends after what is ready.
     is_last: bool,
     is_outgrown: bool,
@@ -89,6 +94,8 @@ struct Outbox {
 /// What the session takes of a replica's outbox.
 pub(crate) struct Taken {
     pub(crate) bytes: Chain,
+    /// True when other replicas share some of the bytes.
+    pub(crate) is_shared: bool,
     /// True when the connection ends after these bytes.
     pub(crate) is_last: bool,
 }
@@ -119,6 +126,7 @@ impl Replica {
             acked_in_file: AtomicU64::new(0),
             acked_us: AtomicU64::new(0),
             bytes_max: AtomicU64::new(u64::MAX),
+            resumed_until: AtomicU64::new(0),
         };
         replica.set_bytes_max(bytes_max);
         Arc::new(replica)
@@ -175,7 +183,11 @@ impl Replica {
         let mut outbox = self.outbox.lock();
         match outbox.is_outgrown {
             true => Err(Outgrown),
-            false => Ok(Taken { bytes: std::mem::take(&mut outbox.ready), is_last: outbox.is_last }),
+            false => Ok(Taken {
+                bytes: std::mem::take(&mut outbox.ready),
+                is_shared: std::mem::take(&mut outbox.is_shared),
+                is_last: outbox.is_last,
+            }),
         }
     }
     /// Ends the replica. Nothing more is kept for it.
@@ -191,13 +203,19 @@ impl Replica {
     pub(crate) fn hear(&self, now_us: u64) {
         self.acked_us.store(now_us, Relaxed);
     }
-    /// Continues the stream with `bytes`, which begin at `offset`.
-    pub(super) fn resume(&self, reply: &str, bytes: Chain, offset: u64, now_us: u64) {
-        self.acknowledge(offset, None, now_us);
+    /// Continues the stream with `bytes` of the backlog. `offsets`: those of the bytes.
+    pub(super) fn resume(&self, reply: &str, bytes: Chain, offsets: Range<u64>, now_us: u64) {
+        self.acknowledge(offsets.start, None, now_us);
+        self.resumed_until.store(offsets.end, Relaxed);
         let mut outbox = self.outbox.lock();
         outbox.phase = Phase::Online;
         outbox.ready.push_slice(reply.as_bytes());
-        outbox.ready.push_chain(bytes);
+        outbox.ready.push_links(bytes);
+        outbox.is_shared = true;
+    }
+    /// The offset up to which the replica got the stream from the backlog, whose bytes it shares.
+    pub(super) fn resumed_until(&self) -> u64 {
+        self.resumed_until.load(Relaxed)
     }
     /// Gives the replica new bytes of the stream.
     pub(super) fn append(&self, bytes: &Chain) {
@@ -207,12 +225,13 @@ impl Replica {
             }
         });
     }
-    /// Does what [`Replica::append`] does. `blob` has the bytes, if they are few: the replicas share it.
-    pub(super) fn append_shared(&self, bytes: &Chain, blob: Option<&Blob>) {
-        self.change(|outbox| match (outbox.stream_target(&self.facts), blob) {
-            (Some(to), Some(blob)) => to.push_blob(blob.clone()),
-            (Some(to), None) => to.push_chain(bytes.share()),
-            (None, _) => {}
+    /// Does what [`Replica::append`] does with bytes that all replicas share.
+    pub(super) fn append_shared(&self, bytes: &Chain) {
+        self.change(|outbox| {
+            outbox.is_shared = true;
+            if let Some(to) = outbox.stream_target(&self.facts) {
+                to.push_links(bytes.share());
+            }
         });
     }
     /// The moment of the snapshot: the stream after `offset` follows the snapshot. `reply` comes first.

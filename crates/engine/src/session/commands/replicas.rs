@@ -252,9 +252,12 @@ impl Session {
         let Some(stream) = self.stream() else { return };
         stream.set_bytes_max(self.settings.output(OutputClass::Replica).hard_bytes);
         match stream.take() {
-            Ok(Taken { bytes, is_last }) => {
+            Ok(Taken { bytes, is_shared, is_last }) => {
                 self.engine.count_sent_to_replica(bytes.len());
-                replication::append_to(self.replies.push_target(), &bytes);
+                match is_shared {
+                    true => self.replies.push_target().push_links(bytes),
+                    false => replication::append_to(self.replies.push_target(), &bytes),
+                }
                 if is_last {
                     let _ = self.close();
                 }
