@@ -4,7 +4,7 @@ use super::wire::Wire;
 use super::{Phase, Position};
 use crate::config::Opt;
 use crate::host::Dial;
-use crate::persist::run_other;
+use crate::persist::{AofMode, run_other};
 use crate::{Engine, TABLE, system_text};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -241,6 +241,8 @@ impl Engine {
             raw: Chain::new(),
             has_failed: false,
             silent_us: 0,
+            in_file: None,
+            unsynced: None,
         };
         let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
         let (mut ack_at_us, begun_us) = (0, self.host.mono_us());
@@ -249,8 +251,11 @@ impl Engine {
             if now_us >= ack_at_us {
                 let is_young = now_us.saturating_sub(begun_us) < ACK_EVERY_US;
                 ack_at_us = now_us + if is_young { FIRST_ACKS_EVERY_US } else { ACK_EVERY_US };
-                stream.acknowledge(wire)?;
+                stream.note_applied(self);
+                stream.acknowledge(self, wire)?;
                 wire.client.update(stream.replay.db(), wire.undecoded_bytes());
+            } else if stream.has_become_safe(self) {
+                stream.acknowledge(self, wire)?;
             }
             // As in redis-server, CLIENT PAUSE stops the primary's commands, too. They arrive meanwhile.
             if self.pause.stops_clients(now_us) {
@@ -326,7 +331,8 @@ impl Engine {
     fn apply(&self, stream: &mut Stream, wire: &mut Wire, argv: &mut Argv, number: u64) -> io::Result<bool> {
         let asks_for_ack = argv.args().is(0, "REPLCONF") && argv.args().is(1, "GETACK");
         if asks_for_ack {
-            stream.acknowledge(wire)?;
+            stream.note_applied(self);
+            stream.acknowledge(self, wire)?;
         }
         {
             let _applying = self.following.applying.lock();
@@ -387,11 +393,40 @@ struct Stream {
     has_failed: bool,
     /// How long the link has waited for bytes since the last ones. The time for which commands run does not count.
     silent_us: u64,
+    /// The offset up to which the stream is on the disk, in the append-only file. `None`: unknown.
+    in_file: Option<u64>,
+    /// An offset, and the journal's offset of the end of its effects, which are not on the disk yet.
+    unsynced: Option<(u64, u64)>,
 }
 
 impl Stream {
-    fn acknowledge(&self, wire: &mut Wire) -> io::Result<()> {
-        wire.send_command(&[b"REPLCONF", b"ACK", self.offset.to_string().as_bytes()])
+    /// Notes what was applied, so that [`Stream::has_become_safe`] tells when it is on the disk.
+    fn note_applied(&mut self, engine: &Engine) {
+        if !self.has_become_safe(engine) && self.unsynced.is_none() && self.in_file != Some(self.offset) {
+            self.unsynced = Some((self.offset, engine.keyspace.journal().tail()));
+            self.has_become_safe(engine);
+        }
+    }
+    /// Acknowledges what was applied, and what is on the disk.
+    fn acknowledge(&self, engine: &Engine, wire: &mut Wire) -> io::Result<()> {
+        let offset = self.offset.to_string();
+        let in_file = self.in_file.filter(|_| engine.persist.aof.mode() == AofMode::On);
+        match in_file.map(|offset| offset.to_string()) {
+            None => wire.send_command(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
+            Some(in_file) => {
+                wire.send_command(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", in_file.as_bytes()])
+            }
+        }
+    }
+    /// True when what [`Stream::acknowledge`] has noted is on the disk now, and was not before.
+    fn has_become_safe(&mut self, engine: &Engine) -> bool {
+        match self.unsynced {
+            Some((offset, tail)) if engine.persist.aof.gates.synced() >= tail => {
+                (self.in_file, self.unsynced) = (Some(offset), None);
+                true
+            }
+            _ => false,
+        }
     }
     /// Logs the first command of the connection that failed. As in redis-server, the stream goes on.
     ///

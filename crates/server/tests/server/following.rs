@@ -457,3 +457,23 @@ fn a_replica_may_accept_writes_of_its_own() {
     assert_eq!(call(&mut primary, &["SET", "both", "3"]), "OK");
     comes_true(|| call(&mut below, &["GET", "both"]) == "3" && call(&mut replica, &["TTL", "both"]) == "-1");
 }
+
+/// WAITAOF: a replica tells its primary up to where the stream is on its disk.
+#[test]
+fn a_replica_acknowledges_what_is_on_its_disk() {
+    let folders = [folder(), folder()];
+    let servers = [0, 1].map(|at: usize| start(folders[at].path(), &[]));
+    let [mut primary, mut replica] = servers.each_ref().map(link);
+    follow(&mut replica, servers[0].address.port());
+    let at_replica = |primary: &mut Link, timeout_ms: &str| {
+        call(primary, &["SET", "key", "value"]);
+        primary.call(&["WAITAOF", "0", "1", timeout_ms]).expect("a reply")
+    };
+    // Without a file of its own, the replica has nothing on its disk.
+    assert_eq!(at_replica(&mut primary, "300"), Value::Array(vec![Value::Int(0), Value::Int(0)]));
+    for fsync in ["everysec", "always"] {
+        call(&mut replica, &["CONFIG", "SET", "appendfsync", fsync]);
+        call(&mut replica, &["CONFIG", "SET", "appendonly", "yes"]);
+        assert_eq!(at_replica(&mut primary, "60000"), Value::Array(vec![Value::Int(0), Value::Int(1)]));
+    }
+}
