@@ -1,4 +1,4 @@
-//! [`Wait`]: what a blocking command waits for when it has found nothing. [`narrowed`]: the call that serves it
+//! [`Wait`]: what a blocking command waits for when it has found nothing. [`Narrower`]: the call that serves it
 //! later.
 //!
 //! The handler of a blocking command makes one attempt. If the attempt finds nothing, the handler writes the reply
@@ -10,6 +10,7 @@ use crate::families::stream;
 use crate::long_double::LongDouble;
 use crate::parse;
 use crate::spec::{BeginSearch, CommandSpec, FindKeys, Flags};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use strand_keyspace::Wanted;
 use strand_wire::args::{Args, Argv};
@@ -79,42 +80,60 @@ pub fn milliseconds(bytes: &[u8]) -> Result<u64, &'static str> {
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
-/// The call that serves a waiting client at one of its keys: the command `args` with only the key that is its argument
-/// `at`. `None`: the command has only one key, so the call is the command itself.
-pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Option<Argv> {
-    let keys = dispatch::keys_to_lock(spec, args);
-    if keys.len() <= 1 {
-        return None;
+/// Makes the calls that serve a waiting client at its keys.
+#[derive(Debug)]
+pub struct Narrower<'a> {
+    spec: &'a CommandSpec,
+    args: Args<'a>,
+    keys: SmallVec<[usize; 4]>,
+}
+
+impl<'a> Narrower<'a> {
+    /// For the command `args`. The duration grows with the number of keys.
+    pub fn new(spec: &'a CommandSpec, args: Args<'a>) -> Narrower<'a> {
+        Narrower { spec, args, keys: dispatch::keys_to_lock(spec, args) }
     }
-    let mut argv = Argv::new();
-    let mut add = |i: usize| match args.large(i) {
-        Some(blob) => argv.push_blob(blob.clone()),
-        None => argv.push(args.at(i)),
-    };
-    let key_spec = spec.keys.first()?;
-    match (key_spec.begin, key_spec.find) {
-        // XREAD has one ID per key, after all keys.
-        (BeginSearch::Keyword(..), FindKeys::Range { limit: 2, .. }) => {
-            let first = keys.first().copied().unwrap_or(at);
-            (0..first).for_each(&mut add);
-            add(at);
-            add(at + (args.len() - first) / 2);
-        }
-        (BeginSearch::Index(number), FindKeys::KeyNumber { .. }) => {
-            (0..number).for_each(&mut add);
-            argv.push(b"1");
-            let mut add = |i: usize| argv.push(args.at(i));
-            add(at);
-            (number + 1 + keys.len()..args.len()).for_each(add);
-        }
-        // The last argument is the timeout.
-        (BeginSearch::Index(1), FindKeys::Range { last: -2, .. }) => {
-            [0, at, args.len() - 1].into_iter().for_each(&mut add);
-        }
-        // BLMOVE needs both its keys.
-        _ => return None,
+    /// The positions of the keys among the arguments.
+    pub fn keys(&self) -> &[usize] {
+        &self.keys
     }
-    Some(argv)
+    /// The command with only the key that is its argument `at`. `None`: the command has only one key, so the call is the
+    /// command itself.
+    pub fn call(&self, at: usize) -> Option<Argv> {
+        let Narrower { spec, args, keys } = self;
+        if keys.len() <= 1 {
+            return None;
+        }
+        let mut argv = Argv::new();
+        let mut add = |i: usize| match args.large(i) {
+            Some(blob) => argv.push_blob(blob.clone()),
+            None => argv.push(args.at(i)),
+        };
+        let key_spec = spec.keys.first()?;
+        match (key_spec.begin, key_spec.find) {
+            // XREAD has one ID per key, after all keys.
+            (BeginSearch::Keyword(..), FindKeys::Range { limit: 2, .. }) => {
+                let first = keys.first().copied().unwrap_or(at);
+                (0..first).for_each(&mut add);
+                add(at);
+                add(at + (args.len() - first) / 2);
+            }
+            (BeginSearch::Index(number), FindKeys::KeyNumber { .. }) => {
+                (0..number).for_each(&mut add);
+                argv.push(b"1");
+                let mut add = |i: usize| argv.push(args.at(i));
+                add(at);
+                (number + 1 + keys.len()..args.len()).for_each(add);
+            }
+            // The last argument is the timeout.
+            (BeginSearch::Index(1), FindKeys::Range { last: -2, .. }) => {
+                [0, at, args.len() - 1].into_iter().for_each(&mut add);
+            }
+            // BLMOVE needs both its keys.
+            _ => return None,
+        }
+        Some(argv)
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +155,7 @@ mod tests {
         ] {
             let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
             let spec = DATA.lookup(argv.args().at(0)).expect("a row");
-            let narrow = narrowed(spec, argv.args(), at);
+            let narrow = Narrower::new(spec, argv.args()).call(at);
             assert_eq!(narrow.is_none(), line == want, "{line}");
             let narrow = narrow.unwrap_or(argv);
             let words: Vec<_> = narrow.args().iter().map(String::from_utf8_lossy).collect();

@@ -28,10 +28,9 @@ use std::fmt;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::cost::{self, LONG_ELEMENTS};
-use strand_commands::dispatch;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_commands::wait::{Wait, narrowed};
+use strand_commands::wait::{Narrower, Wait};
 use strand_keyspace::{Key, KeyHash, Registration, Txn, WaitEvent, Waiter, WaiterOutcome, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -166,7 +165,7 @@ impl Ticket {
         if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
             return Attempt::NeedsSession;
         }
-        let narrow = narrowed(self.spec, args, at as usize);
+        let narrow = Narrower::new(self.spec, args).call(at as usize);
         let (args, keyspace) = (narrow.as_ref().map_or(args, Argv::args), txn.keyspace());
         let keys = run::keys_of(self.spec, args, keyspace);
         if !keys.iter().all(|key| txn.try_hold_one_more(key.hash))
@@ -245,11 +244,11 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     if !spec.cost().depends_on_data() {
         return false;
     }
-    let positions = dispatch::keys_to_lock(spec, args);
-    let each = positions.iter().zip(keys).map(|(at, key)| {
+    let narrower = Narrower::new(spec, args);
+    let each = narrower.keys().iter().zip(keys).map(|(at, key)| {
         // Each key is estimated by itself, because each stream of a call has its own ID. An attempt without a result
         // must not count as long: it would go to a helper thread and back forever.
-        let one = narrowed(spec, args, *at);
+        let one = narrower.call(*at);
         let args = one.as_ref().map_or(args, Argv::args);
         cost::elements_at(spec.cost(), args, txn, db, std::slice::from_ref(key))
     });
