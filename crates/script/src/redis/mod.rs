@@ -87,6 +87,8 @@ impl Quick for Call {
                 return Answer::Slow;
             }
             let done = run_on_host(argv, out);
+            // The buffers of a thread must not keep a large argument.
+            argv.clear();
             if matches!(done, Ok(CallOutcome::Replied))
                 && let Some(answer) = convert::plain_reply(out, text)
                 && state::count_steps(out.len() as u32)
