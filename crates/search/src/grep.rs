@@ -5,7 +5,7 @@
 //! and members of sets and sorted sets. VALUES with FIELD searches only that field of hashes. The reply is an array
 //! of keys, unordered and without duplicates. With WITHVALUES (VALUES only) the reply is an array of rows `[key,
 //! field, line]`: the first match found in the key, its field (null for a string), and the line in which the match
-//! ends, cut to [`LINE_BYTES_MAX`] around the end. Without LIMIT the command returns all matches up to
+//! begins, cut to [`LINE_BYTES_MAX`] around that place. Without LIMIT the command returns all matches up to
 //! [`MATCHES_MAX`] and [`MATCH_BYTES_MAX`]. Above these limits the command fails; it never returns a truncated
 //! result.
 //!
@@ -374,8 +374,8 @@ impl Walk<'_> {
                 }
             }
             Haystack::Text(text) => {
-                if let Some(end) = self.find(&text)? {
-                    let line = self.line(&text, end);
+                if let Some(at) = self.find(&text)? {
+                    let line = self.line(&text, at);
                     self.report(key, None, line)?;
                 }
             }
@@ -409,8 +409,8 @@ impl Walk<'_> {
     /// Returns true when a field matched and was reported.
     fn search_fields(&mut self, key: &[u8], fields: Vec<(Option<Blob>, Blob)>) -> Result<bool, SearchError> {
         for (field, value) in fields {
-            if let Some(end) = self.find(&value)? {
-                let line = self.line(&value, end);
+            if let Some(at) = self.find(&value)? {
+                let line = self.line(&value, at);
                 self.report(key.to_vec(), field, line)?;
                 return Ok(true);
             }
@@ -418,15 +418,19 @@ impl Walk<'_> {
         Ok(false)
     }
 
+    /// A place of the first match: its start, if the reply has lines.
     fn find(&mut self, haystack: &[u8]) -> Result<Option<usize>, SearchError> {
         self.matcher.counts.searches += 1;
         self.matcher.counts.bytes += haystack.len() as u64;
         let budget = SearchBudget::whole(self.cancelled);
-        Ok(self.matcher.find_end(self.pattern, haystack, !self.request.with_values, &budget)?)
+        if !self.request.with_values {
+            return Ok(self.matcher.find_end(self.pattern, haystack, true, &budget)?);
+        }
+        Ok(self.matcher.find(self.pattern, haystack, 0, &budget)?.map(|found| found.start))
     }
 
-    fn line(&self, text: &[u8], end: usize) -> Vec<u8> {
-        if self.request.with_values { line_at(text, end).to_vec() } else { Vec::new() }
+    fn line(&self, text: &[u8], at: usize) -> Vec<u8> {
+        if self.request.with_values { line_at(text, at).to_vec() } else { Vec::new() }
     }
 
     fn report(&mut self, key: Vec<u8>, field: Option<Blob>, line: Vec<u8>) -> Result<(), SearchError> {
@@ -495,15 +499,15 @@ pub(crate) fn next_texts(
     Some(record.value().walk_texts(cursor, count, take))
 }
 
-/// The line of `text` that contains the end of a match, at byte `end`. Cut to [`LINE_BYTES_MAX`] around `end`.
-fn line_at(text: &[u8], end: usize) -> &[u8] {
-    let last = end.saturating_sub(1).min(text.len());
-    let start = memchr::memrchr(b'\n', &text[..last]).map_or(0, |i| i + 1);
-    let stop = memchr::memchr(b'\n', &text[last..]).map_or(text.len(), |i| last + i).max(last);
+/// The line of `text` that has byte `at`, cut to [`LINE_BYTES_MAX`] around `at`. A line ends with its line feed, which is
+/// left out.
+fn line_at(text: &[u8], at: usize) -> &[u8] {
+    let start = memchr::memrchr(b'\n', &text[..at]).map_or(0, |i| i + 1);
+    let stop = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |i| at + i);
     if stop - start <= LINE_BYTES_MAX {
         return &text[start..stop];
     }
-    let from = last.saturating_sub(LINE_BYTES_MAX / 2).max(start);
+    let from = at.saturating_sub(LINE_BYTES_MAX / 2).max(start);
     &text[from..stop.min(from + LINE_BYTES_MAX)]
 }
 
@@ -514,14 +518,16 @@ mod tests {
     #[test]
     fn the_line_of_a_match() {
         let text = b"one\ntwo three\n\nfour";
-        assert_eq!(line_at(text, 2), b"one");
-        assert_eq!(line_at(text, 7), b"two three");
-        assert_eq!(line_at(text, 13), b"two three");
+        assert_eq!(line_at(text, 0), b"one");
+        assert_eq!(line_at(text, 3), b"one");
+        assert_eq!(line_at(text, 4), b"two three");
+        assert_eq!(line_at(text, 12), b"two three");
+        assert_eq!(line_at(text, 14), b"");
         assert_eq!(line_at(text, text.len()), b"four");
         assert_eq!(line_at(b"", 0), b"");
         assert_eq!(line_at(b"\n", 1), b"");
         let long = [vec![b'a'; 5000], b"X".to_vec(), vec![b'b'; 5000]].concat();
-        let line = line_at(&long, 5001);
+        let line = line_at(&long, 5000);
         assert!(line.len() == LINE_BYTES_MAX && line.contains(&b'X'));
     }
 }

@@ -70,17 +70,18 @@ impl<'t> Words<'t> {
     }
 }
 
-/// Appends `c` in lower case.
+/// Appends `c` in lower case. The sigma at the end of a Greek word becomes the other one, as in Unicode's case folding:
+/// in capitals both are one letter.
 pub(crate) fn push_lower(to: &mut String, c: char) {
-    if c.is_ascii() {
-        to.push(c.to_ascii_lowercase());
-    } else {
-        to.extend(c.to_lowercase());
+    match c {
+        'ς' => to.push('σ'),
+        _ if c.is_ascii() => to.push(c.to_ascii_lowercase()),
+        _ => to.extend(c.to_lowercase()),
     }
 }
 
 /// The text in lower case, each character by itself. So a part of a text is found in the lower-case text, also where
-/// [`str::to_lowercase`] would look at the end of a word (the Greek sigma).
+/// [`str::to_lowercase`] would look at the end of a word.
 pub(crate) fn lower(text: &str) -> String {
     let mut lower = String::with_capacity(text.len());
     text.chars().for_each(|c| push_lower(&mut lower, c));

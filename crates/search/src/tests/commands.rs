@@ -424,6 +424,17 @@ fn a_sigma_at_the_end_of_a_tag_is_any_sigma() {
 }
 
 #[test]
+fn a_sigma_at_the_end_of_a_word_is_any_sigma() {
+    let w = World::new();
+    w.ok("FT.CREATE i SCHEMA t TEXT");
+    w.hset("1", &[("t", "ΟΔΟΣ")]);
+    w.hset("2", &[("t", "οδος")]);
+    for query in ["οδος", "ΟΔΟΣ", "οδοσ", "οδο*", "*δος", "%οδοσ%"] {
+        assert_eq!(w.found("i", query), "1 2", "{query}");
+    }
+}
+
+#[test]
 fn a_cancelled_search_stops() {
     let w = World::new();
     (0..2000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
