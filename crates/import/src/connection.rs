@@ -94,6 +94,19 @@ impl Connection {
         Ok(bytes)
     }
 
+    /// Writes the buffered commands, so that the server runs them now.
+    ///
+    /// # Errors
+    /// [`ImportError::Lost`].
+    pub fn flush(&mut self) -> Result<(), ImportError> {
+        let written = self.stream.write_all(&self.out).and_then(|()| self.stream.flush());
+        self.out.clear();
+        // A huge document makes the output buffer grow. Free that memory, so that it is not held for the rest of the
+        // import.
+        self.out.shrink_to(2 * FLUSH_BYTES);
+        written.map_err(|error| self.last_words().unwrap_or_else(|| self.lost(error)))
+    }
+
     /// Writes the buffered commands and returns the next reply, in the order of the commands.
     ///
     /// # Errors
@@ -149,15 +162,6 @@ impl Connection {
 
     fn expect_ok<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), ImportError> {
         self.call(args).map(|_| ())
-    }
-
-    fn flush(&mut self) -> Result<(), ImportError> {
-        let written = self.stream.write_all(&self.out).and_then(|()| self.stream.flush());
-        self.out.clear();
-        // A huge document makes the output buffer grow. Free that memory, so that it is not held for the rest of the
-        // import.
-        self.out.shrink_to(2 * FLUSH_BYTES);
-        written.map_err(|error| self.last_words().unwrap_or_else(|| self.lost(error)))
     }
 
     /// The error that the server sent before it closed the connection, if it sent one. For example, a server closes a

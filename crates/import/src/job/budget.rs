@@ -236,8 +236,18 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Fails when the run would remove more documents than the options allow.
+    /// Fails when the run would remove more documents than the options allow. A dry run first shows what it would remove:
+    /// see [`Job::check_dry_run`].
     fn check_planned(&mut self) -> Result<(), ImportError> {
+        if self.options.dry_run { Ok(()) } else { self.check_deletions() }
+    }
+
+    /// At the end of a dry run, does what [`Job::check_planned`] does in other runs.
+    pub(super) fn check_dry_run(&mut self) -> Result<(), ImportError> {
+        if self.options.dry_run { self.check_deletions() } else { Ok(()) }
+    }
+
+    fn check_deletions(&mut self) -> Result<(), ImportError> {
         match self.planned {
             Some(plan) if !self.options.max_delete.allows(plan) => {
                 let Plan { removed, held, .. } = plan;

@@ -112,6 +112,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     job.clear_old_stash()?;
     let root = job.container(b"", Level::default())?;
     job.clear_stash()?;
+    job.check_dry_run()?;
     job.summary.version = root.ok().map(|blob| view(&blob).digest());
     job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;

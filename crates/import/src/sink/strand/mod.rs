@@ -250,7 +250,9 @@ impl Sink for Strand {
         let mut args: Vec<&[u8]> = vec![COMMAND.as_bytes(), b"REPORT", &dataset];
         args.extend(words.iter().flat_map(|(name, value)| [name.as_bytes(), value]));
         if self.hold.is_none() || self.transaction.is_none() {
-            return self.send(&args, Awaited::Reported);
+            self.send(&args, Awaited::Reported)?;
+            // Documents wait for the report at most. With a slow source, the buffer is full only after minutes.
+            return self.connection.flush();
         }
         // Send the report outside of the transaction, so that clients see it before EXEC.
         self.connection.send(&args)?;
