@@ -71,10 +71,14 @@ impl Problem {
         Problem::new(StatusCode::UNAUTHORIZED, detail)
             .header(WWW_AUTHENTICATE, "Basic realm=\"strand\", charset=\"UTF-8\", Bearer realm=\"strand\"")
     }
-    /// The problem for an error reply of the session. The text stays; the error code becomes the member `code`. A text
+    /// The problem for an error reply of the session. The text stays, with one exception; the error code becomes the member `code`. A text
     /// that begins with no code (as in RediSearch, `Unknown index name`) has the code `ERR`.
     pub fn of_reply(text: &[u8]) -> Problem {
-        let text = String::from_utf8_lossy(text).into_owned();
+        let text = match text.starts_with(b"NOAUTH HELLO") {
+            // redis-server's text names options of a command that no client of HTTP sends.
+            true => "NOAUTH Authentication required: send a header Authorization, Basic or Bearer".into(),
+            false => String::from_utf8_lossy(text).into_owned(),
+        };
         // EXEC tells why a command was not queued.
         let cause = text.strip_prefix("EXECABORT Transaction discarded because of: ").unwrap_or(&text);
         let word = cause.split(' ').next().unwrap_or_default();

@@ -196,6 +196,10 @@ pub trait Progress {
     fn index_created(&mut self, name: &str) {
         let _ = name;
     }
+    /// Called when a text index with this name exists that is not over the keys of the documents.
+    fn index_over_other_keys(&mut self, name: &str) {
+        let _ = name;
+    }
 }
 
 /// A [`Progress`] that ignores all reports.

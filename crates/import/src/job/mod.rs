@@ -37,6 +37,7 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::error::{Bound, OptionError};
 use crate::extract::child::Extractor;
 use crate::filter::{Filter, Filtered, Ignoring};
+use crate::index::TextIndex;
 use crate::meter::Meter;
 use crate::sink::{self, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
@@ -270,12 +271,12 @@ impl Job<'_> {
         if self.archive.id() == Some(path) && known.is_known() && self.options.mode != ImportMode::Verify {
             self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
         }
-        if level.depth == 0
-            && self.options.index
-            && self.options.mode != ImportMode::Verify
-            && self.sink.ensure_index()?
-        {
-            self.progress.index_created(&self.options.into);
+        if level.depth == 0 && self.options.index && self.options.mode != ImportMode::Verify {
+            match self.sink.ensure_index()? {
+                TextIndex::Created => self.progress.index_created(&self.options.into),
+                TextIndex::OverOtherKeys => self.progress.index_over_other_keys(&self.options.into),
+                TextIndex::Existed => {}
+            }
         }
         let is_content = self.source.tokens() == Tokens::Content;
         // If a run that opens the archives again is cut short, the next run must do so, too.

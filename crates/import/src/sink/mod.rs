@@ -23,6 +23,7 @@ pub use solr::{BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_UNDER_WAY_MAX};
 
 use crate::container::ContainerDigest;
 use crate::fields::Fields;
+use crate::index::TextIndex;
 use crate::{ImportError, ImportOptions};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -90,9 +91,9 @@ pub(crate) trait Sink: Records {
         false
     }
 
-    /// Creates the text index of the dataset if there is none. Returns true when the index was missing.
-    fn ensure_index(&mut self) -> Result<bool, ImportError> {
-        Ok(false)
+    /// Creates the text index of the dataset if there is none.
+    fn ensure_index(&mut self) -> Result<TextIndex, ImportError> {
+        Ok(TextIndex::Existed)
     }
 
     /// Puts the document at `path`, or replaces it. `held`: the sink has the document. `may_have_extra_fields`: the

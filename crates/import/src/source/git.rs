@@ -39,11 +39,21 @@ impl Git {
     pub fn open(location: &str) -> io::Result<Git> {
         let (path, revision) = divide(location, "HEAD");
         if matches!(path.try_exists(), Ok(false)) {
-            return Err(other(format!("there is no folder {}", path.display())));
+            let hint = if path.is_relative() { "; the path of a repository begins with /" } else { "" };
+            return Err(other(format!("there is no folder {}{hint}", path.display())));
         }
         let mut repository = gix::open_opts(path, gix::open::Options::isolated()).map_err(other)?;
         repository.object_cache_size(OBJECT_CACHE_BYTES);
-        let found = repository.rev_parse_single(revision).map_err(other)?;
+        let found = repository.rev_parse_single(revision).map_err(|error| {
+            let why = match repository.head() {
+                Ok(head) if head.is_unborn() && revision == "HEAD" => ": it has no commits".into(),
+                _ if repository.is_shallow().unwrap_or(false) => {
+                    format!(", which is a shallow clone: {error}")
+                }
+                _ => format!(": {error}"),
+            };
+            other(format!("there is no revision {revision:?} in the repository {}{why}", path.display()))
+        })?;
         let tree = found.object().map_err(other)?.peel_to_tree().map_err(other)?.id;
         Ok(Git { repository, tree, shown: PathBuf::from(format!("{SCHEME}{location}")) })
     }

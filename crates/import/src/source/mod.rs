@@ -205,6 +205,10 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
                 e.kind(),
                 format!("{e}, and {scheme}:// is not a kind of source: {KINDS}"),
             )),
+            None if e.kind() == io::ErrorKind::NotADirectory => Err(io::Error::new(
+                e.kind(),
+                "a file is no source: name its folder, and the file with --include",
+            )),
             None => Err(e),
         },
     }

@@ -159,7 +159,7 @@ fn a_closed_port_and_a_server_of_another_protocol_are_errors() {
 fn a_missing_source_and_a_file_as_source_are_errors() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("file", "x")]));
     fails(fake.try_import(&tree.at("none")), &["none", "No such file"]);
-    fails(fake.try_import(&tree.at("file")), &["file", "not a directory"]);
+    fails(fake.try_import(&tree.at("file")), &["file", "a file is no source"]);
     assert!(fake.writes().is_empty());
 }
 

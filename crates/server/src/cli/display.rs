@@ -128,6 +128,11 @@ impl Progress for Display {
             say!("{name}: created the text index {name}");
         }
     }
+    fn index_over_other_keys(&mut self, name: &str) {
+        self.print_above_bar(&format!(
+            "{name}: the text index {name} is over other keys, so its searches find no document at {name}:*"
+        ));
+    }
 }
 
 /// The remaining time of a run, as text before a path. Empty when that time is not known.

@@ -18,7 +18,7 @@ pub enum CliError {
     #[error(transparent)]
     Server(#[from] ImportError),
     /// The file cannot be written.
-    #[error("cannot write {path}: {error}", path = path.display())]
+    #[error("cannot write {path}: {}", why_not_written(error), path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -67,5 +67,12 @@ impl CliError {
             CliError::Access(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
+    }
+}
+
+fn why_not_written(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => "the file exists; name another file with --output".into(),
+        _ => error.to_string(),
     }
 }

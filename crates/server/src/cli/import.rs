@@ -107,7 +107,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub attachments: bool,
     /// Stop before any change if more documents than this would be removed: a number, or a share of the dataset (a
-    /// share always allows 100 documents, unless SOURCE is empty)
+    /// share always allows 100 documents, unless no document would be left)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
     /// Bounds on what an archive, with all archives in it, may cost. A bound that is not named has its default

@@ -63,6 +63,11 @@ impl Progress for JsonLines {
         line.insert("name".to_owned(), name.into());
         print(line);
     }
+    fn index_over_other_keys(&mut self, name: &str) {
+        let mut line = event("index_over_other_keys");
+        line.insert("name".to_owned(), name.into());
+        print(line);
+    }
 }
 
 /// Prints what a run will cost.

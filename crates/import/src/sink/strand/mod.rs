@@ -12,8 +12,9 @@ use crate::connection::{Connection, Target, refused};
 use crate::container::{ContainerBuilder, ContainerDigest};
 use crate::document::EXTRACTOR_VERSION;
 use crate::fields::{FIELDS, Fields};
+use crate::index::{self, TextIndex};
 use crate::versions::{self, COMMAND, unexpected};
-use crate::{ImportError, ImportOptions, index};
+use crate::{ImportError, ImportOptions};
 use copying::Copying;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
@@ -125,7 +126,7 @@ impl Sink for Strand {
         self.is_flushed
     }
 
-    fn ensure_index(&mut self) -> Result<bool, ImportError> {
+    fn ensure_index(&mut self) -> Result<TextIndex, ImportError> {
         index::ensure(&mut self.connection, &self.into, self.hold.is_none())
     }
 

@@ -101,6 +101,10 @@ impl Source for Http {
 /// URL of another source is shown without the user and password before its host.
 pub(crate) fn shown(source: &str) -> String {
     let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
+    // What is before the `@` is a path.
+    if source.starts_with(super::super::git::SCHEME) {
+        return source.to_owned();
+    }
     let without_user = |text: &str| text.rsplit_once('@').map_or(text, |(_, host)| host).to_owned();
     if !SCHEMES.iter().any(|scheme| source.starts_with(scheme)) {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
