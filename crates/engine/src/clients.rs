@@ -413,10 +413,10 @@ impl Clients {
     /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. CLIENT NO-EVICT protects a
     /// client.
     pub(crate) fn evict(&self, bytes_max: u64) -> EvictedClients {
-        let (killed, mut left): (Vec<_>, Vec<_>) =
-            self.all().into_iter().partition(|client| client.is_killed());
+        let mut all = self.all();
         // Replicas have a limit of their own.
-        left.retain(|client| !client.is_replica.load(Relaxed) && !client.is_primary.load(Relaxed));
+        all.retain(|client| !client.is_replica.load(Relaxed) && !client.is_primary.load(Relaxed));
+        let (killed, mut left): (Vec<_>, Vec<_>) = all.into_iter().partition(|client| client.is_killed());
         let bytes_of =
             |clients: &[Arc<Client>]| clients.iter().map(|client| client.held_bytes()).sum::<u64>();
         let mut evicted = EvictedClients { clients: 0, leaving_bytes: bytes_of(&killed) };

@@ -45,7 +45,7 @@ pub(crate) struct Headroom {
     size_bytes: AtomicU64,
     /// The free memory at the last sample.
     free_bytes: AtomicU64,
-    /// The bytes that the allocator had given out at the last sample.
+    /// The bytes that were in use at the last sample.
     used_bytes: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,

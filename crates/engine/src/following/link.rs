@@ -4,7 +4,7 @@ use super::wire::Wire;
 use super::{Phase, Position};
 use crate::config::Opt;
 use crate::host::Dial;
-use crate::persist::{AofMode, run_other};
+use crate::persist::run_other;
 use crate::{Engine, TABLE, system_text};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -243,6 +243,7 @@ impl Engine {
             silent_us: 0,
             in_file: None,
             unsynced: None,
+            newest: None,
         };
         let (mut decoder, mut argv) = (Decoder::new(RequestLimits::FULL), Argv::new());
         let (mut ack_at_us, begun_us) = (0, self.host.mono_us());
@@ -395,22 +396,33 @@ struct Stream {
     silent_us: u64,
     /// The offset up to which the stream is on the disk, in the append-only file. `None`: unknown.
     in_file: Option<u64>,
-    /// An offset, and the journal's offset of the end of its effects, which are not on the disk yet.
-    unsynced: Option<(u64, u64)>,
+    /// What is awaited, and what was noted after it.
+    unsynced: Option<Applied>,
+    newest: Option<Applied>,
+}
+
+/// An offset of the stream, and the journal's offset of the end of its effects.
+#[derive(Clone, Copy)]
+struct Applied {
+    offset: u64,
+    tail: u64,
 }
 
 impl Stream {
     /// Notes what was applied, so that [`Stream::has_become_safe`] tells when it is on the disk.
     fn note_applied(&mut self, engine: &Engine) {
-        if !self.has_become_safe(engine) && self.unsynced.is_none() && self.in_file != Some(self.offset) {
-            self.unsynced = Some((self.offset, engine.keyspace.journal().tail()));
-            self.has_become_safe(engine);
+        let applied = Applied { offset: self.offset, tail: engine.keyspace.journal().tail() };
+        match self.unsynced {
+            None if self.in_file == Some(self.offset) => {}
+            None => self.unsynced = Some(applied),
+            Some(_) => self.newest = Some(applied),
         }
+        self.has_become_safe(engine);
     }
     /// Acknowledges what was applied, and what is on the disk.
     fn acknowledge(&self, engine: &Engine, wire: &mut Wire) -> io::Result<()> {
         let offset = self.offset.to_string();
-        let in_file = self.in_file.filter(|_| engine.persist.aof.mode() == AofMode::On);
+        let in_file = self.in_file.filter(|_| engine.persist.aof.has_this_data());
         match in_file.map(|offset| offset.to_string()) {
             None => wire.send_command(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
             Some(in_file) => {
@@ -418,15 +430,17 @@ impl Stream {
             }
         }
     }
-    /// True when what [`Stream::acknowledge`] has noted is on the disk now, and was not before.
+    /// True when something that [`Stream::note_applied`] has noted is on the disk now, and was not before.
     fn has_become_safe(&mut self, engine: &Engine) -> bool {
-        match self.unsynced {
-            Some((offset, tail)) if engine.persist.aof.gates.synced() >= tail => {
-                (self.in_file, self.unsynced) = (Some(offset), None);
-                true
-            }
-            _ => false,
+        if self.unsynced.is_none() || !engine.persist.aof.has_this_data() {
+            return false;
         }
+        let synced = engine.persist.aof.gates.synced();
+        let mut has_become = false;
+        while let Some(applied) = self.unsynced.take_if(|applied| synced >= applied.tail) {
+            (self.in_file, self.unsynced, has_become) = (Some(applied.offset), self.newest.take(), true);
+        }
+        has_become
     }
     /// Logs the first command of the connection that failed. As in redis-server, the stream goes on.
     ///

@@ -133,6 +133,9 @@ impl Engine {
         }
         self.keyspace.switch_journal(false);
         let done = replace();
+        if done.is_ok() {
+            self.persist.aof.note_replaced();
+        }
         self.keyspace.switch_journal(true);
         self.restart_replication();
         // After a failure, the append-only file has data that memory lacks. A new base would lose this data. Without such

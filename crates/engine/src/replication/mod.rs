@@ -44,7 +44,7 @@ use strand_keyspace::Txn;
 use strand_keyspace::journal::TakenBytes;
 use strand_wire::args::Args;
 use stream::Stream;
-use waiting::{SharedMemory, shared_form};
+use waiting::{copy_to, overhead, shared_form};
 
 /// The replicas, and the newest part of the stream. See the module.
 pub(crate) struct Replication {
@@ -84,7 +84,6 @@ struct State {
     stream: Stream,
     /// All replicas, the oldest first.
     replicas: Vec<Arc<Replica>>,
-    shared: SharedMemory,
     /// The replicas that wait for the next snapshot.
     waiting: Vec<Arc<Replica>>,
     /// True while a thread makes snapshots for replicas.
@@ -100,7 +99,14 @@ impl State {
     }
     /// Keeps new bytes of the stream and gives them to the replicas. `end`: the stream's offset after them.
     fn append(&mut self, bytes: &Chain, end: u64, backlog_bytes_max: usize) {
-        append_to(&mut self.backlog, bytes);
+        // The backlog has blocks of its own, so that what waits is memory besides the backlog.
+        let skipped = bytes.len().saturating_sub(backlog_bytes_max);
+        if skipped > 0 {
+            self.backlog.clear();
+        }
+        let mut kept = bytes.share();
+        kept.advance(skipped);
+        copy_to(&mut self.backlog, &kept);
         self.end = end;
         let excess = self.backlog.len().saturating_sub(backlog_bytes_max);
         self.backlog.advance(excess);
@@ -110,8 +116,8 @@ impl State {
             true => last.append(bytes),
             false => {
                 let piece = shared_form(bytes);
-                self.shared.note(&piece, self.replicas.len());
-                self.replicas.iter().for_each(|replica| replica.append_shared(&piece));
+                let overhead_bytes = overhead(&piece, self.replicas.len());
+                self.replicas.iter().for_each(|replica| replica.append_shared(&piece, overhead_bytes));
             }
         }
     }
@@ -167,11 +173,10 @@ impl Replication {
             let waiting = replica.waiting_bytes();
             // A replica that came back shares what it got of the backlog.
             let first = state.end.saturating_sub(waiting).max(state.start());
-            waiting - replica.resumed_until().saturating_sub(first).min(waiting)
+            waiting - replica.resumed_until().saturating_sub(first).min(waiting) + replica.overhead_bytes()
         };
         // Replicas share the bytes of the stream.
-        let most = state.replicas.iter().map(of_replica).max().unwrap_or(0);
-        if state.replicas.len() > 1 { state.shared.of(most) } else { most }
+        state.replicas.iter().map(of_replica).max().unwrap_or(0)
     }
 }
 

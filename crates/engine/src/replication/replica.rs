@@ -84,6 +84,9 @@ struct Outbox {
     keeps: bool,
     /// The offset of the first byte of `later`.
     later_from: u64,
+    /// Memory of the pieces that replicas share, besides their bytes, when `noted_bytes` waited.
+    overhead_bytes: u64,
+    noted_bytes: u64,
     /// True when other replicas share bytes that are ready.
     is_shared: bool,
     /// True when the connection ends after what is ready.
@@ -103,6 +106,12 @@ pub(crate) struct Taken {
 impl Outbox {
     fn bytes(&self) -> u64 {
         (self.ready.len() + self.later.len()) as u64
+    }
+    /// The overhead while `waiting_bytes` wait: what has left took its part with it.
+    fn overhead_of(&self, waiting_bytes: u64) -> u64 {
+        let left_bytes = waiting_bytes.min(self.noted_bytes);
+        let part = u128::from(self.overhead_bytes) * u128::from(left_bytes);
+        (part / u128::from(self.noted_bytes.max(1))) as u64
     }
     /// The chain that takes new bytes of the stream.
     fn stream_target(&mut self, facts: &Facts) -> Option<&mut Chain> {
@@ -225,14 +234,25 @@ impl Replica {
             }
         });
     }
-    /// Does what [`Replica::append`] does with bytes that all replicas share.
-    pub(super) fn append_shared(&self, bytes: &Chain) {
+    /// Does what [`Replica::append`] does with bytes that all replicas share. `overhead_bytes`: see [`overhead`].
+    ///
+    /// [`overhead`]: super::waiting::overhead
+    pub(super) fn append_shared(&self, bytes: &Chain, overhead_bytes: u64) {
+        let unsent_bytes = self.client.output_bytes();
         self.change(|outbox| {
             outbox.is_shared = true;
+            let waiting_bytes = outbox.bytes() + unsent_bytes;
             if let Some(to) = outbox.stream_target(&self.facts) {
                 to.push_links(bytes.share());
+                outbox.overhead_bytes = outbox.overhead_of(waiting_bytes) + overhead_bytes;
+                outbox.noted_bytes = waiting_bytes + bytes.len() as u64;
             }
         });
+    }
+    /// Memory of what waits, besides its bytes.
+    pub(super) fn overhead_bytes(&self) -> u64 {
+        let outbox = self.outbox.lock();
+        outbox.overhead_of(outbox.bytes() + self.client.output_bytes())
     }
     /// The moment of the snapshot: the stream after `offset` follows the snapshot. `reply` comes first.
     pub(super) fn begin_at(&self, offset: u64, reply: &str) {
@@ -282,6 +302,8 @@ impl Replica {
                 return;
             }
             outbox.phase = Phase::Online;
+            // What has waited may be shared.
+            outbox.is_shared = true;
             let mut later = std::mem::take(&mut outbox.later);
             later.advance((offset.saturating_sub(outbox.later_from) as usize).min(later.len()));
             outbox.ready.push_chain(later);

@@ -16,20 +16,20 @@ const SHORT_BYTES_MAX: usize = 4 << 10;
 const LINK_BYTES: u64 = 32;
 /// Memory of a shared piece besides its bytes.
 const HEADER_BYTES: u64 = 16;
-/// The memory of shared pieces is measured over this many bytes of the stream.
-const MEASURED_BYTES: u64 = 64 << 20;
 
 /// Appends bytes of the stream to what waits. The first bytes that wait are not copied, because they leave at once if the
 /// replica keeps up.
 pub(crate) fn append_to(waiting: &mut Chain, bytes: &Chain) {
     match bytes.len() {
         _ if waiting.is_empty() => waiting.push_links(bytes.share()),
-        0..=COPIED_BYTES_MAX => bytes
-            .slices()
-            .flat_map(|slice| slice.chunks(STEP_BYTES))
-            .for_each(|step| waiting.push_slice(step)),
+        0..=COPIED_BYTES_MAX => copy_to(waiting, bytes),
         _ => waiting.push_links(trimmed(bytes)),
     }
+}
+
+/// Appends a copy of the bytes, which fills the blocks of `waiting`.
+pub(super) fn copy_to(waiting: &mut Chain, bytes: &Chain) {
+    bytes.slices().flat_map(|slice| slice.chunks(STEP_BYTES)).for_each(|step| waiting.push_slice(step));
 }
 
 /// The bytes in the form in which several replicas share them: one blob, if they are few.
@@ -57,29 +57,12 @@ fn trimmed(bytes: &Chain) -> Chain {
     trimmed
 }
 
-/// How much memory the newest pieces take that replicas share.
-#[derive(Debug, Default)]
-pub(super) struct SharedMemory {
-    bytes: u64,
-    heap_bytes: u64,
-}
-
-impl SharedMemory {
-    /// Notes a piece for `replicas`.
-    pub(super) fn note(&mut self, piece: &Chain, replicas: usize) {
-        let bytes = piece.len() as u64;
-        // The allocator rounds up to eighths of a power of two.
-        let rounded_bytes = bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16));
-        self.bytes += bytes;
-        self.heap_bytes += rounded_bytes + HEADER_BYTES + replicas as u64 * LINK_BYTES;
-        if self.bytes > MEASURED_BYTES {
-            (self.bytes, self.heap_bytes) = (self.bytes / 2, self.heap_bytes / 2);
-        }
-    }
-    /// The memory that `bytes` take while they wait for several replicas.
-    pub(super) fn of(&self, bytes: u64) -> u64 {
-        (u128::from(bytes) * u128::from(self.heap_bytes.max(1)) / u128::from(self.bytes.max(1))) as u64
-    }
+/// Memory of a shared piece for `replicas`, besides its bytes.
+pub(super) fn overhead(piece: &Chain, replicas: usize) -> u64 {
+    let bytes = piece.len() as u64;
+    // The allocator rounds up to eighths of a power of two.
+    let rounded_bytes = bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16));
+    rounded_bytes - bytes + HEADER_BYTES + replicas as u64 * LINK_BYTES
 }
 
 #[cfg(test)]
@@ -124,9 +107,6 @@ mod tests {
             let addresses = |chain: &Chain| chain.slices().map(<[u8]>::as_ptr).collect::<Vec<_>>();
             assert_eq!(addresses(&a), addresses(&b));
         }
-        let mut memory = SharedMemory::default();
-        assert_eq!(memory.of(1000), 1000);
-        memory.note(&piece(1000, 0), 2);
-        assert!((1080..1250).contains(&memory.of(1000)), "{}", memory.of(1000));
+        assert_eq!(overhead(&piece(1000, 0), 2), 24 + HEADER_BYTES + 2 * LINK_BYTES);
     }
 }

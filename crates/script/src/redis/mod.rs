@@ -80,7 +80,10 @@ impl Quick for Call {
                 match value {
                     Some(Plain::Text(text)) => argv.push(text),
                     Some(Plain::Number(number)) => push_number(argv, number),
-                    _ => return Answer::Slow,
+                    _ => {
+                        argv.clear();
+                        return Answer::Slow;
+                    }
                 }
             }
             if argv.is_empty() {

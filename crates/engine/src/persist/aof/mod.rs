@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use syncs::Syncs;
 use writer::Writer;
@@ -65,6 +65,10 @@ pub(crate) struct Aof {
     cancel: Arc<AtomicBool>,
     /// Locked while the append-only file is switched on or off.
     switching: Mutex<()>,
+    /// Number of times that all data was replaced while the files were open, and that number at the moment of the current
+    /// base. While they differ, the files belong to former data.
+    replaced: AtomicU64,
+    covered: AtomicU64,
 }
 
 /// Facts for INFO, and for the decision to start a rewrite.
@@ -132,6 +136,8 @@ impl Aof {
             keys_total: AtomicU64::new(0),
             cancel: Arc::default(),
             switching: Mutex::default(),
+            replaced: AtomicU64::new(0),
+            covered: AtomicU64::new(0),
         }
     }
     pub(crate) fn mode(&self) -> AofMode {
@@ -140,6 +146,14 @@ impl Aof {
             1 => AofMode::Starting,
             _ => AofMode::On,
         }
+    }
+    /// True when the files belong to the data in memory: see `replaced`.
+    pub(crate) fn has_this_data(&self) -> bool {
+        self.mode() == AofMode::On && self.replaced.load(Acquire) == self.covered.load(Acquire)
+    }
+    /// All data was replaced, and no file has the new data.
+    pub(in crate::persist) fn note_replaced(&self) {
+        self.replaced.fetch_add(1, AcqRel);
     }
     fn set_mode(&self, mode: AofMode) {
         self.mode.store(mode as u8, Release);

@@ -20,7 +20,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use strand_aof::manifest::{File, Manifest};
 
 /// Seconds until an automatic rewrite is retried after a failure. Each further failure doubles the time.
@@ -306,7 +306,7 @@ impl Engine {
         if prior == PriorChanges::Files {
             self.sync_ahead()?;
         }
-        let (moment, folder, base) = {
+        let (moment, folder, base, replaced) = {
             let (mut guard, long_lock) = self.lock_writer_and_shards(until_cancelled(&aof.cancel))?;
             let writer = guard.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let moment = {
@@ -325,7 +325,7 @@ impl Engine {
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
             drop(status);
-            (moment, writer.folder.clone(), writer.next_base(is_rdb))
+            (moment, writer.folder.clone(), writer.next_base(is_rdb), aof.replaced.load(Acquire))
         };
         self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
         let base_bytes = folder.open(&base.name)?.map_or(0, |(_, bytes)| bytes);
@@ -337,6 +337,7 @@ impl Engine {
                 .and(Err(io::Error::other("the append-only file was switched off")));
         };
         let history = writer.adopt_base(self, base, base_bytes)?;
+        aof.covered.store(replaced, Release);
         if prior == PriorChanges::NoFile {
             // The files are complete. CONFIG SET appendonly takes the writer under the same lock.
             aof.set_mode(AofMode::On);
