@@ -337,7 +337,7 @@ async function instruments(browser, { base, folder }) {
 
   await ask(base, [["RX.INDEX", "CREATE", "trigrams", "PREFIX", "mail:"], ["RX.SET", "patterns", "ID", "ticket", "ticket-[0-9]+"]]);
   await go(page, base, "memory");
-  await page.waitForFunction(() => ["Trigram indexes", "Regular expressions", "Allocator's thread caches"].every((name) => document.querySelector("main table")?.textContent.includes(name)));
+  await page.waitForFunction(() => ["Trigram indexes", "Regular expressions", "Free, kept ready"].every((name) => document.querySelector("main table")?.textContent.includes(name)));
   await page.waitForFunction(() => ["string", "hash", "list", "set", "zset", "stream"].every((type) => [...document.querySelectorAll("main table")].some((t) => t.caption?.textContent === "Data by type" && t.textContent.includes(type))));
   await go(page, base, "profiles");
   await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3);
