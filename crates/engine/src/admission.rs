@@ -161,7 +161,7 @@ impl Engine {
         };
         self.reclaim();
         if closed_clients.is_some_and(|closed| closed > 0) {
-            // They have more memory than they know of. No key is evicted for it.
+            // The closed clients have more memory than is counted for them. No key is evicted for it.
             return PAUSE_OVER_US;
         }
         let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);

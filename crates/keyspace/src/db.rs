@@ -409,10 +409,13 @@ impl Db<'_, '_> {
     pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) -> Watched {
         // Removes the key first if it has expired, so that its expiry does not raise the flag.
         let at = self.locate(key);
-        let (slot, keyspace) = (self.slot, self.txn.keyspace);
+        let slot = self.slot;
+        if flag.note(slot, at.is_some()) {
+            self.txn.keyspace.watches.lock().add(flag);
+        }
         let shard = self.shard(key);
         let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.metadata_at(at).expiry_ms()));
-        let is_new = shard.watchers.add(slot, key.bytes, at.is_some(), flag, &keyspace.watches);
+        let is_new = shard.watchers.add(slot, key.bytes, flag);
         Watched { is_new, expires_ms: next_ms.filter(|at_ms| *at_ms != i64::MAX) }
     }
 

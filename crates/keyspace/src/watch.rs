@@ -42,7 +42,7 @@ impl WatchState {
         self.has_changed.store(true, Relaxed);
     }
     /// Notes a watched key. Returns true for the first one.
-    fn note(&self, slot: usize, is_present: bool) -> bool {
+    pub(crate) fn note(&self, slot: usize, is_present: bool) -> bool {
         let mut slots = self.slots.lock();
         let is_first = slots.is_empty();
         let at = slots.iter().position(|watched| watched.slot == slot).unwrap_or(slots.len());
@@ -77,7 +77,7 @@ pub(crate) struct WatchList {
 const FLAGS_MIN: usize = 64;
 
 impl WatchList {
-    fn add(&mut self, flag: &WatchFlag) {
+    pub(crate) fn add(&mut self, flag: &WatchFlag) {
         if self.flags.len() >= self.pruned_at {
             self.flags.retain(|flag| flag.strong_count() > 0);
             self.pruned_at = FLAGS_MIN.max(2 * self.flags.len());
@@ -129,18 +129,8 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// Adds a flag to a key that is there or not. Returns false when the flag watches the key already.
-    pub(crate) fn add(
-        &mut self,
-        slot: usize,
-        key: &[u8],
-        is_present: bool,
-        flag: &WatchFlag,
-        list: &Mutex<WatchList>,
-    ) -> bool {
-        if flag.note(slot, is_present) {
-            list.lock().add(flag);
-        }
+    /// Adds a flag to a key. Returns false when the flag watches the key already.
+    pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let flags = self.flags.entry((slot, key.into())).or_default();
         let is_new = !flags.iter().any(|known| Arc::ptr_eq(known, flag));
         if is_new {

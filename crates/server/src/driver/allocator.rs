@@ -9,7 +9,6 @@ use tikv_jemalloc_ctl::{Access, AsName};
 
 /// The memory of the process now. `system_bytes`: see [`system_bytes`].
 pub(super) fn memory(system_bytes: u64) -> MemoryFacts {
-    let _ = tikv_jemalloc_ctl::epoch::advance();
     let (used_bytes, ready_bytes) = given_out();
     MemoryFacts {
         used_bytes,
@@ -23,7 +22,6 @@ pub(super) fn memory(system_bytes: u64) -> MemoryFacts {
 
 /// [`MemoryFacts::used_bytes`]. Faster than [`memory`].
 pub(super) fn used_bytes() -> u64 {
-    let _ = tikv_jemalloc_ctl::epoch::advance();
     given_out().0
 }
 
@@ -59,8 +57,9 @@ pub(super) fn system_bytes() -> u64 {
 }
 
 /// Bytes that the program uses, and bytes that are kept ready: by jemalloc's thread caches, for the rings of the workers, and
-/// as free blocks of other connections. jemalloc's `allocated` is the sum.
+/// as free blocks of other connections. jemalloc's `allocated` is the sum. Begins an epoch of jemalloc's figures.
 fn given_out() -> (u64, u64) {
+    let _ = tikv_jemalloc_ctl::epoch::advance();
     let allocated = tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64;
     // 4096 is jemalloc's index for all arenas together (MALLCTL_ARENAS_ALL).
     let thread_caches = b"stats.arenas.4096.tcache_bytes\0".name().read().unwrap_or(0usize) as u64;
