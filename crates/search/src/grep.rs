@@ -424,7 +424,7 @@ impl Walk<'_> {
         self.matcher.counts.bytes += haystack.len() as u64;
         let budget = SearchBudget::whole(self.cancelled);
         if !self.request.with_values {
-            return Ok(self.matcher.find_end(self.pattern, haystack, true, &budget)?);
+            return Ok(self.matcher.is_match(self.pattern, haystack, &budget)?.then_some(0));
         }
         Ok(self.matcher.find(self.pattern, haystack, 0, &budget)?.map(|found| found.start))
     }

@@ -7,6 +7,7 @@ use crate::host::ScratchFile;
 use crate::persist::DataError;
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
+use strand_commands::serial::file::check_header;
 use strand_wire::replica::{MARK_BYTES, SnapshotEnd};
 
 /// While a snapshot is loaded, the primary gets a byte at this interval, so that it does not give this server up.
@@ -38,6 +39,7 @@ impl Engine {
             SnapshotEnd::After(_) => file.bytes(),
             SnapshotEnd::Mark(_) => file.bytes() - MARK_BYTES as u64,
         };
+        check_begin(&*file, bytes)?;
         self.host.log(&format!("Loading a snapshot of {bytes} bytes from the primary"));
         let mut source = SnapshotReader { engine: self, file, at: 0, bytes, wire, kept_alive_us: 0 };
         let _applying = self.following.applying.lock();
@@ -96,6 +98,25 @@ impl Engine {
             wire.fill_or_fail()?;
         }
     }
+}
+
+/// Checks the snapshot's first bytes, before the snapshot replaces this server's data.
+fn check_begin(file: &dyn ScratchFile, bytes: u64) -> io::Result<()> {
+    let mut start = [0; 16];
+    let end = bytes.min(start.len() as u64) as usize;
+    let mut len = 0;
+    while len < end {
+        match file.read_at(&mut start[len..end], len as u64)? {
+            0 => break,
+            n => len += n,
+        }
+    }
+    check_header(&start[..len]).map_err(|problem| {
+        let text = format!(
+            "the primary's snapshot of {bytes} bytes cannot be loaded: {problem}. This server keeps its data"
+        );
+        io::Error::new(ErrorKind::InvalidData, text)
+    })
 }
 
 /// Reads the snapshot to be loaded, and tells the primary meanwhile that this server lives.

@@ -126,7 +126,7 @@ impl Engine {
                         replica.client.kill();
                     }
                     // The session checks its soft limit.
-                    if replica.waiting_bytes() > 0 {
+                    if replica.has_waiting() {
                         replica.client.wake_handle().wake();
                     }
                 }

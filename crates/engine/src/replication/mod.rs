@@ -170,10 +170,10 @@ impl Replication {
         }
         let state = self.state.lock();
         let of_replica = |replica: &Arc<Replica>| {
-            let waiting = replica.waiting_bytes();
+            let (waiting, overhead) = replica.waiting();
             // A replica that came back shares what it got of the backlog.
             let first = state.end.saturating_sub(waiting).max(state.start());
-            waiting - replica.resumed_until().saturating_sub(first).min(waiting) + replica.overhead_bytes()
+            waiting - replica.resumed_until().saturating_sub(first).min(waiting) + overhead
         };
         // Replicas share the bytes of the stream.
         state.replicas.iter().map(of_replica).max().unwrap_or(0)

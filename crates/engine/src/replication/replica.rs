@@ -180,9 +180,15 @@ impl Replica {
     pub(crate) fn lag_s(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.acked_us.load(Relaxed)) / 1_000_000
     }
-    /// Bytes that wait for the replica, here and in its session.
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.outbox.lock().bytes() + self.client.output_bytes()
+    /// True when the replica's session has something to send.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting().0 > 0
+    }
+    /// Bytes that wait for the replica, here and in its session, and their memory besides the bytes.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        let outbox = self.outbox.lock();
+        let waiting_bytes = outbox.bytes() + self.client.output_bytes();
+        (waiting_bytes, outbox.overhead_of(waiting_bytes))
     }
     /// Takes what is ready.
     ///
@@ -248,11 +254,6 @@ impl Replica {
                 outbox.noted_bytes = waiting_bytes + bytes.len() as u64;
             }
         });
-    }
-    /// Memory of what waits, besides its bytes.
-    pub(super) fn overhead_bytes(&self) -> u64 {
-        let outbox = self.outbox.lock();
-        outbox.overhead_of(outbox.bytes() + self.client.output_bytes())
     }
     /// The moment of the snapshot: the stream after `offset` follows the snapshot. `reply` comes first.
     pub(super) fn begin_at(&self, offset: u64, reply: &str) {

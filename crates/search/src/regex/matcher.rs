@@ -43,29 +43,43 @@ impl Matcher {
         self.forward.bytes() + self.reverse.bytes()
     }
 
-    /// Offset at which the first match ends: leftmost-first. With `earliest`, the earliest end of any match, which is
-    /// enough to know that a match exists.
+    /// True when the haystack has a match.
     ///
     /// # Errors
     /// When the search must stop or move to another thread.
-    pub(crate) fn find_end(
+    pub(crate) fn is_match(
         &mut self,
         pattern: &Pattern,
         haystack: &[u8],
+        budget: &SearchBudget<'_>,
+    ) -> Result<bool, Halt> {
+        Ok(self.find_end(pattern, haystack, 0, true, budget)?.is_some())
+    }
+
+    /// Offset at which the first match that starts at `at` or later ends: leftmost-first. With `earliest`, the earliest
+    /// end of any match, which is enough to know that a match exists.
+    ///
+    /// # Errors
+    /// As [`Matcher::is_match`].
+    pub(super) fn find_end(
+        &mut self,
+        pattern: &Pattern,
+        haystack: &[u8],
+        at: usize,
         earliest: bool,
         budget: &SearchBudget<'_>,
     ) -> Result<Option<usize>, Halt> {
-        if pattern.lacks_literal(haystack, budget)? {
+        if pattern.lacks_literal(&haystack[at..], budget)? {
             return Ok(None);
         }
-        let text = (haystack, 0..haystack.len());
+        let text = (haystack, at..haystack.len());
         pattern.machine.match_end(&mut self.forward, text, earliest, &mut self.counts, budget)
     }
 
     /// The first match that starts at `at` or later: leftmost-first.
     ///
     /// # Errors
-    /// As [`Matcher::find_end`].
+    /// As [`Matcher::is_match`].
     pub(crate) fn find(
         &mut self,
         pattern: &Pattern,
@@ -73,13 +87,7 @@ impl Matcher {
         at: usize,
         budget: &SearchBudget<'_>,
     ) -> Result<Option<Range<usize>>, Halt> {
-        if pattern.lacks_literal(&haystack[at..], budget)? {
-            return Ok(None);
-        }
-        let text = (haystack, at..haystack.len());
-        let Some(end) =
-            pattern.machine.match_end(&mut self.forward, text, false, &mut self.counts, budget)?
-        else {
+        let Some(end) = self.find_end(pattern, haystack, at, false, budget)? else {
             return Ok(None);
         };
         if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
@@ -102,7 +110,7 @@ impl Matcher {
     /// its end.
     ///
     /// # Errors
-    /// As [`Matcher::find_end`].
+    /// As [`Matcher::is_match`].
     pub(crate) fn groups(
         &mut self,
         pattern: &Pattern,

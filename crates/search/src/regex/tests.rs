@@ -33,7 +33,7 @@ fn compiled(pattern: &str, nocase: bool, dfa_bytes: usize) -> Pattern {
 }
 
 fn end(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Option<usize> {
-    m.find_end(pattern, text, false, &SearchBudget::whole(&|| false)).expect("not cancelled")
+    m.find_end(pattern, text, 0, false, &SearchBudget::whole(&|| false)).expect("not cancelled")
 }
 
 fn pike(pattern: &str, nocase: bool) -> PikeVM {
@@ -57,7 +57,7 @@ fn easy_texts_are_not_slowed_by_hard_texts() {
         let mut m = Matcher::default();
         let search = |m: &mut Matcher, text: &[u8]| {
             let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
-            let (before, result) = (m.counts.builds, m.find_end(&compiled, text, false, &worker));
+            let (before, result) = (m.counts.builds, m.find_end(&compiled, text, 0, false, &worker));
             (m.counts.builds - before, result)
         };
         for _ in 0..3 {
@@ -115,7 +115,7 @@ fn a_cache_grows_for_texts_worth_their_states() {
     for _ in 0..60 {
         let sparse: Vec<u8> = (0..60_000).map(|_| if rng.u8(..40) == 0 { b'b' } else { b'x' }).collect();
         let lane = SearchBudget::new(RunsOn::Worker, &|| false, None);
-        let _ = m.find_end(&compiled, &sparse, false, &lane);
+        let _ = m.find_end(&compiled, &sparse, 0, false, &lane);
         sizes.push(compiled.machine.tier_bytes());
     }
     assert_eq!((sizes[0], sizes[59]), (SMALL[0], SMALL[1]));
@@ -134,7 +134,7 @@ fn a_budget_covers_all_searches_of_a_command() {
         for _ in 0..1000 {
             let compiled = compiled(pattern, false, 0);
             let mut m = Matcher::default();
-            let result = m.find_end(&compiled, &text, false, &budget);
+            let result = m.find_end(&compiled, &text, 0, false, &budget);
             builds += m.counts.builds;
             match result {
                 Ok(_) => done += 1,
@@ -151,7 +151,7 @@ fn a_budget_covers_all_searches_of_a_command() {
     let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     let literal = compiled("needle[0-9]", false, DFA_BYTES_MAX);
     let (mut m, hay) = (Matcher::default(), vec![b'x'; 400 << 10]);
-    let done = (0..1000).take_while(|_| m.find_end(&literal, &hay, true, &worker).is_ok()).count();
+    let done = (0..1000).take_while(|_| m.find_end(&literal, &hay, 0, true, &worker).is_ok()).count();
     assert!((2..20).contains(&done), "{done} looks for a literal");
     let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(worker.produce(1 << 20), Ok(()));
@@ -186,7 +186,7 @@ fn expensive_searches_move_and_can_be_cancelled() {
     let compiled = compiled(pattern, false, DFA_BYTES_MAX);
     let text = random(&mut fastrand::Rng::with_seed(3), alphabet, 300_000);
     let mut m = Matcher::default();
-    let mut find = |budget: &SearchBudget<'_>| m.find_end(&compiled, &text, false, budget);
+    let mut find = |budget: &SearchBudget<'_>| m.find_end(&compiled, &text, 0, false, budget);
     assert_eq!(
         find(&SearchBudget::new(RunsOn::Worker, &|| false, None)),
         Err(Halt::MoveToLane),
@@ -204,14 +204,14 @@ fn expensive_searches_move_and_can_be_cancelled() {
     assert_eq!(find(&SearchBudget::new(RunsOn::Hard, &|| false, Some(now))), Err(Halt::Deadline));
     let long = vec![b'x'; budget::WORKER_BYTES_MAX + 1];
     let worker = SearchBudget::new(RunsOn::Worker, &|| false, None);
-    assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::MoveToLane));
+    assert_eq!(m.find_end(&compiled, &long, 0, false, &worker), Err(Halt::MoveToLane));
 }
 
 #[test]
 fn a_search_for_a_literal_checks_the_deadline() {
     let compiled = compiled("[0-9]+needle", false, DFA_BYTES_MAX);
     let late = || SearchBudget::new(RunsOn::Hard, &|| false, Some(std::time::Instant::now()));
-    let find = |len: usize| Matcher::default().find_end(&compiled, &vec![b'x'; len], false, &late());
+    let find = |len: usize| Matcher::default().find_end(&compiled, &vec![b'x'; len], 0, false, &late());
     assert_eq!(find(64 << 10), Err(Halt::Deadline));
     assert_eq!(find(1000), Ok(None), "a short search is cheaper than the check");
 }
@@ -340,7 +340,7 @@ proptest! {
             prop_assert_eq!(&all(&mut f, &full, text), &want, "{} on {:?}", p, text);
             prop_assert_eq!(&all(&mut l, &lazy, text), &want, "{} lazily on {:?}", p, text);
             for (m, pattern) in [(&mut f, &full), (&mut l, &lazy)] {
-                let some = m.find_end(pattern, text, true, &whole).unwrap();
+                let some = m.find_end(pattern, text, 0, true, &whole).unwrap();
                 prop_assert_eq!(some.is_some(), !want.is_empty());
             }
             let mut slots = [NONE; 2];

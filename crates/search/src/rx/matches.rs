@@ -254,7 +254,7 @@ fn find_patterns(
     }
     let mut found = Vec::new();
     for (i, member) in set.members.iter().enumerate() {
-        if locked.matcher(set, i).find_end(&member.pattern, text, true, budget)?.is_some() {
+        if locked.matcher(set, i).is_match(&member.pattern, text, budget)? {
             found.push(PatternID::must(i));
         }
     }

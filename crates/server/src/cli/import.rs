@@ -319,7 +319,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
             summary.opened,
             ByteSize(summary.bytes_read),
             summary.removed,
-            ByteSize(peak_memory_bytes()),
+            ByteSize(crate::driver::allocator::peak_bytes()),
             summary.took.as_secs_f64()
         );
     }
@@ -355,14 +355,6 @@ pub fn allocations() -> u64 {
         name.as_bytes().name().read().unwrap_or(0)
     };
     count("small") + count("large")
-}
-
-/// Peak memory of this process, from the kernel.
-pub fn peak_memory_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
 }
 
 /// Prints what the listings left out.

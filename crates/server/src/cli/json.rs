@@ -5,7 +5,8 @@
 //! the lines.
 
 use super::display::print_line;
-use super::import::{allocations, peak_memory_bytes};
+use super::import::allocations;
+use crate::driver::allocator::peak_bytes;
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
 use strand_import::requests::{self, Sum};
@@ -59,14 +60,10 @@ impl Progress for JsonLines {
         print_forecast(forecast);
     }
     fn index_created(&mut self, name: &str) {
-        let mut line = event("index");
-        line.insert("name".to_owned(), name.into());
-        print(line);
+        print_name("index", name);
     }
     fn index_over_other_keys(&mut self, name: &str) {
-        let mut line = event("index_over_other_keys");
-        line.insert("name".to_owned(), name.into());
-        print(line);
+        print_name("index_over_other_keys", name);
     }
 }
 
@@ -156,7 +153,7 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
         line.insert("token".to_owned(), token.as_str().into());
     }
     line.insert("allocations".to_owned(), allocations().into());
-    line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
+    line.insert("peak_memory_bytes".to_owned(), peak_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
     add_requests(&mut line);
     print(line);
@@ -256,6 +253,12 @@ impl Line {
 
 fn event(name: &str) -> Map<String, Value> {
     Map::from_iter([("event".to_owned(), name.into())])
+}
+
+fn print_name(of: &str, name: &str) {
+    let mut line = event(of);
+    line.insert("name".to_owned(), name.into());
+    print(line);
 }
 
 fn add_path(line: &mut Map<String, Value>, path: &[u8]) {

@@ -91,6 +91,11 @@ impl io::Write for YieldingReport {
     }
 }
 
+/// The peak of the process's memory, from the kernel.
+pub fn peak_bytes() -> u64 {
+    kilobytes("/proc/self/status", "VmHWM:").unwrap_or(0)
+}
+
 /// The value of a line `name   123 kB` in a file of `/proc`, in bytes.
 fn kilobytes(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;

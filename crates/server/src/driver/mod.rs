@@ -7,7 +7,7 @@
 
 mod accept;
 mod allocations;
-mod allocator;
+pub mod allocator;
 mod checks;
 mod clock;
 mod connection;

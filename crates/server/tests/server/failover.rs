@@ -165,28 +165,13 @@ fn an_interrupted_full_synchronization_leaves_no_stream_to_continue() {
     call(&mut first, &["DEBUG", "POPULATE", "1000"]);
     follow(&mut second, primary.address.port());
     let before = ids(&mut second);
-    // A server that sends a damaged snapshot.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let fake = std::thread::spawn(move || {
-        use std::io::{BufRead, BufReader, Write};
-        let (stream, _) = listener.accept().expect("a connection");
-        let (mut lines, mut out) = (BufReader::new(stream.try_clone().expect("a socket")), stream);
-        loop {
-            let mut line = String::new();
-            if lines.read_line(&mut line).unwrap_or(0) == 0 {
-                return;
-            }
-            let reply = match line.trim_end() {
-                "PING" => "+PONG\r\n".to_owned(),
-                "REPLCONF" => "+OK\r\n".to_owned(),
-                "PSYNC" => format!("+FULLRESYNC {} 7\r\n$20\r\nREDIS0009 and nonsense", "f".repeat(40)),
-                _ => continue,
-            };
-            out.write_all(reply.as_bytes()).expect("it reads");
-        }
-    });
-    call(&mut second, &["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    // A snapshot that is no RDB file replaces nothing.
+    let fake = send_snapshot(&mut second, "");
+    comes_true(|| other.folder.log_text().contains("snapshot of 0 bytes cannot be loaded"));
+    call(&mut second, &["REPLICAOF", "NO", "ONE"]);
+    fake.join().expect("it ends");
+    assert_eq!(call(&mut second, &["DBSIZE"]), "1000");
+    let fake = send_snapshot(&mut second, "REDIS0009 and nonsense");
     comes_true(|| other.folder.log_text().contains("the snapshot is damaged"));
     promote(&mut second);
     fake.join().expect("it ends");
@@ -198,6 +183,34 @@ fn an_interrupted_full_synchronization_leaves_no_stream_to_continue() {
     follow(&mut first, other.address.port());
     assert_eq!(call(&mut first, &["DBSIZE"]), "0");
     let _: &Server = &primary;
+}
+
+/// Lets `replica` follow a program that sends this snapshot once.
+fn send_snapshot(replica: &mut Link, snapshot: &'static str) -> std::thread::JoinHandle<()> {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let sender = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        let (mut lines, mut out) = (BufReader::new(stream.try_clone().expect("a socket")), stream);
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            let reply = match line.trim_end() {
+                "PING" => "+PONG\r\n".to_owned(),
+                "REPLCONF" => "+OK\r\n".to_owned(),
+                "PSYNC" => {
+                    format!("+FULLRESYNC {} 7\r\n${}\r\n{snapshot}", "f".repeat(40), snapshot.len())
+                }
+                _ => continue,
+            };
+            out.write_all(reply.as_bytes()).expect("it reads");
+        }
+    });
+    call(replica, &["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    sender
 }
 
 #[test]

@@ -262,6 +262,15 @@ pub enum Progress<'a> {
     },
 }
 
+/// Checks that `start`, the first bytes of a file, begins an RDB file of a version that [`load`] reads.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn check_header(start: &[u8]) -> Result<(), RdbProblem> {
+    FileReader::new(start, StreamEntries::Nodes)?;
+    Ok(())
+}
+
 /// Stores a batch of keys in the keyspace, or passes it to a thread that does so.
 pub type PutBatch<'p> = dyn FnMut(Batch) -> Result<(), NotLoaded> + 'p;
 

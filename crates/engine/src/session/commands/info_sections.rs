@@ -101,8 +101,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let (scripts, scripts_bytes) = engine.scripts.size();
     let functions = engine.scripts.functions.read();
     let (lazy_pending, lazy_freed) = memory.lazily_freed();
-    let (backlog_bytes, waiting_bytes) =
-        (engine.replication.backlog_bytes(), engine.replication.waiting_bytes());
+    let backlog_bytes = engine.replication.backlog_bytes();
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });
     let percent = |a: u64, b: u64| format!("{:.2}%", if b == 0 { 0.0 } else { a as f64 * 100.0 / b as f64 });
     fields!(out, "Memory",
@@ -161,7 +160,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "mem_not_counted_for_evict": share(Purpose::Garbage) + engine.not_evicted_for(),
         "mem_total_replication_buffers": share(Purpose::Replication),
         "mem_replication_backlog": backlog_bytes,
-        "mem_clients_slaves": waiting_bytes,
+        "mem_clients_slaves": share(Purpose::Replication).saturating_sub(backlog_bytes),
         "mem_clients_normal": share(Purpose::Clients),
         "mem_aof_buffer": engine.persist.aof.pending_bytes(engine.keyspace.journal().tail()),
         "mem_allocator": engine.facts.allocator,

@@ -47,12 +47,13 @@ pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), ErrorT
     let data = share(Purpose::Data).min(used);
     let keys: u64 = engine.keyspace.in_use().values().map(|keys| keys.all as u64).sum();
     let grown = used.saturating_sub(startup).max(data);
+    let backlog = engine.replication.backlog_bytes();
     let whole = [
         ("peak.allocated", peak),
         ("total.allocated", used),
         ("startup.allocated", startup),
-        ("replication.backlog", engine.replication.backlog_bytes()),
-        ("clients.slaves", engine.replication.waiting_bytes()),
+        ("replication.backlog", backlog),
+        ("clients.slaves", share(Purpose::Replication).saturating_sub(backlog)),
         ("clients.normal", share(Purpose::Clients)),
         ("cluster.links", 0),
         ("aof.buffer", share(Purpose::Journal)),
