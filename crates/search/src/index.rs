@@ -270,12 +270,12 @@ impl TextIndex {
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
         let mut result = writer.tantivy.add_document(document);
-        let text_bytes = source.values.iter().flatten().map(|v| v.len()).sum::<usize>();
-        self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + text_bytes);
+        self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + self.text_bytes(source));
         // tantivy's own queue limits only the number of documents.
         if self.buffers.are_full() && result.is_ok() {
-            self.unbuffer(&mut writer);
             result = writer.tantivy.commit();
+            // After the commit, because its memory is the library's until the commit is done.
+            self.unbuffer(&mut writer);
         }
         if result.is_err() {
             self.fail();
@@ -294,6 +294,13 @@ impl TextIndex {
             writer.uncommitted += 1;
         }
         self.measure_key_set(&writer);
+    }
+    /// Bytes of the texts of a document while it waits for the writer: each field of the library has its own copy.
+    fn text_bytes(&self, source: &DocumentValues) -> usize {
+        let Fields { words, stems, tags, .. } = &self.fields;
+        let copies = |i: usize| [words[i], stems[i], tags[i]].iter().flatten().count();
+        let values = source.values.iter().enumerate();
+        values.filter_map(|(i, value)| Some(copies(i) * value.as_ref()?.len())).sum()
     }
     fn buffer(&self, writer: &mut Writer, bytes: usize) {
         self.buffers.add(writer.buffered_bytes, bytes);

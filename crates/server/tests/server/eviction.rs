@@ -334,6 +334,31 @@ fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
     assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 2000 + documents));
 }
 
+/// A commit of a text index needs memory, for which no key must go: evicting keys does not free the memory.
+#[test]
+fn a_text_index_that_commits_in_time_costs_no_keys() {
+    let server = strand(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "22000000"]);
+    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), _server: server };
+    peer.call("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
+    let (mut most, mut least_after) = (0, i64::MAX);
+    for batch in 0..150 {
+        for i in 0..100 {
+            let document = ["HSET", &format!("d:{batch}:{i}"), "t", &"pad ".repeat(400)];
+            peer.client.send(&document).expect("it reads");
+        }
+        for _ in 0..100 {
+            assert_eq!(peer.client.reply().expect("a reply"), Value::Int(1));
+        }
+        let keys = peer.int("DBSIZE");
+        most = most.max(keys);
+        if peer.info("evicted_keys") > 0 {
+            least_after = least_after.min(keys);
+        }
+    }
+    assert!(least_after < most, "{most}: keys are evicted");
+    assert!(least_after > most / 2, "{least_after} of {most}");
+}
+
 /// What the profiler takes does not count against `maxmemory`.
 #[test]
 fn no_key_is_evicted_for_a_profile() {
