@@ -7,6 +7,7 @@
 use crate::call::LaneCall;
 use crate::families::{bitmap, sort};
 use crate::spec::{CommandSpec, Flags, KeySpec};
+use smallvec::SmallVec;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
 use strand_wire::args::Args;
@@ -52,8 +53,8 @@ pub enum Cost {
     SetBit,
     /// Like [`Cost::Append`], for the writes of BITFIELD's operations. Also one element per argument.
     BitField,
-    /// The bytes of the string at the first key, for commands that read all of them: DIGEST, BITCOUNT, BITPOS. Read while
-    /// the key's shard is locked.
+    /// The bytes of the string at the first key, for commands that read all of them: DIGEST. Read while the key's shard is
+    /// locked.
     StringBytes,
     /// The elements of the collection or the bytes of the string at the first key, because DUMP compresses them
     /// all. Read while the key's shard is locked.
@@ -64,6 +65,9 @@ pub enum Cost {
     /// The bytes of all strings and the elements of all collections at the keys. Read while the keys' shards are
     /// locked.
     Sources,
+    /// What the second function returns for the elements of the sources, which are the keys from this index on. A missing
+    /// source has 0 elements. Read while the keys' shards are locked.
+    Combination(usize, fn(&[usize]) -> usize),
     /// The elements of the collection that SORT visits, plus the keys that SORT looks up for these elements
     /// (BY, GET). The estimate is made while the key's shard is locked. If SORT looks up few keys, the estimate
     /// locks the shards of these keys too.
@@ -156,6 +160,7 @@ impl Cost {
             Cost::Arguments
             | Cost::StringBytes
             | Cost::Sources
+            | Cost::Combination(..)
             | Cost::BitField
             | Cost::InData(_)
             | Cost::InDataUnless(..)
@@ -191,7 +196,7 @@ impl Cost {
                 true
             }
             Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
-            Cost::InData(_) | Cost::InDataUnless(..) | Cost::Sort => true,
+            Cost::InData(_) | Cost::InDataUnless(..) | Cost::Combination(..) | Cost::Sort => true,
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
             }
@@ -226,6 +231,19 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             Some(collection) => collection.elements(),
         };
         return keys.iter().fold(0usize, |sum, key| sum.saturating_add(elements(key)));
+    }
+    if let Cost::Combination(first, elements) = cost {
+        let mut db = txn.db(db);
+        let mut size = |key| {
+            db.peek(key).map_or(0, |record| {
+                let value = record.value();
+                part_elements(value.elements(), value)
+            })
+        };
+        // A caller may ask about one key only.
+        let sources = keys.get(first..).filter(|sources| !sources.is_empty()).unwrap_or(keys);
+        let sizes: SmallVec<[usize; 8]> = sources.iter().map(&mut size).collect();
+        return elements(&sizes);
     }
     if cost == Cost::Sort {
         return sort::elements(args, txn, db, key);
@@ -313,6 +331,16 @@ pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
     part.min(all).max(bytes.div_ceil(ELEMENT_BYTES))
 }
 
+/// The work of an intersection of sources with these sizes: each member of the smallest one is looked up in all others.
+pub(crate) fn of_intersection(sizes: &[usize]) -> usize {
+    sizes.iter().min().map_or(0, |smallest| smallest.saturating_mul(sizes.len()))
+}
+
+/// The work of a difference of sources with these sizes: each member of the first one is looked up in all others.
+pub(crate) fn of_difference(sizes: &[usize]) -> usize {
+    sizes.first().map_or(0, |first| first.saturating_mul(sizes.len()))
+}
+
 fn count(text: &[u8]) -> usize {
     // An argument that is no number gives an error, which is cheap.
     parse_int(text).map_or(0, |n| n.unsigned_abs() as usize)
@@ -353,6 +381,7 @@ pub fn may_read_other_keys(spec: &CommandSpec, args: Args<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::Fixture;
     use strand_chain::Blob;
     use strand_keyspace::Keyspace;
     use strand_wire::args::Argv;
@@ -406,6 +435,80 @@ mod tests {
         assert!(!long(&mut txn, Cost::Append, "append k x"));
         assert!(!long(&mut txn, Cost::Overwrite, "setrange k 0 x"));
         assert!(long(&mut txn, Cost::Overwrite, &format!("setrange k {} x", 2 * LONG_BYTES)), "it must move");
+    }
+
+    /// A call on large values that looks at a small part of them stays on the worker.
+    #[test]
+    fn a_small_part_of_a_large_value_is_not_long() {
+        let mut f = Fixture::new();
+        let words = |from: usize, to: usize, form: &dyn Fn(usize) -> String| {
+            (from..to).map(form).collect::<Vec<_>>().join(" ")
+        };
+        f.run(&format!("SADD big {}", words(0, 9000, &|i| format!("m{i}"))));
+        f.run(&format!("SADD big2 {}", words(5, 9005, &|i| format!("m{i}"))));
+        f.run("SADD small m1 m2 m3");
+        f.run(&format!("ZADD z {}", words(0, 9000, &|i| format!("{i} m{i}"))));
+        f.run("ZADD zsmall 1 m1 2 m2");
+        f.run(&format!("RPUSH l {}", words(0, 9000, &|i| format!("e{i}"))));
+        let grid = |i: usize| format!("{} {} p{i}", i % 170, i / 170);
+        f.run(&format!("GEOADD geo {}", words(0, 9000, &grid)));
+        f.run("SETRANGE bits 4000000 x");
+        f.run("SETBIT bits 100000 1");
+        for line in [
+            "SINTER big small",
+            "SINTER big nothing big2",
+            "SINTERCARD 2 small big",
+            "SINTERSTORE big2 big small",
+            "SDIFF small big",
+            "SDIFF nothing big",
+            "SDIFFSTORE big small big",
+            "ZINTER 2 z zsmall",
+            "ZINTERCARD 2 z nothing",
+            "ZDIFF 2 zsmall z",
+            "ZINTERSTORE z 2 z zsmall",
+            "ZDIFFSTORE z 2 zsmall z",
+            "ZLEXCOUNT z - +",
+            "ZRANGEBYLEX z - + LIMIT 5 5",
+            "ZREVRANGEBYLEX z + - LIMIT 0 1",
+            "LREM l 1 e0",
+            "LREM l -1 e8999",
+            "LINSERT l BEFORE e3 new",
+            "LPOS l e100",
+            "LPOS l e8999 RANK -1",
+            "LPOS l e8999 MAXLEN 100",
+            "GEOSEARCH geo FROMLONLAT 15 15 BYRADIUS 1 m",
+            "GEOSEARCHSTORE d geo FROMMEMBER p33 BYBOX 1 1 km ASC",
+            "GEORADIUS geo 15 15 1 km",
+            "GEORADIUSBYMEMBER_RO geo p5 1 km",
+            "BITCOUNT bits 5 10",
+            "BITPOS bits 1",
+            "BITPOS bits 0",
+            "BITPOS bits 1 3000000 3000010",
+        ] {
+            assert!(!f.is_line_long(line), "{line}");
+        }
+        for line in [
+            "SINTER big big2",
+            "SDIFF big small",
+            "SDIFF big big2",
+            "SUNION small big",
+            "ZINTER 2 z big",
+            "ZDIFF 2 z zsmall",
+            "ZRANGEBYLEX z - + LIMIT 0 5000",
+            "ZREMRANGEBYLEX z - +",
+            "LREM l 0 e0",
+            "LREM l 2 e0",
+            "LREM l -1 e0",
+            "LINSERT l AFTER nothing x",
+            "LPOS l e0 COUNT 0",
+            "LPOS l e600",
+            "GEOSEARCH geo FROMLONLAT 15 15 BYRADIUS 9000 km",
+            "GEOSEARCHSTORE d geo FROMLONLAT 15 15 BYRADIUS 9000 km",
+            "BITCOUNT bits",
+            "BITPOS bits 1 200000",
+        ] {
+            assert!(f.is_line_long(line), "{line}");
+        }
     }
 
     #[test]

@@ -184,6 +184,12 @@ impl Fixture {
         spec.cost().elements(args, self.keyspace.shards()) > LONG_ELEMENTS
             || (spec.cost().depends_on_data() && at_key() > LONG_ELEMENTS)
     }
+    /// True when the engine would run the call of this line on the lane.
+    pub(crate) fn is_line_long(&self, line: &str) -> bool {
+        let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
+        let found = DATA.resolve(argv.args()).expect("a command");
+        self.is_long(found.spec, argv.args())
+    }
     /// Runs a command line and returns the reply as text, with CR LF as `|`: `fixture.run("SET a 1")` is `"+OK|"`.
     /// Words are separated by blanks, and `''` is an empty word.
     pub(crate) fn run(&mut self, line: &str) -> String {

@@ -205,6 +205,27 @@ impl Db<'_, '_> {
     pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.get(key))
     }
+    /// Does what [`Db::get`] does with each key, and returns the values together, without clones. Stops at the first value
+    /// that `check` refuses.
+    ///
+    /// # Errors
+    /// What `check` returns.
+    pub fn get_all<E>(
+        &mut self,
+        keys: &[Key<'_>],
+        check: impl Fn(ValueRef<'_>) -> Result<(), E>,
+    ) -> Result<Vec<Option<ValueRef<'_>>>, E> {
+        let mut is_there = Vec::with_capacity(keys.len());
+        for key in keys {
+            let record = self.get(key);
+            is_there.push(record.is_some());
+            record.map_or(Ok(()), |record| check(record.value()))?;
+        }
+        let (txn, slot) = (&*self.txn, self.slot);
+        let value = |key: &Key<'_>| txn.held_shard(txn.keyspace.shard_of(key.hash)).value(slot, key);
+        let found = keys.iter().zip(is_there);
+        Ok(found.map(|(key, is_there)| if is_there { value(key) } else { None }).collect())
+    }
     /// Does what [`Db::read`] does for a command that writes: the look-up counts neither as a hit nor as a miss.
     ///
     /// # Errors

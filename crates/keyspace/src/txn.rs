@@ -570,11 +570,19 @@ impl<'k> Txn<'k> {
     }
     #[inline]
     pub(crate) fn shard_guard(&mut self, shard: usize) -> &mut ShardGuard<'k> {
-        let at = match &self.guards[..] {
+        let at = self.place_of(shard);
+        &mut self.guards[at]
+    }
+    pub(crate) fn held_shard(&self, shard: usize) -> &Shard {
+        &self.guards[self.place_of(shard)].lock
+    }
+    /// The index of the shard's guard.
+    #[inline]
+    fn place_of(&self, shard: usize) -> usize {
+        match &self.guards[..] {
             [only] if only.shard == shard => 0,
             guards => guards.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
-        };
-        &mut self.guards[at]
+        }
     }
     /// Keeps a value, to free it after the shards are released.
     #[inline]

@@ -20,7 +20,11 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         Arg::block("index", &[Arg::integer("start"), Arg::integer("end"), UNIT]).optional(),
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
-    .exec(Exec::Estimated(bitmap::bitcount, Cost::StringBytes, SlowPath::CopyValues)),
+    .exec(Exec::Estimated(
+        bitmap::bitcount,
+        Cost::InData(bitmap::bitcount_elements),
+        SlowPath::CopyValues,
+    )),
     CommandSpec::new(
         "bitfield",
         "bitmap",
@@ -117,7 +121,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         .optional(),
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
-    .exec(Exec::Estimated(bitmap::bitpos, Cost::StringBytes, SlowPath::CopyValues)),
+    .exec(Exec::Estimated(bitmap::bitpos, Cost::InData(bitmap::bitpos_elements), SlowPath::CopyValues)),
     CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Returns one bit of a string.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

@@ -1,6 +1,6 @@
 //! The rows of group `set`: members without order.
 
-use crate::cost::{Cost, Merge, SlowPath};
+use crate::cost::{Cost, Merge, SlowPath, of_intersection};
 use crate::families::set;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
@@ -23,12 +23,18 @@ pub(crate) const SET: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, &[K::RO])])
         .args(&[Arg::key("key", 0)])
         .exec(Exec::Inline(set::scard)),
-    combination("sdiff", OF_ALL, "Returns the members of a set that none of the other given sets has.")
-        .exec(Exec::Estimated(set::sdiff, Cost::Sources, SlowPath::CopyValues)),
-    storing("sdiffstore", OF_ALL, "Stores the members of a set that none of the other given sets has.")
-        .exec(Exec::Estimated(set::sdiffstore, Cost::Sources, SlowPath::Own(set::sdiffstore_long))),
+    combination("sdiff", OF_ALL, "Returns the members of a set that none of the other given sets has.").exec(
+        Exec::Estimated(set::sdiff, Cost::Combination(0, set::difference_elements), SlowPath::CopyValues),
+    ),
+    storing("sdiffstore", OF_ALL, "Stores the members of a set that none of the other given sets has.").exec(
+        Exec::Estimated(
+            set::sdiffstore,
+            Cost::Combination(1, set::difference_elements),
+            SlowPath::Own(set::sdiffstore_long),
+        ),
+    ),
     combination("sinter", OF_SMALLEST, "Returns the members that all given sets have.")
-        .exec(Exec::Estimated(set::sinter, Cost::Sources, SlowPath::CopyValues)),
+        .exec(Exec::Estimated(set::sinter, Cost::Combination(0, of_intersection), SlowPath::CopyValues)),
     CommandSpec::new(
         "sintercard",
         "set",
@@ -43,10 +49,14 @@ pub(crate) const SET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ])
-    .exec(Exec::Estimated(set::sintercard, Cost::Sources, SlowPath::CopyValues)),
+    .exec(Exec::Estimated(set::sintercard, Cost::Combination(0, of_intersection), SlowPath::CopyValues)),
     storing("sinterstore", OF_SMALLEST, "Stores the members that all given sets have.")
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE]), KeySpec::range(2, -1, 1, &[K::RO, K::ACCESS])])
-        .exec(Exec::Estimated(set::sinterstore, Cost::Sources, SlowPath::Own(set::sinterstore_long))),
+        .exec(Exec::Estimated(
+            set::sinterstore,
+            Cost::Combination(1, of_intersection),
+            SlowPath::Own(set::sinterstore_long),
+        )),
     CommandSpec::new("sismember", "set", "1.0.0", "O(1)", "Returns whether a set has a member.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])

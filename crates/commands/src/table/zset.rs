@@ -1,6 +1,6 @@
 //! The rows of group `sorted-set`: members ordered by scores.
 
-use crate::cost::{Cost, Merge, SlowPath, pops_one};
+use crate::cost::{Cost, Merge, SlowPath, of_difference, of_intersection, pops_one};
 use crate::families::zset;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
@@ -118,7 +118,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
-    .exec(Exec::Estimated(zset::zdiff, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
+    .exec(Exec::Estimated(zset::zdiff, Cost::Combination(0, of_difference), SlowPath::CopyValues)),
     CommandSpec::new(
         "zdiffstore",
         "sorted-set",
@@ -131,7 +131,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .args(&[Arg::key("destination", 0), Arg::integer("numkeys"), Arg::key("key", 1).multiple()])
     .exec(Exec::Estimated(
         zset::zdiffstore,
-        Cost::InData(zset::source_elements),
+        Cost::Combination(1, of_difference),
         SlowPath::Own(zset::zdiffstore_long),
     )),
     CommandSpec::new("zincrby", "sorted-set", "1.2.0", "O(log N)", "Adds a number to the score of a member.")
@@ -156,7 +156,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
     .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
-    .exec(Exec::Estimated(zset::zinter, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
+    .exec(Exec::Estimated(zset::zinter, Cost::Combination(0, of_intersection), SlowPath::CopyValues)),
     CommandSpec::new(
         "zintercard",
         "sorted-set",
@@ -171,7 +171,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
         Arg::key("key", 0).multiple(),
         Arg::integer("limit").token("LIMIT").optional(),
     ])
-    .exec(Exec::Estimated(zset::zintercard, Cost::InData(zset::source_elements), SlowPath::CopyValues)),
+    .exec(Exec::Estimated(zset::zintercard, Cost::Combination(0, of_intersection), SlowPath::CopyValues)),
     CommandSpec::new(
         "zinterstore",
         "sorted-set",
@@ -191,7 +191,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
     .exec(Exec::Estimated(
         zset::zinterstore,
-        Cost::InData(zset::source_elements),
+        Cost::Combination(1, of_intersection),
         SlowPath::Own(zset::zinterstore_long),
     )),
     CommandSpec::new(

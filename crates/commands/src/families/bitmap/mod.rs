@@ -10,13 +10,14 @@ pub(crate) use combine::{bitop, bitop_long};
 pub(crate) use field::{bitfield, bitfield_ro, written_by_bitfield};
 
 use crate::call::Call;
+use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
 use crate::errors;
 use crate::parse::{self, string_of, wrong_type};
 use std::ops::Range;
 use strand_chain::Blob;
 use strand_keyspace::types::bits;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, Key, StrRef};
+use strand_keyspace::{Db, Key, StrRef, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -90,6 +91,31 @@ pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
     }
 }
 
+/// The work of BITCOUNT, in elements: the bytes of the range.
+pub(crate) fn bitcount_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Str(s) = value else { return 0 };
+    // A call with an error is cheap.
+    count_range(args, s.len()).map_or(0, |range| bit_elements(&range))
+}
+/// The work of BITPOS: the bytes of the range, or only those before the first such bit, if it is near the start.
+pub(crate) fn bitpos_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    const LOOKED_AHEAD_BITS: u64 = 8 * 16 * 1024;
+    let ValueRef::Str(s) = value else { return 0 };
+    let mut buffer = [0; 20];
+    let bytes = s.bytes(&mut buffer);
+    let Ok((bit, range)) = position_range(args, bytes.len()) else { return 0 };
+    let all = bit_elements(&range);
+    if all <= LONG_ELEMENTS {
+        return all;
+    }
+    let near = range.start..range.start + LOOKED_AHEAD_BITS;
+    bits::find(bytes, bit, near).map_or(all, |at| bit_elements(&(range.start..at)))
+}
+fn bit_elements(range: &Range<u64>) -> usize {
+    let bytes = (range.end - range.start).div_ceil(8);
+    usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(ELEMENT_BYTES)
+}
+
 /// The range of bits that BITCOUNT counts in a string of `len` bytes.
 fn count_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
     match args.len() {
@@ -116,17 +142,31 @@ pub(crate) fn bitpos(call: &mut Call<'_, '_>) {
 
 fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
     let args = call.args;
-    let bit = match parse::integer(args.at(2))? {
-        0 => false,
-        1 => true,
-        _ => return Err(BIT_ARGUMENT),
-    };
+    let bit = wanted_bit(args)?;
     let mut db = call.txn.db(call.db);
     let Some(s) = string_of(db.get(&call.keys[0]))? else {
         return Ok(if bit { -1 } else { 0 });
     };
     let mut buffer = [0; 20];
     let bytes = s.bytes(&mut buffer);
+    let (_, range) = position_range(args, bytes.len())?;
+    let all = range.end;
+    let is_open = args.len() < 5 && !bit && !range.is_empty();
+    let found = pieces(range, call.reply).find_map(|piece| bits::find(bytes, bit, piece));
+    Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
+}
+
+fn wanted_bit(args: Args<'_>) -> Result<bool, &'static str> {
+    match parse::integer(args.at(2))? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(BIT_ARGUMENT),
+    }
+}
+
+/// The bit that BITPOS looks for, and the range of bits in a string of `len` bytes.
+fn position_range(args: Args<'_>, len: usize) -> Result<(bool, Range<u64>), &'static str> {
+    let bit = wanted_bit(args)?;
     let (start, end, unit) = match args.len() {
         3 => (0, -1, 8),
         4 => (parse::integer(args.at(3))?, -1, 8),
@@ -138,11 +178,7 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
         }
         _ => return Err(errors::SYNTAX),
     };
-    let range = bits_between(start, end, bytes.len(), unit);
-    let all = range.end;
-    let is_open = args.len() < 5 && !bit && !range.is_empty();
-    let found = pieces(range, call.reply).find_map(|piece| bits::find(bytes, bit, piece));
-    Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
+    Ok((bit, bits_between(start, end, len, unit)))
 }
 
 /// Divides a range of bits into pieces of about 50 us. On the lane, pauses between two pieces. Ends early when

@@ -6,8 +6,9 @@
 mod search;
 
 pub(crate) use search::{
-    georadius, georadius_long, georadius_ro, georadiusbymember, georadiusbymember_long, georadiusbymember_ro,
-    geosearch, geosearchstore, geosearchstore_long,
+    georadius, georadius_elements, georadius_long, georadius_ro, georadiusbymember,
+    georadiusbymember_elements, georadiusbymember_long, georadiusbymember_ro, geosearch, geosearch_elements,
+    geosearchstore, geosearchstore_elements, geosearchstore_long,
 };
 
 use super::collection::{self, read};
@@ -18,22 +19,13 @@ use crate::errors;
 use crate::long;
 use crate::parse::Text;
 use crate::strtod;
+use strand_keyspace::ZSetValue;
 use strand_keyspace::types::geo::Point;
 use strand_keyspace::types::zset::Set;
-use strand_keyspace::{ValueRef, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 const UNIT: &str = "ERR unsupported unit provided. please use M, KM, FT, MI";
-
-/// Cost per member in elements. In the worst case a search computes the distance of each member and adds it to the
-/// reply, which takes about 700 ns per member.
-const MEMBER_ELEMENTS: usize = 4;
-
-/// The cost of a search, in elements.
-pub(crate) fn search_elements(_args: Args<'_>, value: ValueRef<'_>) -> usize {
-    value.elements() * MEMBER_ELEMENTS
-}
 
 /// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`. Reply: how many members are
 /// new, with CH also those that moved.

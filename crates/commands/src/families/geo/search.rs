@@ -1,18 +1,18 @@
 //! GEOSEARCH and GEOSEARCHSTORE, and the older GEORADIUS commands.
 //!
-//! The sorted set is cloned (which is cheap at every size), and the clone is searched. A large search runs on the
-//! lane, on a snapshot. A large search that stores its result computes it while no shard is locked
-//! ([`crate::optimistic`]).
+//! A large search runs on the lane, on a snapshot. A large search that stores its result computes it, from a clone, while no
+//! shard is locked ([`crate::optimistic`]). A worker clones nothing.
 
 use super::{point, send_distance, send_point, unit_m};
 use crate::call::{Call, LaneCall};
+use crate::cost::LONG_ELEMENTS;
 use crate::errors;
 use crate::families::collection::send;
 use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use crate::strtod;
 use strand_keyspace::types::geo::{self, Point, Shape, ShapeForm};
-use strand_keyspace::{Bytes, Collection, Db, Key, KeyHash, Settings, Value, ZSetValue};
+use strand_keyspace::{AsValue, Bytes, Collection, Db, Key, KeyHash, Settings, Value, ValueRef, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -66,6 +66,43 @@ pub(crate) fn geosearchstore_long(call: &mut LaneCall<'_>) {
     run_long(call, Command::Search { stores: true });
 }
 
+/// The work of GEOSEARCH in a sorted set, in elements.
+pub(crate) fn geosearch_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    search_elements(args, value, Command::Search { stores: false })
+}
+/// The work of GEOSEARCHSTORE in a sorted set.
+pub(crate) fn geosearchstore_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    search_elements(args, value, Command::Search { stores: true })
+}
+/// The work of GEORADIUS and GEORADIUS_RO in a sorted set.
+pub(crate) fn georadius_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    search_elements(args, value, Command::Radius { by_member: false, stores: true })
+}
+/// The work of GEORADIUSBYMEMBER and GEORADIUSBYMEMBER_RO in a sorted set.
+pub(crate) fn georadiusbymember_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    search_elements(args, value, Command::Radius { by_member: true, stores: true })
+}
+
+/// Cost per member in elements. In the worst case a search computes the distance of each member and adds it to the
+/// reply, which takes about 700 ns per member.
+const MEMBER_ELEMENTS: usize = 4;
+
+/// The work of a search: the members in the cells around the shape.
+fn search_elements(args: Args<'_>, value: ValueRef<'_>, command: Command) -> usize {
+    let Some(zset) = ZSetValue::of(value) else { return 0 };
+    let all = zset.len() * MEMBER_ELEMENTS;
+    if all <= LONG_ELEMENTS {
+        return all;
+    }
+    // A call with an error is cheap.
+    let Ok(search) = Parser::new(args, command, Some(zset)).parse() else { return 0 };
+    let visited = geo::cover(&search.center, &search.shape).into_iter().map(|scores| {
+        let rank = |end: f64| zset.partition_point(|_, score| score < end);
+        rank(scores.end).saturating_sub(rank(scores.start))
+    });
+    visited.sum::<usize>() * MEMBER_ELEMENTS
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Command {
     Radius { by_member: bool, stores: bool },
@@ -117,18 +154,18 @@ struct GeoMatch<'a> {
 }
 
 fn run(call: &mut Call<'_, '_>, command: Command) {
-    let mut searching = Searching::new(call.args, command, call.keys, call.txn.keyspace().settings());
+    let searching = Searching::new(call.args, command, call.keys, call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
-    match searching
-        .read_counted(&mut db)
-        .and_then(|zset| searching.parse(zset.as_ref()).map(|search| (zset, search)))
-    {
+    let parsed =
+        searching.read_counted(&mut db).and_then(|zset| searching.parse(zset).map(|search| (zset, search)));
+    match parsed {
         Err(text) => call.reply.error(&text),
-        Ok((_, search)) if search.store.is_some() => {
-            let stored = optimistic::apply_at_once(&mut db, &mut searching);
-            answer_stored(call.reply, stored);
+        Ok((zset, search)) if search.store.is_some() => {
+            let stored = searching.result(zset, &search, &|| {});
+            searching.store(&mut db, &stored);
+            answer_stored(call.reply, Ok(stored));
         }
-        Ok((zset, search)) => answer(call.reply, zset.as_ref(), &search),
+        Ok((zset, search)) => answer(call.reply, zset, &search),
     }
 }
 
@@ -144,8 +181,9 @@ fn run_long(call: &mut LaneCall<'_>, command: Command) {
     let parsed = {
         let mut txn = call.lock(&hashes);
         txn.set_no_touch(call.no_touch);
-        let zset = searching.read_counted(&mut txn.db(call.db));
-        zset.and_then(|zset| searching.parse(zset.as_ref()).map(|search| (zset, search)))
+        let mut db = txn.db(call.db);
+        let zset = searching.read_counted(&mut db);
+        zset.and_then(|zset| searching.parse(zset).map(|search| (zset.cloned(), search)))
     };
     match parsed {
         Err(text) => call.reply.error(&text),
@@ -190,12 +228,27 @@ impl<'a> Searching<'a> {
         Searching { args, command, keys, settings }
     }
     /// Reads the source, and counts a hit or a miss.
-    fn read_counted(&self, db: &mut Db<'_, '_>) -> Result<Option<ZSetValue>, Text> {
+    fn read_counted<'d>(&self, db: &'d mut Db<'_, '_>) -> Result<Option<&'d ZSetValue>, Text> {
         let Some(key) = self.key(self.command.source()) else { return Ok(None) };
-        Ok(db.read::<ZSetValue>(key).map_err(wrong_type)?.cloned())
+        Ok(db.read::<ZSetValue>(key).map_err(wrong_type)?)
     }
     fn parse(&self, zset: Option<&ZSetValue>) -> Result<Search, Text> {
         Parser::new(self.args, self.command, zset).parse()
+    }
+    /// The index of the destination's argument, and what is stored there.
+    fn result(&self, zset: Option<&ZSetValue>, search: &Search, pause: &dyn Fn()) -> (usize, ZSetValue) {
+        let mut stored = ZSetValue::new();
+        let Some(store) = search.store else { return (0, stored) };
+        let mut may_continue = || {
+            pause();
+            true
+        };
+        let found = zset.and_then(|zset| find(zset, search, &mut may_continue)).unwrap_or_default();
+        for found in &found {
+            let distance = found.distance_m / search.shape.unit_m;
+            stored.set(found.member, if store.distances { distance } else { found.score }, self.settings);
+        }
+        (store.at, stored)
     }
     /// The key that is the argument at `at`.
     fn key(&self, at: usize) -> Option<&Key<'a>> {
@@ -221,18 +274,7 @@ impl OptimisticWrite for Searching<'_> {
     }
     fn compute(&mut self, zset: &Option<ZSetValue>, pause: &dyn Fn()) -> Result<(usize, ZSetValue), Text> {
         let search = self.parse(zset.as_ref())?;
-        let mut stored = ZSetValue::new();
-        let Some(store) = search.store else { return Ok((0, stored)) };
-        let mut may_continue = || {
-            pause();
-            true
-        };
-        let found = zset.as_ref().and_then(|zset| find(zset, &search, &mut may_continue)).unwrap_or_default();
-        for found in &found {
-            let distance = found.distance_m / search.shape.unit_m;
-            stored.set(found.member, if store.distances { distance } else { found.score }, self.settings);
-        }
-        Ok((store.at, stored))
+        Ok(self.result(zset.as_ref(), &search, pause))
     }
     fn store(&self, db: &mut Db<'_, '_>, (at, stored): &(usize, ZSetValue)) {
         let Some(key) = self.key(*at) else { return };

@@ -10,7 +10,7 @@ pub(crate) use pop::{
     blmove, blmpop, blmpop_elements, blmpop_long, blpop, brpop, brpoplpush, lmove, lmpop, lmpop_elements,
     lmpop_long, lpop, pop_elements, rpop, rpoplpush,
 };
-pub(crate) use search::{linsert, lpos, lrem};
+pub(crate) use search::{linsert, linsert_elements, lpos, lpos_elements, lrem, lrem_elements};
 
 use super::collection::{self, argument, read, send, send_or_null};
 use crate::call::Call;

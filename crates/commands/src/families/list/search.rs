@@ -1,13 +1,15 @@
 //! Commands that search for elements by their bytes: LINSERT, LREM, LPOS.
 
 use crate::call::Call;
+use crate::cost::{LONG_ELEMENTS, part_elements};
 use crate::errors;
 use crate::families::collection::{argument, read, visit_existing};
 use crate::parse::{self, Text};
 use strand_chain::Chain;
+use strand_keyspace::types::Bytes;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, ListValue};
+use strand_keyspace::{AsValue, Changed, Collection, ListValue, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -16,6 +18,57 @@ const LOOKED_AT: usize = 4096;
 
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
      negative to start from the end of the list";
+
+/// Number of elements at an end of a long list among which an estimate looks for what a call wants. A call that finds it
+/// there runs on the worker: a queue of 40,000 jobs removes its first job with LREM in 2 us, and on the lane in 17 us.
+const LOOKED_AHEAD: usize = 512;
+
+/// The elements that LINSERT visits.
+pub(crate) fn linsert_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    visited_elements(value, args.at(3), End::Front, 1)
+}
+/// The elements that LREM visits.
+pub(crate) fn lrem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    // A call with an error is cheap.
+    let Ok(count) = parse::integer(args.at(2)) else { return 0 };
+    let (end, max) = removal(count);
+    visited_elements(value, args.at(3), end, max)
+}
+/// The elements that LPOS visits.
+pub(crate) fn lpos_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let Ok(options) = PositionOptions::parse(args) else { return 0 };
+    let wanted = match options.count {
+        Some(0) => usize::MAX,
+        count => {
+            let before = usize::try_from(options.rank - 1).unwrap_or(usize::MAX);
+            before.saturating_add(count.unwrap_or(1))
+        }
+    };
+    let visited = visited_elements(value, args.at(2), options.from, wanted);
+    match options.len_max {
+        0 => visited,
+        most => visited.min(part_elements(most, value)),
+    }
+}
+/// The elements that a search visits which begins at `end` and stops at the match with the number `wanted`: all, unless
+/// the matches are near that end.
+fn visited_elements(value: ValueRef<'_>, element: &[u8], end: End, wanted: usize) -> usize {
+    let Some(list) = ListValue::of(value) else { return 0 };
+    let all = part_elements(list.len(), value);
+    if all <= LONG_ELEMENTS || wanted > LOOKED_AHEAD {
+        return all;
+    }
+    let place = |elements: &mut dyn Iterator<Item = Bytes<'_>>| {
+        let mut places = elements.take(LOOKED_AHEAD).enumerate();
+        let mut matches = places.by_ref().filter(|(_, bytes)| **bytes == *element).map(|(i, _)| i);
+        matches.nth(wanted - 1)
+    };
+    let found = match end {
+        End::Front => place(&mut list.iter(0)),
+        End::Back => place(&mut list.iter_back(list.len())),
+    };
+    found.map_or(all, |i| part_elements(i + 1, value))
+}
 
 /// `LINSERT key BEFORE|AFTER pivot element`. Reply: the new length, -1 without the pivot, 0 without a list.
 pub(crate) fn linsert(call: &mut Call<'_, '_>) {
@@ -52,8 +105,7 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(text),
     };
     let element = call.args.at(3);
-    let end = if count < 0 { End::Back } else { End::Front };
-    let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let (end, max) = removal(count);
     let removed = visit_existing(call, |list: &mut ListValue, pauses| {
         let removed = list.remove_equal(element, end, max, || {
             pauses.may_continue();
@@ -64,6 +116,12 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
         Ok(removed) => call.reply.int(removed.unwrap_or(0)),
         Err(text) => call.reply.error(&text),
     }
+}
+
+/// Where LREM with this count begins, and how many elements it removes at most.
+fn removal(count: i64) -> (End, usize) {
+    let end = if count < 0 { End::Back } else { End::Front };
+    (end, if count == 0 { usize::MAX } else { count.unsigned_abs() as usize })
 }
 
 /// `LPOS key element [RANK rank] [COUNT count] [MAXLEN len]`. Reply: the index of an equal element, or null; with

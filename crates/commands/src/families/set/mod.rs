@@ -6,8 +6,8 @@ mod random;
 mod scan;
 
 pub(crate) use algebra::{
-    sdiff, sdiffstore, sdiffstore_long, sinter, sintercard, sinterstore, sinterstore_long, sunion,
-    sunionstore, sunionstore_long,
+    difference_elements, sdiff, sdiffstore, sdiffstore_long, sinter, sintercard, sinterstore,
+    sinterstore_long, sunion, sunionstore, sunionstore_long,
 };
 pub(crate) use random::{spop, spop_long, srandmember};
 pub(crate) use scan::{sscan, sscan_long};

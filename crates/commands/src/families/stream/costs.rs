@@ -119,7 +119,7 @@ pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
 /// Number of pending entries that are freed in the time of one element.
 const FREED_PER_ELEMENT: usize = 8;
 
-/// The cost of XINFO: all blocks, because they are counted. With FULL, also the requested number of entries of the
+/// The cost of XINFO: a few elements, though up to 512 blocks are counted. With FULL, also the requested number of entries of the
 /// stream, of its groups and of their consumers.
 pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
@@ -130,10 +130,9 @@ pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
     if args.is(1, "CONSUMERS") {
         return stream.group(args.at(3)).map_or(0, |group| group.consumers());
     }
-    let blocks = stream.entries().blocks();
-    let Ok(Some(count)) = info::full_count(args) else { return blocks };
+    let Ok(Some(count)) = info::full_count(args) else { return 0 };
     let shown = |there: usize| there.min(usize::try_from(count).unwrap_or(usize::MAX));
-    let mut elements = blocks + read_of(stream, Id::MIN, Id::MAX, count);
+    let mut elements = read_of(stream, Id::MIN, Id::MAX, count);
     for (_, group) in stream.each_group() {
         elements += 1 + shown(group.pending());
         for consumer in group.each_consumer() {

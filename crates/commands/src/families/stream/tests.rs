@@ -132,21 +132,10 @@ fn long_runs_equal_short_runs() {
 /// Long calls go to the lane. Short ones do not, however long the stream is.
 #[test]
 fn only_expensive_calls_are_long() {
-    use crate::cost::{LONG_ELEMENTS, elements_at};
-    use crate::run;
-    use crate::table::DATA;
-    use strand_wire::args::Argv;
     let mut f = Fixture::new();
     (1..=20_000).for_each(|i| _ = f.run(&format!("XADD s {i} n {i}")));
     f.run("XGROUP CREATE s g 0");
     f.run("XREADGROUP GROUP g c COUNT 10000 STREAMS s >");
-    let is_long = |line: &str| {
-        let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-        let found = DATA.resolve(argv.args()).expect("a command");
-        let keys = run::keys_of(found.spec, argv.args(), &f.keyspace);
-        let mut txn = f.keyspace.lock(&[keys[0].hash], 0);
-        elements_at(found.spec.cost(), argv.args(), &mut txn, 0, &keys) > LONG_ELEMENTS
-    };
     for line in [
         "XRANGE s - +",
         "XRANGE s 100 10000",
@@ -159,7 +148,7 @@ fn only_expensive_calls_are_long() {
         "XGROUP DELCONSUMER s g c",
         "XINFO STREAM s FULL COUNT 0",
     ] {
-        assert!(is_long(line), "{line}");
+        assert!(f.is_line_long(line), "{line}");
     }
     for line in [
         "XRANGE s 100 200",
@@ -176,7 +165,7 @@ fn only_expensive_calls_are_long() {
         "XINFO STREAM s",
         "XINFO STREAM s FULL",
     ] {
-        assert!(!is_long(line), "{line}");
+        assert!(!f.is_line_long(line), "{line}");
     }
 }
 

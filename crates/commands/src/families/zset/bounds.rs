@@ -114,6 +114,10 @@ impl<'a> Bounds<'a> {
     /// The ranks in the range. With `reverse`, bounds that are ranks count from the end, and members are compared from
     /// the last one.
     pub(super) fn ranks(&self, zset: &ZSetValue, reverse: bool) -> Range<usize> {
+        self.first_ranks(zset, reverse, usize::MAX)
+    }
+    /// [`Bounds::ranks`], for a caller that needs only the first `most` members, with `reverse` the last. May return more.
+    pub(super) fn first_ranks(&self, zset: &ZSetValue, reverse: bool, most: usize) -> Range<usize> {
         let len = zset.len();
         let (start, end) = match *self {
             Bounds::Ranks(low, high) => {
@@ -128,14 +132,29 @@ impl<'a> Bounds<'a> {
                     zset.partition_point(|_, score| inside(score)),
                 )
             }
-            Bounds::Members(low, high) => return members_between(zset, low, high, reverse),
+            Bounds::Members(low, high) => return members_between(zset, low, high, reverse, most),
         };
         start..end.max(start)
     }
-    /// The number of members that a command on the range visits, about. At most the number of members in the set.
-    pub(super) fn cost(&self, zset: &ZSetValue, count: impl FnOnce() -> usize) -> usize {
+    /// The number of members in the range. If the members are not in order, both ends are looked for by bisection, as in a
+    /// skip list of redis-server.
+    pub(super) fn count(&self, zset: &ZSetValue) -> usize {
+        match *self {
+            Bounds::Members(low, high) if !zset.is_packed() => {
+                if low.is_after(high) {
+                    0
+                } else {
+                    bisected(zset, low, high).len()
+                }
+            }
+            Bounds::Members(..) | Bounds::Ranks(..) | Bounds::Scores(..) => self.ranks(zset, false).len(),
+        }
+    }
+    /// The number of members that a command on the first `most` members of the range visits, about. At most the number of
+    /// members in the set.
+    pub(super) fn cost(&self, zset: &ZSetValue, most: usize, count: impl FnOnce() -> usize) -> usize {
         match self {
-            Bounds::Members(..) if !has_one_score(zset) => zset.len(),
+            Bounds::Members(..) if !has_one_score(zset) => zset.len().min(most),
             Bounds::Members(..) | Bounds::Ranks(..) | Bounds::Scores(..) => count(),
         }
     }
@@ -161,13 +180,17 @@ fn has_one_score(zset: &ZSetValue) -> bool {
 /// The ranks of the members in the range from `low` to `high`. With `reverse`, they are looked for from the last member.
 ///
 /// If the members are not in order, the result is what redis-server finds in a listpack: the members from the first one
-/// that is not before `low` up to, but not including, the next one that is after `high`. This walks the members, so
-/// [`Bounds::cost`] counts all members then.
-fn members_between(zset: &ZSetValue, low: Lex<'_>, high: Lex<'_>, reverse: bool) -> Range<usize> {
+/// that is not before `low` up to, but not including, the next one that is after `high`. This walks up to `most` members,
+/// so [`Bounds::cost`] counts these then.
+fn members_between(
+    zset: &ZSetValue,
+    low: Lex<'_>,
+    high: Lex<'_>,
+    reverse: bool,
+    most: usize,
+) -> Range<usize> {
     if has_one_score(zset) {
-        let start = zset.partition_point(|member, _| low.is_above(member));
-        let end = zset.partition_point(|member, _| high.is_not_below(member));
-        return start..end.max(start);
+        return bisected(zset, low, high);
     }
     let is_after_low = |(member, _): &(Bytes<'_>, f64)| !low.is_above(member);
     let is_before_high = |(member, _): &(Bytes<'_>, f64)| high.is_not_below(member);
@@ -184,7 +207,7 @@ fn members_between(zset: &ZSetValue, low: Lex<'_>, high: Lex<'_>, reverse: bool)
     match reverse {
         false => {
             let start = zset.partition_point(|member, _| low.is_above(member));
-            start..start + zset.iter(start).take_while(is_before_high).count()
+            start..start + zset.iter(start).take(most).take_while(is_before_high).count()
         }
         true => {
             let end = match zset.is_packed() {
@@ -193,7 +216,14 @@ fn members_between(zset: &ZSetValue, low: Lex<'_>, high: Lex<'_>, reverse: bool)
                 }
                 false => zset.partition_point(|member, _| high.is_not_below(member)),
             };
-            end - zset.iter_back(end).take_while(is_after_low).count()..end
+            end - zset.iter_back(end).take(most).take_while(is_after_low).count()..end
         }
     }
+}
+
+/// The ranks between the two ends, if the members are in order.
+fn bisected(zset: &ZSetValue, low: Lex<'_>, high: Lex<'_>) -> Range<usize> {
+    let start = zset.partition_point(|member, _| low.is_above(member));
+    let end = zset.partition_point(|member, _| high.is_not_below(member));
+    start..end.max(start)
 }

@@ -1,8 +1,8 @@
 //! Unions, intersections and differences of sorted sets. The result is sent, stored or counted. Plain sets may be
 //! sources, too; their members have the score 1.
 //!
-//! The sources are cloned and the clones are combined. (Clones share the parts of large sets.) The result of a
-//! large STORE is computed on the lane while no shard is locked ([`crate::optimistic`]).
+//! The result of a large STORE is computed on the lane, from clones, while no shard is locked ([`crate::optimistic`]).
+//! (Clones share the parts of large sets.) A worker clones no source.
 
 use super::range::{announce, send_member};
 use crate::call::{Call, LaneCall};
@@ -170,7 +170,7 @@ pub(crate) fn zdiffstore(call: &mut Call<'_, '_>) {
     run(call, Operation::Diff, ResultUse::Stored, "zdiffstore");
 }
 
-/// The cost of one of these commands on one of its sources, in elements. A large destination counts like a source.
+/// The cost of a union on one of its sources, in elements. A large destination counts like a source.
 pub(crate) fn source_elements(_: Args<'_>, value: ValueRef<'_>) -> usize {
     part_elements(value.elements(), value)
 }
@@ -206,7 +206,9 @@ fn try_run(
     let mut db = call.txn.db(call.db);
     if wanted == ResultUse::Stored {
         let mut storing = StoreWrite { operation, args, keys: call.keys, count, settings, payload: None };
-        let stored = optimistic::apply_at_once(&mut db, &mut storing)?;
+        let values = values(&mut db, &call.keys[1..=count])?;
+        let stored = storing.combine(&values, &|| {})?;
+        storing.store(&mut db, &stored);
         call.reply.int(stored.len() as i64);
         return Ok(());
     }
@@ -260,22 +262,19 @@ fn number_of_keys(args: Args<'_>, wanted: ResultUse, command: &str) -> Result<us
     }
 }
 
-/// Clones the values of the sources. `None` for a missing key.
-fn values(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<Value>>, Text> {
-    let value = |key| {
-        let record = db.get(key);
-        record.map(|record| Source::of(record.value()).map(|_| record.value().to_value())).transpose()
-    };
-    Ok(keys.iter().map(value).collect::<Result<_, _>>()?)
+/// The values of the sources. `None` for a missing key.
+fn values<'d>(db: &'d mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<ValueRef<'d>>>, Text> {
+    Ok(db.get_all(keys, |value| Source::of(value).map(|_| ()))?)
 }
 
 fn sources<'a>(
-    values: &'a [Option<Value>],
+    values: &[Option<ValueRef<'a>>],
     options: &Options,
 ) -> Result<Vec<(Option<Source<'a>>, f64)>, Text> {
-    let weighed = values.iter().zip(&options.weights).map(|(value, weight)| {
-        Ok((value.as_ref().map(|value| Source::of(value.view())).transpose()?, *weight))
-    });
+    let weighed = values
+        .iter()
+        .zip(&options.weights)
+        .map(|(value, weight)| Ok((value.map(Source::of).transpose()?, *weight)));
     weighed.collect()
 }
 
@@ -291,21 +290,8 @@ struct StoreWrite<'a> {
     payload: Option<Blob>,
 }
 
-impl OptimisticWrite for StoreWrite<'_> {
-    type Source = Vec<Option<Value>>;
-    type Outcome = ZSetValue;
-
-    fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Option<Value>>, Text> {
-        values(db, &self.keys[1..=self.count])
-    }
-    fn is_same(&self, before: &Vec<Option<Value>>, now: &Vec<Option<Value>>) -> bool {
-        before.iter().zip(now).all(|pair| match pair {
-            (Some(before), Some(now)) => now.is_unchanged(before),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        })
-    }
-    fn compute(&mut self, values: &Vec<Option<Value>>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
+impl StoreWrite<'_> {
+    fn combine(&mut self, values: &[Option<ValueRef<'_>>], pause: &dyn Fn()) -> Result<ZSetValue, Text> {
         let options =
             Options::parse(self.args, 3 + self.count, self.count, self.operation, ResultUse::Stored)?;
         let mut sources = sources(values, &options)?;
@@ -317,6 +303,28 @@ impl OptimisticWrite for StoreWrite<'_> {
         self.payload = (options.aggregate == Aggregate::Count && !result.is_empty())
             .then(|| serial::payload(ValueRef::ZSet(&result), pause).into());
         Ok(result)
+    }
+}
+
+impl OptimisticWrite for StoreWrite<'_> {
+    type Source = Vec<Option<Value>>;
+    type Outcome = ZSetValue;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Option<Value>>, Text> {
+        let values = values(db, &self.keys[1..=self.count])?;
+        Ok(values.into_iter().map(|value| value.map(|value| value.to_value())).collect())
+    }
+    fn is_same(&self, before: &Vec<Option<Value>>, now: &Vec<Option<Value>>) -> bool {
+        before.iter().zip(now).all(|pair| match pair {
+            (Some(before), Some(now)) => now.is_unchanged(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        })
+    }
+    fn compute(&mut self, values: &Vec<Option<Value>>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
+        let values: Vec<Option<ValueRef<'_>>> =
+            values.iter().map(|value| value.as_ref().map(Value::view)).collect();
+        self.combine(&values, pause)
     }
     fn store(&self, db: &mut Db<'_, '_>, result: &ZSetValue) {
         let key = &self.keys[0];

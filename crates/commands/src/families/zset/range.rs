@@ -82,9 +82,14 @@ impl<'a> Query<'a> {
         }
         Ok(Query { bounds, reverse, offset, limit, with_scores })
     }
+    /// Number of members up to the last one that LIMIT selects.
+    fn most(&self) -> usize {
+        let to_usize = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        to_usize(self.offset).saturating_add(to_usize(self.limit))
+    }
     /// The ranks that the query selects.
     fn ranks(&self, zset: &ZSetValue) -> Range<usize> {
-        let all = self.bounds.ranks(zset, self.reverse);
+        let all = self.bounds.first_ranks(zset, self.reverse, self.most());
         // A negative offset skips all members, as in redis-server.
         let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX).min(all.len());
         let taken = usize::try_from(self.limit).unwrap_or(usize::MAX).min(all.len() - skipped);
@@ -267,7 +272,7 @@ pub(crate) fn zlexcount(call: &mut Call<'_, '_>) {
 fn count(call: &mut Call<'_, '_>, by: RangeBy) {
     match Bounds::parse(by, call.args.at(2), call.args.at(3)) {
         Ok(bounds) => read(call, |zset: Option<&ZSetValue>, reply| {
-            reply.int(zset.map_or(0, |zset| bounds.ranks(zset, false).len() as i64));
+            reply.int(zset.map_or(0, |zset| bounds.count(zset) as i64));
         }),
         Err(text) => call.reply.error(&text),
     }
@@ -373,14 +378,16 @@ pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usi
 fn query_elements(args: Args<'_>, value: ValueRef<'_>, form: CommandForm) -> usize {
     match (value, Query::parse(args, form)) {
         (ValueRef::ZSet(zset), Ok(query)) => {
-            part_elements(query.bounds.cost(zset, || query.ranks(zset).len()), value)
+            part_elements(query.bounds.cost(zset, query.most(), || query.ranks(zset).len()), value)
         }
         _ => 0,
     }
 }
 fn removed_elements(args: Args<'_>, value: ValueRef<'_>, by: RangeBy) -> usize {
     match (value, Bounds::parse(by, args.at(2), args.at(3))) {
-        (ValueRef::ZSet(zset), Ok(bounds)) => bounds.cost(zset, || bounds.ranks(zset, false).len()),
+        (ValueRef::ZSet(zset), Ok(bounds)) => {
+            bounds.cost(zset, usize::MAX, || bounds.ranks(zset, false).len())
+        }
         _ => 0,
     }
 }
