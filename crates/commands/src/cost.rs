@@ -478,6 +478,7 @@ mod tests {
             "LPOS l e8999 MAXLEN 100",
             "GEOSEARCH geo FROMLONLAT 15 15 BYRADIUS 1 m",
             "GEOSEARCHSTORE d geo FROMMEMBER p33 BYBOX 1 1 km ASC",
+            "GEOSEARCH geo FROMLONLAT 15 15 BYRADIUS 9000 km COUNT 3 ANY",
             "GEORADIUS geo 15 15 1 km",
             "GEORADIUSBYMEMBER_RO geo p5 1 km",
             "BITCOUNT bits 5 10",

@@ -26,8 +26,9 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
     let mut args: Vec<Vec<u8>> = vec![b"FT.SEARCH".to_vec(), index, q.into()];
     if let Some(fields) = query.get("fields") {
         let fields: Vec<&str> = fields.split(',').filter(|f| !f.is_empty()).collect();
-        args.extend([b"RETURN".to_vec(), fields.len().to_string().into()]);
-        args.extend(fields.into_iter().map(Into::into));
+        // Each field with its alias, because a field may have the name `as`.
+        args.extend([b"RETURN".to_vec(), (3 * fields.len()).to_string().into()]);
+        args.extend(fields.into_iter().flat_map(|field| [field, "AS", field].map(Into::into)));
     }
     if let Some(field) = query.get("sortby") {
         let order = if query.flag("desc")? { "DESC" } else { "ASC" };

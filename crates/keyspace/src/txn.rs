@@ -521,13 +521,13 @@ impl<'k> Txn<'k> {
     pub fn in_use(&mut self) -> BTreeSet<usize> {
         self.all_held().flat_map(|shard| shard.tables().map(|(slot, _)| slot / 2)).collect()
     }
-    /// Like [`Txn::flush`], but frees the tables itself, after the shards are released.
+    /// Like [`Txn::flush_each`], but frees the tables itself, after the shards are released.
     ///
     /// # Panics
     /// Panics if not all shards are held.
-    pub fn flush_later(&mut self, db: usize) {
-        let flushed = self.flush(db);
-        self.flushed.push(flushed);
+    pub fn flush_later(&mut self, dbs: impl IntoIterator<Item = usize>) {
+        let flushed = self.flush_each(dbs);
+        self.flushed.extend(flushed);
     }
     /// Does what [`Keyspace::track`] does, for the held shards only. The caller calls [`Keyspace::track`] as soon as this
     /// transaction has ended.

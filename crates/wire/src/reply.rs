@@ -384,10 +384,12 @@ impl<'a> Reply<'a> {
     #[inline(never)]
     fn long_line(&mut self, kind: u8, text: &[u8]) {
         self.out.push_slice(&[kind]);
-        // Drop line ends around the text. A line end inside the text would end the reply.
-        let start = text.iter().position(|b| !is_line_end(b)).unwrap_or(text.len());
-        let end = text.iter().rposition(|b| !is_line_end(b)).map_or(start, |last| last + 1);
-        for (i, part) in text[start..end].split(is_line_end).enumerate() {
+        // A line end inside the text would end the reply. Those after an error are dropped, as in redis-server.
+        let end = match kind {
+            b'-' => text.iter().rposition(|b| !is_line_end(b)).map_or(0, |last| last + 1),
+            _ => text.len(),
+        };
+        for (i, part) in text[..end].split(is_line_end).enumerate() {
             if i > 0 {
                 self.out.push_slice(b" ");
             }
@@ -439,6 +441,8 @@ mod tests {
     #[test]
     fn every_kind_in_both_protocols() {
         check("+OK\r\n", "+OK\r\n", |r| r.ok());
+        check("+  a  b \r\n", "+  a  b \r\n", |r| r.simple("\r\na\r\nb\n"));
+        check("-ERR  a\r\n", "-ERR  a\r\n", |r| r.error("ERR \na\r\n"));
         check(":-12\r\n", ":-12\r\n", |r| r.int(-12));
         check("$11\r\nHello World\r\n", "$11\r\nHello World\r\n", |r| r.bulk(b"Hello World"));
         check("$0\r\n\r\n", "$0\r\n\r\n", |r| r.bulk(b""));
@@ -469,7 +473,7 @@ mod tests {
     fn a_quoted_text_cannot_end_the_line() {
         let error = |text: &'static [u8]| encoded(Protocol::Resp2, |r| r.error_bytes(text));
         assert_eq!(error(b"ERR got 'a\r\n+OK\r\nb'"), "-ERR got 'a  +OK  b'\r\n");
-        assert_eq!(error(b"\r\nERR x\n\r"), "-ERR x\r\n");
+        assert_eq!(error(b"\r\nERR x\n\r"), "-  ERR x\r\n");
         assert_eq!(error(b"\n"), "-\r\n");
         assert_eq!(encoded(Protocol::Resp2, |r| r.simple("a\nb")), "+a b\r\n");
     }

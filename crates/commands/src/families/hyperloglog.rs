@@ -258,14 +258,16 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
         return Err("ERR The specified key does not exist".into());
     }
     let makes_dense = args.is(1, "GETREG") || args.is(1, "TODENSE");
-    // Every subcommand makes the encoding `raw`.
     let looked_at = change(&mut db, key, false, |value| {
-        value.is_changed = true;
-        let converted = makes_dense && hll::make_dense(&mut value.bytes)?;
-        Ok((converted, value.bytes.clone()))
+        value.is_changed = makes_dense && hll::make_dense(&mut value.bytes)?;
+        Ok((value.is_changed, value.bytes.clone()))
     });
     let (converted, bytes) = looked_at?.ok_or(errors::NO_SUCH_KEY)?;
-    value_is_effect(&mut db, key)?;
+    if converted {
+        value_is_effect(&mut db, key)?;
+    }
+    // Every subcommand makes the encoding `raw`.
+    db.make_raw(key);
     let form = hll::form(&bytes);
     if args.is(1, "GETREG") {
         call.reply.array(hll::REGISTERS);
@@ -415,7 +417,11 @@ mod tests {
             ("PFCOUNT h", ":5|"),
             ("PFMERGE new", "+OK|"),
             ("PFCOUNT new none", ":0|"),
-            ("PFDEBUG ENCODING h", "+sparse|"),
+        ]);
+        let effects = f.effects().len();
+        f.script(&[("PFDEBUG ENCODING h", "+sparse|"), ("OBJECT ENCODING h", "$3|raw|")]);
+        assert_eq!(f.effects().len(), effects, "PFDEBUG only looks at the value");
+        f.script(&[
             ("PFDEBUG TODENSE h", ":1|"),
             ("PFDEBUG TODENSE h", ":0|"),
             ("PFDEBUG encoding h", "+dense|"),

@@ -151,7 +151,7 @@ fn flush_in_exec(call: &mut Call<'_, '_>, dbs: impl IntoIterator<Item = usize>) 
     if !are_flush_options(call.args) {
         return call.reply.error(errors::SYNTAX);
     }
-    dbs.into_iter().for_each(|db| call.txn.flush_later(db));
+    call.txn.flush_later(dbs);
     call.reply.ok();
 }
 

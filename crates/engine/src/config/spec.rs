@@ -131,7 +131,7 @@ impl OptionSpec {
             ValueType::KeyspaceEvents => "letters out of Ag$lshzxeKEtmdn, or \"\"".into(),
             ValueType::Percentiles => "numbers from 0 to 100".into(),
             ValueType::OomScores => "three whole numbers from -2000 to 2000".into(),
-            ValueType::Primary => "\"no one\"".into(),
+            ValueType::Primary => "a host and a port, or \"no one\"".into(),
             ValueType::LogLevels => {
                 format!("<part>=<level>, several with commas; a level is {}", LOG_LEVELS.join(", "))
             }

@@ -34,7 +34,8 @@ pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, 
         ]);
     }
     if !is_up {
-        fields.push(("master_link_down_since_seconds", seconds(state.down_since_us).to_string()));
+        let down = state.down_since_us.map_or("-1".into(), |since_us| seconds(since_us).to_string());
+        fields.push(("master_link_down_since_seconds", down));
     }
     fields.extend([
         ("slave_priority", engine.config.number(Opt::ReplicaPriority).to_string()),

@@ -62,7 +62,7 @@ impl Engine {
             let seen = self.following.changed.changes();
             self.following.update(number, |state| {
                 if state.phase == Phase::Connected {
-                    state.down_since_us = self.host.mono_us();
+                    state.down_since_us = Some(self.host.mono_us());
                 }
                 state.phase = Phase::Down;
             });

@@ -63,8 +63,8 @@ struct State {
     read_offset: u64,
     /// The time of the last byte from the primary, on the clock of [`crate::Now::mono_us`].
     heard_us: u64,
-    /// The time since which there is no connection.
-    down_since_us: u64,
+    /// The time since which there is no connection. `None`: there was none to this primary yet.
+    down_since_us: Option<u64>,
     /// Bytes of the snapshot that have arrived, and all of them, if the primary has told the number.
     snapshot_bytes: u64,
     snapshot_bytes_all: Option<u64>,
@@ -128,10 +128,10 @@ impl State {
         (self.position, self.unpassed) = (Position::default(), Chain::new());
     }
     /// Sets or removes the primary. The position stays, because another primary may be able to continue from it.
-    fn set_primary(&mut self, primary: Option<(String, u16)>, now_us: u64) {
+    fn set_primary(&mut self, primary: Option<(String, u16)>) {
         let (number, position) = (self.number + 1, std::mem::take(&mut self.position));
         let unpassed = std::mem::take(&mut self.unpassed);
-        *self = State { primary, number, position, unpassed, down_since_us: now_us, ..State::default() };
+        *self = State { primary, number, position, unpassed, ..State::default() };
     }
 }
 
@@ -188,7 +188,7 @@ impl Engine {
             }
             let number = state.number + 1;
             self.following.is_settling.store(true, SeqCst);
-            state.set_primary(Some((host.to_owned(), port)), self.host.mono_us());
+            state.set_primary(Some((host.to_owned(), port)));
             state.takeover = takeover;
             self.config.set_primary(Some((host, port)));
             self.set_following(&state);
@@ -234,7 +234,7 @@ impl Engine {
     pub(crate) fn stop_following(&self) {
         {
             let mut state = self.following.state.lock();
-            state.set_primary(None, 0);
+            state.set_primary(None);
             self.config.set_primary(None);
         }
         self.following.changed.notify();

@@ -86,7 +86,8 @@ fn costs_fit_the_keys() {
         let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
         let on_keys = spec.exec.on_keys().is_some();
         assert!(
-            matches!(spec.cost(), Cost::Arguments | Cost::Sources | Cost::InData(_) | Cost::InDataUnless(..))
+            matches!(spec.cost(), Cost::Arguments | Cost::Sources | Cost::Combination(..))
+                || matches!(spec.cost(), Cost::InData(_) | Cost::InDataUnless(..))
                 || !on_keys
                 || !spec.keys.iter().any(key_range),
             "{name} takes any number of keys"

@@ -46,6 +46,11 @@ fn the_first_change_of_a_key_that_was_read_is_told_once() {
     a.run(&server, "MGET k m");
     b.run(&server, "FLUSHALL");
     assert_eq!(a.hears(&server), ">2|$10|invalidate|_|");
+    // Once, also for several databases.
+    for line in ["SET k 1", "SELECT 1", "SET k 1", "MULTI", "FLUSHALL", "EXEC", "SELECT 0"] {
+        b.run(&server, line);
+    }
+    assert_eq!(a.hears(&server), ">2|$10|invalidate|_|");
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:0|tracking_total_items:0|"));
 }
 

@@ -211,3 +211,15 @@ fn an_update_is_processed_while_it_arrives() {
     let grown = site.server.memory("VmHWM").saturating_sub(before);
     assert!(grown < 12 << 20, "{grown} bytes");
 }
+
+/// `as` is the name of a field here, and no word of RETURN.
+#[test]
+fn a_search_returns_a_field_with_the_name_as() {
+    let site = site(&[]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    resp.call("FT.CREATE books ON HASH PREFIX 1 book: SCHEMA title TEXT", "+OK\r\n");
+    resp.call("HSET book:1 title one as an-alias year 3000", ":3\r\n");
+    let found = http.get("/v1/search/books?q=one&fields=title,as,year").text();
+    let fields = r#"{"title":"one","as":"an-alias","year":"3000"}"#;
+    assert!(found.contains(fields), "{found}");
+}

@@ -96,6 +96,9 @@ fn search_elements(args: Args<'_>, value: ValueRef<'_>, command: Command) -> usi
     }
     // A call with an error is cheap.
     let Ok(search) = Parser::new(args, command, Some(zset)).parse() else { return 0 };
+    if let Some(looked_at) = search.looks_at_first(zset) {
+        return looked_at * MEMBER_ELEMENTS;
+    }
     let visited = geo::cover(&search.center, &search.shape).into_iter().map(|scores| {
         let rank = |end: f64| zset.partition_point(|_, score| score < end);
         rank(scores.end).saturating_sub(rank(scores.start))
@@ -129,6 +132,29 @@ struct Search {
     with_score: bool,
     with_point: bool,
     store: Option<Store>,
+}
+
+impl Search {
+    /// Number of members that the search looks at, if it stops after few of them (ANY).
+    fn looks_at_first(&self, zset: &ZSetValue) -> Option<usize> {
+        const LOOKED_AHEAD: usize = 256;
+        if !self.any {
+            return None;
+        }
+        let (mut looked_at, mut found) = (0, 0);
+        for scores in geo::cover(&self.center, &self.shape) {
+            let from = zset.partition_point(|_, score| score < scores.start);
+            let members = zset.iter(from).take_while(|(_, score)| *score < scores.end);
+            for (_, score) in members.take(LOOKED_AHEAD - looked_at) {
+                looked_at += 1;
+                found += usize::from(self.shape.distance_m(&self.center, &Point::of_score(score)).is_some());
+                if found == self.count {
+                    return Some(looked_at);
+                }
+            }
+        }
+        None
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -338,8 +338,10 @@ fn weigh<'v>(
     });
 }
 
-/// Parses a weight: `strtod` must read the whole text, which may begin with blanks. An empty text is 0.
+/// Parses a weight: `strtod` must read the whole text, which may begin with blanks and ends at its first zero byte. An
+/// empty text is 0.
 fn number(text: &[u8]) -> Option<f64> {
+    let text = errors::c_text(text);
     if text.is_empty() { Some(0.0) } else { strtod::parse_weight(text) }
 }
 

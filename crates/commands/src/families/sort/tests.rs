@@ -55,6 +55,8 @@ fn elements_are_ordered() {
 #[test]
 fn by_and_get_patterns_choose_order_and_reply() {
     let mut f = filled();
+    // A number ends at a zero byte.
+    f.run_args(&["MSET", "z_1", "\0five", "z_2", "2\0x", "z_3", "3\0\0", "z_10", "1\0"]);
     both(
         &mut f,
         &[
@@ -63,6 +65,7 @@ fn by_and_get_patterns_choose_order_and_reply() {
             ("SORT l BY h_*->w GET #", "*4|$2|10|$1|2|$1|3|$1|1|"),
             ("SORT l BY o_* ALPHA", "*4|$2|10|$1|1|$1|3|$1|2|"),
             ("SORT l BY o_*", "-ERR One or more scores can't be converted into double|"),
+            ("SORT l BY z_*", "*4|$1|1|$2|10|$1|2|$1|3|"),
             ("SORT l BY nosort", "*4|$1|3|$1|1|$2|10|$1|2|"),
             ("SORT l BY nosort DESC LIMIT 1 2", "*2|$2|10|$1|1|"),
             ("SORT z BY nosort LIMIT 0 2", "*2|$1|c|$1|b|"),

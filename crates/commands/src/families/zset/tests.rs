@@ -135,6 +135,10 @@ fn ends_and_random_members() {
         ("ZRANDMEMBER z -2 WITHSCORES", "*4|$1|b|$1|2|$1|b|$1|2|"),
         ("ZRANDMEMBER none 1", "*0|"),
         ("ZSCAN z 0", "*2|$1|0|*2|$1|b|$1|2|"),
+        ("ZADD whole 1e17 a", ":1|"),
+        ("ZSCAN whole 0", "*2|$1|0|*2|$1|a|$18|100000000000000000|"),
+        ("ZADD whole 1e19 a", ":0|"),
+        ("ZSCAN whole 0", "*2|$1|0|*2|$1|a|$5|1e+19|"),
         ("ZMPOP 2 none z MAX COUNT 5", "*2|$1|z|*1|*2|$1|b|$1|2|"),
         ("ZMPOP 1 z MAX", "*-1|"),
     ]);
