@@ -89,8 +89,10 @@ const TIME_PER_MEGABYTE: Duration = Duration::from_millis(40);
 pub(super) struct Plan {
     /// True when the source has no document any more.
     is_emptied: bool,
-    /// True when the source has documents or folders that the server does not have.
-    has_additions: bool,
+    /// True when the source has documents that the server does not have, as far as the plan has looked.
+    has_new_documents: bool,
+    /// True when the source has folders that the server does not have.
+    has_new_folders: bool,
     /// Number of documents that the server holds.
     held: u64,
     /// True when the server holds a document that the run does not remove.
@@ -161,8 +163,10 @@ impl Job<'_> {
         let mut plan = Plan { is_emptied: new.is_empty(), containers: 1, ..Plan::default() };
         self.begin_moves();
         self.plan(&[], old, new, below, &mut plan)?;
-        // Also empty: folders are left in the source, and no documents.
-        plan.is_emptied |= plan.removed > 0 && !plan.has_kept && !plan.has_additions;
+        // Also empty: folders are left in the source, and no documents. Of new folders, the plan knows the names only: an
+        // empty disk may have a folder `lost+found`.
+        let loses_all = plan.removed > 0 && !plan.has_kept && !plan.has_new_documents;
+        plan.is_emptied |= loses_all && !(plan.has_new_folders && self.lists_document(&[], new, 0)?);
         let took = started.elapsed();
         self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);
         if self.options.forecast {
@@ -314,6 +318,29 @@ impl Job<'_> {
         Ok(false)
     }
 
+    /// True when the listed container `path`, or one below it, has a document. What cannot be listed has none.
+    fn lists_document(
+        &mut self,
+        path: &[u8],
+        listed: Container<'_>,
+        depth: usize,
+    ) -> Result<bool, ImportError> {
+        if listed.iter().any(|entry| entry.kind == EntryKind::Document) {
+            return Ok(true);
+        }
+        for folder in listed.iter().filter(|_| depth < super::DEPTH_MAX) {
+            let child = join(path, folder.name);
+            if self.report(&child)? {
+                self.sink.drain()?;
+            }
+            let Ok(listing) = self.list_ahead(&child, None) else { continue };
+            if self.lists_document(&child, view(&listing), depth + 1)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Adds `removed` documents of an archive to the plan. Fails when the run would then remove more documents than the
     /// options allow.
     pub(super) fn check_removal(&mut self, removed: u64) -> Result<(), ImportError> {
@@ -347,7 +374,10 @@ impl Job<'_> {
         let notes = below.notes_moves && versions::extractor(old) == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
             let entry = change.entry();
-            plan.has_additions |= matches!(change, Change::Added(_));
+            if let Change::Added(added) = change {
+                let is_document = added.kind == EntryKind::Document;
+                *if is_document { &mut plan.has_new_documents } else { &mut plan.has_new_folders } = true;
+            }
             let is_read = match change {
                 Change::Added(_) | Change::Updated { .. } => true,
                 Change::Removed(_) => false,
