@@ -58,9 +58,10 @@ pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Acc
 
 /// What a call does to its keys, for commands whose arguments decide this.
 fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
+    const READS: [&str; 5] = ["GET", "IFEQ", "IFNE", "IFDEQ", "IFDNE"];
     match spec.name {
-        // SET only writes, unless GET or IFEQ makes it read the old value.
-        "set" if !(3..args.len()).any(|i| args.is(i, "GET") || args.is(i, "IFEQ")) => {
+        // SET only writes, unless GET or a condition makes it read the old value.
+        "set" if !(3..args.len()).any(|i| READS.iter().any(|word| args.is(i, word))) => {
             K::all(&[K::OW, K::UPDATE])
         }
         "bitfield" if only_gets(args) => K::all(&[K::RO, K::ACCESS]),

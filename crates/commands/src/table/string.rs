@@ -37,19 +37,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
-    .args(&[
-        Arg::key("key", 0),
-        Arg::oneof(
-            "condition",
-            &[
-                Arg::string("ifeq-value").token("IFEQ"),
-                Arg::string("ifne-value").token("IFNE"),
-                Arg::string("ifdeq-digest").token("IFDEQ"),
-                Arg::string("ifdne-digest").token("IFDNE"),
-            ],
-        )
-        .optional(),
-    ])
+    .args(&[Arg::key("key", 0), Arg::oneof("condition", &[IFEQ, IFNE, IFDEQ, IFDNE]).optional()])
     .exec(Exec::Estimated(string::delex, Cost::StringBytes, SlowPath::Locked)),
     CommandSpec::new(
         "delifeq",
@@ -253,7 +241,10 @@ pub(crate) const STRING: &[CommandSpec] = &[
             &[
                 Arg::word("nx", "NX"),
                 Arg::word("xx", "XX"),
-                Arg::string("comparison-value").token("IFEQ").since("8.1.0"),
+                IFEQ.since("8.1.0"),
+                IFNE.since("8.4.0"),
+                IFDEQ.since("8.4.0"),
+                IFDNE.since("8.4.0"),
             ],
         )
         .optional()
@@ -277,6 +268,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
         ("7.0.0", "`NX` and `GET` together."),
         ("8.1.0", "`IFEQ`, as in Valkey."),
+        ("8.4.0", "`IFNE`, `IFDEQ` and `IFDNE`."),
     ])
     .exec(Exec::Inline(string::set)),
     CommandSpec::new("setex", "string", "2.0.0", "O(1)", "Sets a string that expires after some seconds.")
@@ -344,3 +336,8 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .deprecated("2.0.0", "GETRANGE")
     .exec(Exec::Inline(string::substr)),
 ];
+
+const IFEQ: Arg = Arg::string("ifeq-value").token("IFEQ");
+const IFNE: Arg = Arg::string("ifne-value").token("IFNE");
+const IFDEQ: Arg = Arg::string("ifdeq-digest").token("IFDEQ");
+const IFDNE: Arg = Arg::string("ifdne-digest").token("IFDNE");

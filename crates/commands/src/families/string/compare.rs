@@ -1,4 +1,5 @@
-//! Commands that compare a string before they act (DELIFEQ, DELEX, and SET with IFEQ). Also DIGEST and MSETEX.
+//! Commands that compare a string before they act: DELIFEQ, DELEX, and SET with IFEQ, IFNE, IFDEQ or IFDNE
+//! ([`Condition`]). Also DIGEST and MSETEX.
 
 use super::{Options, record_set, value_of};
 use crate::call::Call;
@@ -12,7 +13,9 @@ use strand_wire::args::Args;
 /// Number of hexadecimal digits of a digest.
 const DIGITS: usize = 16;
 /// Maximum length of a value that SET compares. It is limited because SET always runs on the worker.
-pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
+const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
+/// Maximum length of a string whose digest SET computes: 0.8 ms of work.
+const DIGESTED_BYTES_MAX: usize = 8 * crate::cost::LONG_BYTES;
 
 const BAD_DIGEST: &str = "ERR must be exactly 16 hexadecimal characters";
 const BAD_CONDITION: &str = "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE";
@@ -42,19 +45,11 @@ pub(crate) fn delex(call: &mut Call<'_, '_>) {
         Ok(None) => return call.reply.int(0),
         Err(_) => return call.reply.error(NOT_A_STRING),
     }
-    let is = |word: &str| args.is(2, word);
-    if is("IFEQ") || is("IFNE") {
-        let equal = is("IFEQ");
-        return remove_if(call, |s| s.is_some_and(|s| is_equal(s, given) == equal));
+    let Some(condition) = Condition::of(args.at(2)) else { return call.reply.error(BAD_CONDITION) };
+    match condition.check(given) {
+        Ok(()) => remove_if(call, |s| s.is_some_and(|s| condition.is_met(s, given))),
+        Err(text) => call.reply.error(text),
     }
-    if !is("IFDEQ") && !is("IFDNE") {
-        return call.reply.error(BAD_CONDITION);
-    }
-    if given.len() != DIGITS || !given.iter().all(u8::is_ascii_hexdigit) {
-        return call.reply.error(BAD_DIGEST);
-    }
-    let equal = is("IFDEQ");
-    remove_if(call, |s| s.is_some_and(|s| digest_of(s).as_bytes().eq_ignore_ascii_case(given) == equal));
 }
 
 /// `DIGEST key`. Reply: the XXH3 hash of the string as 16 hexadecimal digits, null for a missing key.
@@ -137,6 +132,60 @@ impl SetMany {
     }
 }
 
+/// A condition on the string at a key.
+#[derive(Clone, Copy)]
+pub(super) struct Condition {
+    /// The digests are compared, not the bytes.
+    by_digest: bool,
+    /// True: they must be equal. False: they must differ.
+    equal: bool,
+}
+
+impl Condition {
+    /// The condition with this name.
+    pub(super) fn of(word: &[u8]) -> Option<Condition> {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let (by_digest, equal) = match () {
+            () if is("IFEQ") => (false, true),
+            () if is("IFNE") => (false, false),
+            () if is("IFDEQ") => (true, true),
+            () if is("IFDNE") => (true, false),
+            () => return None,
+        };
+        Some(Condition { by_digest, equal })
+    }
+    /// Checks the argument after the condition's name.
+    fn check(self, given: &[u8]) -> Result<(), &'static str> {
+        let is_digest = || given.len() == DIGITS && given.iter().all(u8::is_ascii_hexdigit);
+        if self.by_digest && !is_digest() { Err(BAD_DIGEST) } else { Ok(()) }
+    }
+    fn is_met(self, s: StrRef<'_>, given: &[u8]) -> bool {
+        let is_equal = match self.by_digest {
+            true => digest_of(s).as_bytes().eq_ignore_ascii_case(given),
+            false => is_equal(s, given),
+        };
+        is_equal == self.equal
+    }
+    /// True when SET may set the key, which has this string. A missing key has none, and differs from everything.
+    ///
+    /// # Errors
+    /// The error with which SET replies.
+    pub(super) fn allows_set(self, s: Option<StrRef<'_>>, given: &[u8]) -> Result<bool, Text> {
+        self.check(given)?;
+        let too_long = |what: &str, most: usize| Err(format!("ERR {what} of at most {most} bytes").into());
+        match s {
+            _ if !self.by_digest && given.len() > COMPARED_BYTES_MAX => {
+                too_long("IFEQ and IFNE compare values", COMPARED_BYTES_MAX)
+            }
+            Some(s) if self.by_digest && s.len() > DIGESTED_BYTES_MAX => {
+                too_long("IFDEQ and IFDNE compare the digest of a string", DIGESTED_BYTES_MAX)
+            }
+            Some(s) => Ok(self.is_met(s, given)),
+            None => Ok(!self.equal),
+        }
+    }
+}
+
 /// Removes the key if `is` returns true for the string at the key.
 fn remove_if(call: &mut Call<'_, '_>, is: impl FnOnce(Option<StrRef<'_>>) -> bool) {
     let mut db = call.txn.db(call.db);
@@ -155,20 +204,12 @@ fn delete(db: &mut Db<'_, '_>, key: &Key<'_>) -> bool {
 }
 
 /// True when the string has these bytes.
-pub(super) fn is_equal(s: StrRef<'_>, bytes: &[u8]) -> bool {
+fn is_equal(s: StrRef<'_>, bytes: &[u8]) -> bool {
     s.len() == bytes.len() && s.bytes(&mut Default::default()) == bytes
 }
 
 fn digest_of(s: StrRef<'_>) -> String {
     strand_digest::xxh3_text(s.bytes(&mut Default::default()))
-}
-
-/// Refuses a value that is too long for SET to compare.
-pub(super) fn check_compared(bytes: &[u8]) -> Result<(), Text> {
-    match bytes.len() > COMPARED_BYTES_MAX {
-        true => Err(format!("ERR IFEQ compares values of at most {COMPARED_BYTES_MAX} bytes").into()),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -220,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn set_with_ifeq_replaces_only_an_equal_value() {
+    fn set_with_a_condition_compares_the_value_or_its_digest() {
         let mut f = Fixture::new();
         f.script(&[
             ("SET a 2 IFEQ 1", "$-1|"),
@@ -240,9 +281,30 @@ mod tests {
             ("RPUSH l 1", ":1|"),
             ("SET l 1 IFEQ 1", WRONG_TYPE),
         ]);
+        f.script(&[
+            ("SET n 1 IFNE 1", "+OK|"),
+            ("SET n 2 IFNE 1", "$-1|"),
+            ("SET n 2 IFNE 3 GET", "$1|1|"),
+            ("SET n 3 IFEQ 2 IFNE 2", "-ERR syntax error|"),
+            ("SET l 1 IFNE 1", WRONG_TYPE),
+            ("SET e '' PX 5000", "+OK|"),
+            ("SET e x IFDNE 2D06800538D394C2 GET", "$0||"),
+            ("SET e x IFDEQ 2D06800538D394C3", "$-1|"),
+            ("SET e '' KEEPTTL IFDEQ 2D06800538D394C2", "+OK|"),
+            ("PTTL e", ":5000|"),
+            ("SET e x IFDEQ 2D06800538D394C2 GET", "$0||"),
+            ("GET e", "$1|x|"),
+            ("SET none x IFDEQ 2D06800538D394C2", "$-1|"),
+            ("SET none x IFDEQ 2D0", "-ERR must be exactly 16 hexadecimal characters|"),
+            ("SET none x IFDNE 2D06800538D394C2 GET", "$-1|"),
+            ("GET none", "$1|x|"),
+        ]);
+        f.run(&format!("SETRANGE huge {} x", super::DIGESTED_BYTES_MAX));
+        let refused = "-ERR IFDEQ and IFDNE compare the digest of a string of at most 8388608 bytes|";
+        assert_eq!(f.run("SET huge x IFDNE 2D06800538D394C2 GET"), refused);
         let long = "x".repeat(super::COMPARED_BYTES_MAX + 1);
         let reply = f.run_args(&["SET", "a", "1", "IFEQ", &long]);
-        assert_eq!(reply, b"-ERR IFEQ compares values of at most 1048576 bytes\r\n");
+        assert_eq!(reply, b"-ERR IFEQ and IFNE compare values of at most 1048576 bytes\r\n");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) use lcs::lcs;
 pub(crate) use number::{decr, decrby, incr, incrby, incrbyfloat};
 pub(crate) use range::{append, getrange, setrange, strlen, substr};
 
+use self::compare::Condition;
 use crate::call::Call;
 use crate::errors;
 use crate::families::expiry;
@@ -61,7 +62,8 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `SET key value [NX | XX | IFEQ value] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
+/// `SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT time |
+/// PXAT time | KEEPTTL]`
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     if call.args.len() == 3 {
         call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
@@ -206,8 +208,8 @@ struct Options {
     get: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The index of the argument to which the former value must be equal.
-    compared: Option<usize>,
+    /// A condition on the former value, and the index of its argument.
+    compared: Option<(Condition, usize)>,
     /// The unit of the expiry, and the position of its number among the arguments.
     expiry: Option<(ExpiryUnit, usize)>,
 }
@@ -240,8 +242,14 @@ impl Options {
             {
                 o.expiry = Some((unit, at + 1));
                 at += 1;
-            } else if of_set && is("IFEQ") && !o.nx && !o.xx && o.compared.is_none() && at + 1 < args.len() {
-                o.compared = Some(at + 1);
+            } else if of_set
+                && let Some(condition) = Condition::of(word)
+                && !o.nx
+                && !o.xx
+                && o.compared.is_none()
+                && at + 1 < args.len()
+            {
+                o.compared = Some((condition, at + 1));
                 at += 1;
             } else {
                 return Err(errors::SYNTAX.into());
@@ -259,19 +267,19 @@ impl Options {
 fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 3, true)?;
     let mut expire_at_ms = options.expiry_ms(call.args, call.now_ms, "set")?;
-    let compared = options.compared.map(|at| call.args.at(at));
-    compared.map_or(Ok(()), compare::check_compared)?;
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
+    let is_met = match options.compared {
+        Some((condition, at)) => condition.allows_set(string_of(db.peek(key))?, call.args.at(at))?,
+        None => true,
+    };
     if options.get {
         match string_of(db.get(key))? {
             Some(s) => write(call.reply, s),
             None => call.reply.null(),
         }
     }
-    if let Some(compared) = compared
-        && !string_of(db.peek(key))?.is_some_and(|s| compare::is_equal(s, compared))
-    {
+    if !is_met {
         if !options.get {
             call.reply.null();
         }
