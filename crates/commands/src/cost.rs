@@ -36,8 +36,12 @@ pub enum Cost {
     /// shard is locked.
     Elements,
     /// The sum, over all keys, of what this function returns for the value at the key. Also one element per
-    /// argument. The function runs while the keys' shards are locked, so it must be quick: O(log n).
+    /// argument. The function runs while the keys' shards are locked, so it must be quick: O(log n), or a look at a few
+    /// hundred elements.
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
+    /// Like [`Cost::InData`], for a search that ends at what it finds. The estimate holds only for the elements that are at
+    /// the key now, not after a write.
+    Search(fn(Args<'_>, ValueRef<'_>) -> usize),
     /// A few elements if the first function returns true for the arguments. Otherwise like [`Cost::InData`] with
     /// the second function.
     InDataUnless(fn(Args<'_>) -> bool, fn(Args<'_>, ValueRef<'_>) -> usize),
@@ -65,9 +69,9 @@ pub enum Cost {
     /// The bytes of all strings and the elements of all collections at the keys. Read while the keys' shards are
     /// locked.
     Sources,
-    /// What the second function returns for the elements of the sources, which are the keys from this index on. A missing
-    /// source has 0 elements. Read while the keys' shards are locked.
-    Combination(usize, fn(&[usize]) -> usize),
+    /// What the function returns for the sources, which are the keys from this index on. Read while the keys' shards are
+    /// locked.
+    Combination(usize, fn(&[SourceSize]) -> usize),
     /// The elements of the collection that SORT visits, plus the keys that SORT looks up for these elements
     /// (BY, GET). The estimate is made while the key's shard is locked. If SORT looks up few keys, the estimate
     /// locks the shards of these keys too.
@@ -163,6 +167,7 @@ impl Cost {
             | Cost::Combination(..)
             | Cost::BitField
             | Cost::InData(_)
+            | Cost::Search(_)
             | Cost::InDataUnless(..)
             | Cost::Sort => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
@@ -196,7 +201,8 @@ impl Cost {
                 true
             }
             Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
-            Cost::InData(_) | Cost::InDataUnless(..) | Cost::Combination(..) | Cost::Sort => true,
+            Cost::InData(_) | Cost::Search(_) | Cost::InDataUnless(..) => true,
+            Cost::Combination(..) | Cost::Sort => true,
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
             }
@@ -234,15 +240,10 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     }
     if let Cost::Combination(first, elements) = cost {
         let mut db = txn.db(db);
-        let mut size = |key| {
-            db.peek(key).map_or(0, |record| {
-                let value = record.value();
-                part_elements(value.elements(), value)
-            })
-        };
+        let mut size = |key| db.peek(key).map_or(SourceSize::default(), |r| SourceSize::of(r.value()));
         // A caller may ask about one key only.
         let sources = keys.get(first..).filter(|sources| !sources.is_empty()).unwrap_or(keys);
-        let sizes: SmallVec<[usize; 8]> = sources.iter().map(&mut size).collect();
+        let sizes: SmallVec<[SourceSize; 8]> = sources.iter().map(&mut size).collect();
         return elements(&sizes);
     }
     if cost == Cost::Sort {
@@ -253,7 +254,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     {
         return 0;
     }
-    if let Cost::InData(elements) | Cost::InDataUnless(_, elements) = cost {
+    if let Cost::InData(elements) | Cost::Search(elements) | Cost::InDataUnless(_, elements) = cost {
         let mut db = txn.db(db);
         let at = |key| db.peek(key).map_or(0, |record| elements(args, record.value()));
         return keys.iter().map(at).fold(0, usize::saturating_add);
@@ -331,14 +332,43 @@ pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
     part.min(all).max(bytes.div_ceil(ELEMENT_BYTES))
 }
 
-/// The work of an intersection of sources with these sizes: each member of the smallest one is looked up in all others.
-pub(crate) fn of_intersection(sizes: &[usize]) -> usize {
-    sizes.iter().min().map_or(0, |smallest| smallest.saturating_mul(sizes.len()))
+/// The size of a source of a set operation. A missing source has the size 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SourceSize {
+    /// Number of members.
+    pub(crate) members: usize,
+    /// The work of a walk over all members, in elements.
+    pub(crate) walk: usize,
+    /// The work of a look-up, in elements.
+    look_up: usize,
 }
 
-/// The work of a difference of sources with these sizes: each member of the first one is looked up in all others.
-pub(crate) fn of_difference(sizes: &[usize]) -> usize {
-    sizes.first().map_or(0, |first| first.saturating_mul(sizes.len()))
+impl SourceSize {
+    fn of(value: ValueRef<'_>) -> SourceSize {
+        /// Number of members of a packed sorted set that are compared in the time of one element.
+        const COMPARED: usize = 64;
+        let members = value.elements();
+        let look_up = match value {
+            ValueRef::ZSet(zset) if zset.is_packed() => 1 + members / COMPARED,
+            _ => 1,
+        };
+        SourceSize { members, walk: part_elements(members, value), look_up }
+    }
+    /// The work of looking up each member of this source in all `sources`, and of adding the members to a result.
+    fn looked_up_in(self, sources: &[SourceSize]) -> usize {
+        let look_ups = sources.iter().map(|source| source.look_up).sum::<usize>();
+        self.walk.saturating_add(self.members.saturating_mul(look_ups))
+    }
+}
+
+/// The work of an intersection: each member of the smallest source is looked up in all others.
+pub(crate) fn of_intersection(sources: &[SourceSize]) -> usize {
+    sources.iter().min_by_key(|source| source.members).map_or(0, |smallest| smallest.looked_up_in(sources))
+}
+
+/// The work of a difference: each member of the first source is looked up in all others.
+pub(crate) fn of_difference(sources: &[SourceSize]) -> usize {
+    sources.first().map_or(0, |first| first.looked_up_in(sources))
 }
 
 fn count(text: &[u8]) -> usize {

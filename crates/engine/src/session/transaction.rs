@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
-use strand_commands::cost::{self, LONG_ELEMENTS};
+use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, KeyHash, Keyspace, Txn};
@@ -197,13 +197,13 @@ impl Transaction {
     }
     /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
-    /// write to a key counts for later reads of the key.
+    /// write to a key counts for later reads of the key, and a search in the key counts all its elements.
     pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, mut db: usize) -> usize {
         if !self.queue.commands.iter().any(|c| c.spec.cost().depends_on_data()) {
             return 0;
         }
         let keyspace = txn.keyspace();
-        let (mut sum, mut written, mut moved) = (0usize, HashMap::new(), Vec::new());
+        let (mut sum, mut written, mut moved) = (0usize, HashMap::new(), HashMap::new());
         let mut looks = 0;
         for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
@@ -212,9 +212,14 @@ impl Transaction {
             }
             let keys = run::keys_of(spec, args, keyspace);
             if cost.depends_on_data() {
-                let here = cost::elements_at(cost, args, txn, db, &keys);
-                let elsewhere =
-                    moved.iter().map(|key| cost::elements_at(cost, args, txn, db, std::slice::from_ref(key)));
+                let is_search = matches!(cost, Cost::Search(_));
+                let is_stale = keys.iter().any(|key| written.contains_key(&key.hash.0));
+                let here = if is_search && is_stale { Cost::Sources } else { cost };
+                let here = cost::elements_at(here, args, txn, db, &keys);
+                let elsewhere = if is_search { Cost::Sources } else { cost };
+                let elsewhere = moved
+                    .values()
+                    .map(|key| cost::elements_at(elsewhere, args, txn, db, std::slice::from_ref(key)));
                 sum = sum.saturating_add(here.max(elsewhere.max().unwrap_or(0)));
                 looks += moved.len();
             }
@@ -222,7 +227,7 @@ impl Transaction {
                 keys.iter().for_each(|key| *written.entry(key.hash.0).or_insert(0) += args.len());
                 // A command with several keys may move a value from one key to another.
                 if spec.keys.len() > 1 {
-                    moved.extend(keys);
+                    moved.extend(keys.into_iter().map(|key| (key.hash.0, key)));
                 }
             } else if cost.depends_on_data() {
                 let before = keys.iter().filter_map(|key| written.get(&key.hash.0)).sum::<usize>();

@@ -141,19 +141,21 @@ impl Search {
         if !self.any {
             return None;
         }
-        let (mut looked_at, mut found) = (0, 0);
-        for scores in geo::cover(&self.center, &self.shape) {
+        let nearby = self.nearby(zset).take(LOOKED_AHEAD).enumerate();
+        let mut within = nearby.filter(|(_, (_, _, _, distance_m))| distance_m.is_some());
+        within.nth(self.count - 1).map(|(i, _)| i + 1)
+    }
+    /// The members in the cells around the shape, each with its score, its position, and its distance in metres if it is
+    /// within the shape.
+    fn nearby<'z>(&self, zset: &'z ZSetValue) -> impl Iterator<Item = (Bytes<'z>, f64, Point, Option<f64>)> {
+        let members = geo::cover(&self.center, &self.shape).into_iter().flat_map(|scores| {
             let from = zset.partition_point(|_, score| score < scores.start);
-            let members = zset.iter(from).take_while(|(_, score)| *score < scores.end);
-            for (_, score) in members.take(LOOKED_AHEAD - looked_at) {
-                looked_at += 1;
-                found += usize::from(self.shape.distance_m(&self.center, &Point::of_score(score)).is_some());
-                if found == self.count {
-                    return Some(looked_at);
-                }
-            }
-        }
-        None
+            zset.iter(from).take_while(move |(_, score)| *score < scores.end)
+        });
+        members.map(|(member, score)| {
+            let point = Point::of_score(score);
+            (member, score, point, self.shape.distance_m(&self.center, &point))
+        })
     }
 }
 
@@ -209,7 +211,9 @@ fn run_long(call: &mut LaneCall<'_>, command: Command) {
         txn.set_no_touch(call.no_touch);
         let mut db = txn.db(call.db);
         let zset = searching.read_counted(&mut db);
-        zset.and_then(|zset| searching.parse(zset).map(|search| (zset.cloned(), search)))
+        let parsed = zset.and_then(|zset| searching.parse(zset).map(|search| (zset.cloned(), search)));
+        call.lookups = txn.lookups();
+        parsed
     };
     match parsed {
         Err(text) => call.reply.error(&text),
@@ -241,7 +245,7 @@ fn is_destination(args: Args<'_>, command: Command, at: usize) -> bool {
     }
 }
 
-/// A search whose result is stored, in the form that [`optimistic`] needs.
+/// A call of one of the commands. It is also the [`OptimisticWrite`] of a search whose result is stored.
 struct Searching<'a> {
     args: Args<'a>,
     command: Command,
@@ -289,7 +293,7 @@ impl OptimisticWrite for Searching<'_> {
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<ZSetValue>, Text> {
         let Some(key) = self.key(self.command.source()) else { return Ok(None) };
-        Ok(db.read_to_write::<ZSetValue>(key).map_err(wrong_type)?.cloned())
+        Ok(db.read::<ZSetValue>(key).map_err(wrong_type)?.cloned())
     }
     fn is_same(&self, before: &Option<ZSetValue>, now: &Option<ZSetValue>) -> bool {
         match (before, now) {
@@ -356,20 +360,15 @@ fn find<'z>(
     may_continue: &mut dyn FnMut() -> bool,
 ) -> Option<Vec<GeoMatch<'z>>> {
     let enough = if search.any { search.count } else { usize::MAX };
-    let (mut found, mut looked_at) = (Vec::new(), 0usize);
-    for scores in geo::cover(&search.center, &search.shape) {
-        let from = zset.partition_point(|_, score| score < scores.start);
-        for (member, score) in zset.iter(from).take_while(|(_, score)| *score < scores.end) {
+    let mut found = Vec::new();
+    for (i, (member, score, point, distance_m)) in search.nearby(zset).enumerate() {
+        if (i + 1).is_multiple_of(PAUSE_MEMBERS) && !may_continue() {
+            return None;
+        }
+        if let Some(distance_m) = distance_m {
+            found.push(GeoMatch { member, score, point, distance_m });
             if found.len() >= enough {
                 break;
-            }
-            looked_at += 1;
-            if looked_at.is_multiple_of(PAUSE_MEMBERS) && !may_continue() {
-                return None;
-            }
-            let point = Point::of_score(score);
-            if let Some(distance_m) = search.shape.distance_m(&search.center, &point) {
-                found.push(GeoMatch { member, score, point, distance_m });
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
-use crate::cost;
+use crate::cost::{self, SourceSize};
 use crate::errors;
 use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text};
@@ -111,12 +111,11 @@ fn sources<'d>(db: &'d mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<&'
 }
 
 /// The work of SDIFF with sets of these sizes, in elements: see [`subtract`].
-pub(crate) fn difference_elements(sizes: &[usize]) -> usize {
-    let walks = sizes.iter().copied().fold(0, usize::saturating_add);
-    if looks_up(sizes.first().copied().unwrap_or(0), sizes.len(), walks) {
-        cost::of_difference(sizes)
-    } else {
-        walks
+pub(crate) fn difference_elements(sources: &[SourceSize]) -> usize {
+    let members = || sources.iter().map(|source| source.members);
+    match looks_up(members().next().unwrap_or(0), sources.len(), members().sum()) {
+        true => cost::of_difference(sources),
+        false => sources.iter().map(|source| source.walk).fold(0, usize::saturating_add),
     }
 }
 

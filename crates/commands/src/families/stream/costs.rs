@@ -119,8 +119,8 @@ pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
 /// Number of pending entries that are freed in the time of one element.
 const FREED_PER_ELEMENT: usize = 8;
 
-/// The cost of XINFO: a few elements, though up to 512 blocks are counted. With FULL, also the requested number of entries of the
-/// stream, of its groups and of their consumers.
+/// The cost of XINFO STREAM: a few elements. With FULL, the requested number of entries of the stream, of its groups and of
+/// their consumers.
 pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let groups = stream.groups();
