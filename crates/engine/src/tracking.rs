@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::introspect::key_accesses;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
@@ -69,6 +69,8 @@ pub(crate) struct Tracked {
     mode: AtomicU32,
     /// The client that gets the invalidations instead. 0: none.
     redirect: AtomicU64,
+    /// True when the client had a copy of the last key that it was about to read, before it read the key.
+    had_copy: AtomicBool,
 }
 
 impl Tracked {
@@ -171,14 +173,17 @@ impl Tracking {
             return self.tell_reader(client.id, &Frame::invalidation(key), 0);
         }
         let mut part = self.parts[self.part_of(key)].lock();
-        let readers = match part.get_mut(key) {
+        let readers = part.get_mut(key);
+        let had_copy = readers.as_ref().is_some_and(|readers| readers.contains(&client.id));
+        client.tracked.had_copy.store(had_copy, Relaxed);
+        let readers = match readers {
             Some(readers) => readers,
             None => {
                 self.keys.fetch_add(1, Relaxed);
                 part.entry(key.into()).or_default()
             }
         };
-        if readers.contains(&client.id) {
+        if had_copy {
             return;
         }
         if readers.len() >= READERS_MIN && readers.len().is_power_of_two() {
@@ -217,7 +222,7 @@ impl Tracking {
         })
     }
     /// Tells the readers of `key` that client `by` (0: none) changed the key. `by_reading`: `by` ran a command that only
-    /// reads. Then `by` has been noted as a reader, and stays one.
+    /// reads. Then `by` has been noted as a reader, and stays one. It is told only of a copy that it had before.
     pub(crate) fn changed(&self, key: &[u8], by: u64, by_reading: bool) {
         if self.keys.load(Relaxed) > 0 {
             let mut part = self.parts[self.part_of(key)].lock();
@@ -226,7 +231,10 @@ impl Tracking {
                 && let Some(readers) = &mut readers
                 && let Some(at) = readers.iter().position(|reader| *reader == by)
             {
-                readers.swap_remove(at);
+                match self.clients.get(by).is_some_and(|client| client.tracked.had_copy.load(Relaxed)) {
+                    true => _ = self.items.fetch_add(1, Relaxed),
+                    false => _ = readers.swap_remove(at),
+                }
                 part.insert(key.into(), SmallVec::from_slice(&[by]));
                 self.keys.fetch_add(1, Relaxed);
             }

@@ -224,6 +224,9 @@ impl Engine {
         if self.diag.is_disk_nearly_full() {
             reasons.push("the disk that holds the data is almost full".into());
         }
+        if self.is_data_stale() {
+            reasons.push("the link to the primary is down, and replica-serve-stale-data is no".into());
+        }
         reasons
     }
     /// The current problems, the worst first.
@@ -235,6 +238,7 @@ impl Engine {
         self.examine_clients(&mut found);
         self.examine_time(&mut found);
         self.examine_scripts(&mut found, now);
+        self.examine_link(&mut found, now);
         for (rule, problem, advice) in self.host.start_checks() {
             found.push(Finding { rule, level: Level::Notice, problem, advice });
         }
@@ -356,6 +360,25 @@ impl Engine {
                 advice: "INFO persistence and the log have the reason; remove the cause, then send BGSAVE or BGREWRITEAOF".into(),
             });
         }
+        if self.persist.alerts() & crate::persist::FAILURES == 0 && self.persist.last_save_failed() {
+            found.push(Finding {
+                rule: "snapshot",
+                level: Level::Warning,
+                problem: "the last snapshot could not be written".into(),
+                advice: "The log has the reason; remove the cause, then send BGSAVE".into(),
+            });
+        }
+        let failed = self.persist.failed_rewrites();
+        if failed > 0 {
+            found.push(Finding {
+                rule: "rewrite",
+                level: Level::Warning,
+                problem: format!(
+                    "the last {failed} rewrites of the append-only file failed, so the file grows"
+                ),
+                advice: "The log has the reason; remove the cause, then send BGREWRITEAOF".into(),
+            });
+        }
         if let (_, Some(trouble)) = self.diag.disk_state() {
             found.push(Finding {
                 rule: "history-disk",
@@ -364,6 +387,27 @@ impl Engine {
                 advice: "Nothing is lost while the server runs; make room on the disk".into(),
             });
         }
+    }
+    fn examine_link(&self, found: &mut Vec<Finding>, now: Now) {
+        let Some((host, port, since_us)) = crate::following::lost_primary(self) else { return };
+        let is_refused = self.is_data_stale();
+        let since = match since_us {
+            Some(since_us) => {
+                format!("for {} s", now.mono_us.saturating_sub(since_us) / 1_000_000)
+            }
+            None => "since this server began to follow".into(),
+        };
+        found.push(Finding {
+            rule: "primary-link",
+            level: if is_refused { Level::Alert } else { Level::Warning },
+            problem: format!(
+                "the link to the primary {host}:{port} is down {since}, and clients {}",
+                if is_refused { "get MASTERDOWN" } else { "read old data" }
+            ),
+            advice: "See whether the primary runs and can be reached (the log has the reason), or make this server a \
+                     primary: REPLICAOF NO ONE"
+                .into(),
+        });
     }
     fn examine_machine(&self, found: &mut Vec<Finding>) {
         let mut check_min = |rule, name, min: f32, problem: &str, advice: &str| {

@@ -45,6 +45,16 @@ pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, 
     Some(fields)
 }
 
+/// The primary whose stream does not arrive: its host, its port, and since when (on the clock of [`Now::mono_us`]). `None`
+/// for the time: it never did. `None`: all is well, a snapshot arrives, or this server follows no other.
+///
+/// [`Now::mono_us`]: crate::Now::mono_us
+pub(crate) fn lost_primary(engine: &Engine) -> Option<(String, u16, Option<u64>)> {
+    let state = engine.following.state.lock();
+    let (host, port) = state.primary.clone()?;
+    matches!(state.phase, Phase::Down | Phase::Connecting).then_some((host, port, state.down_since_us))
+}
+
 /// What ROLE replies about the primary: host, port, state and offset. `None` when this server follows no other.
 pub(crate) fn role(engine: &Engine) -> Option<(String, u16, &'static str, i64)> {
     let state = engine.following.state.lock();

@@ -200,6 +200,14 @@ impl Persist {
     pub(crate) fn alerts(&self) -> u8 {
         self.alerts.load(Relaxed)
     }
+    /// True when the last snapshot could not be written.
+    pub(crate) fn last_save_failed(&self) -> bool {
+        !self.state.lock().last_ok
+    }
+    /// Number of rewrites of the append-only file that failed since the last one that did not.
+    pub(crate) fn failed_rewrites(&self) -> u64 {
+        self.aof.failed_rewrites()
+    }
     /// CONFIG RESETSTAT: sets the numbers of saves and rewrites to zero.
     pub(crate) fn reset_totals(&self) {
         self.state.lock().saves = 0;

@@ -242,7 +242,7 @@ impl Session {
                 Ok(Decoded::NeedsBytes) => return self.await_rest_of_request(),
                 Ok(Decoded::LimitReached) => return Turn::Again,
                 Err(invalid) => {
-                    self.fail(CommandCounter::Failed, &invalid.text);
+                    self.fail_request(&invalid.text);
                     if !invalid.is_recoverable {
                         return self.close();
                     }
@@ -443,13 +443,20 @@ impl Session {
     /// Replies with an error and counts it for the last command.
     #[cold]
     pub(super) fn fail(&mut self, counter: CommandCounter, text: &[u8]) {
+        self.fail_request(text);
+        if !self.is_replica() {
+            self.count_call(counter);
+        }
+    }
+    /// Replies with an error about what is no command.
+    fn fail_request(&mut self, text: &[u8]) {
         if self.is_replica() {
             return self.disconnect_replica(text);
         }
         let mut reply = self.reply();
         reply.error_bytes(text);
         let code = reply.error_code().unwrap_or_default().to_vec();
-        self.count_error(counter, &code);
+        self.engine.stats.error(self.slot(), &code);
     }
 
     #[cold]
@@ -479,7 +486,7 @@ impl Session {
     /// Waits for the rest of a request, within the limit for incomplete requests.
     fn await_rest_of_request(&mut self) -> Turn {
         if self.must_log_in() && self.request_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
-            self.fail(CommandCounter::Failed, b"ERR Protocol error: unauthenticated request length");
+            self.fail_request(b"ERR Protocol error: unauthenticated request length");
             return self.close();
         }
         if self.request_bytes <= self.settings.query_bytes_max {

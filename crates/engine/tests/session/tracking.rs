@@ -54,6 +54,25 @@ fn the_first_change_of_a_key_that_was_read_is_told_once() {
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:0|tracking_total_items:0|"));
 }
 
+/// PFCOUNT writes its result into the value. So a copy that its client had before is old.
+#[test]
+fn a_client_hears_of_a_copy_that_its_own_pfcount_makes_old() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    for reads_before in [false, true] {
+        b.run(&server, "DEL h");
+        b.run(&server, "PFADD h a b c");
+        a.hears(&server);
+        if reads_before {
+            a.run(&server, "STRLEN h");
+        }
+        assert!(a.run(&server, "PFCOUNT h").starts_with(":3|"));
+        assert_eq!(a.hears(&server), if reads_before { invalidation("h") } else { String::new() });
+        b.run(&server, "PFADD h d");
+        assert_eq!(a.hears(&server), invalidation("h"), "the count is a copy, too");
+    }
+}
+
 #[test]
 fn an_invalidation_never_overtakes_the_reply_it_is_about() {
     let mut server = Server::new();

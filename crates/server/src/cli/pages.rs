@@ -38,7 +38,7 @@ pub fn man(args: ManArgs) -> ExitCode {
 }
 
 fn write_all(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
     // `build` copies inherited settings and global options to the subcommands.
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
@@ -54,7 +54,13 @@ fn write_pages(folder: &Path, command: &clap::Command, name: &str) -> io::Result
 fn write_page(folder: &Path, command: &clap::Command, name: &str) -> io::Result<()> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone()).manual("Strand").render(&mut page)?;
-    std::fs::write(folder.join(format!("{name}.1")), page)
+    let path = folder.join(format!("{name}.1"));
+    std::fs::write(&path, page).map_err(|e| at(&path, &e))
+}
+
+/// The error with the path at which it happened.
+fn at(path: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
 fn exit_code(outcome: io::Result<()>) -> ExitCode {

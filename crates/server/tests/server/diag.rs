@@ -425,6 +425,23 @@ fn a_server_can_be_live_but_not_ready() {
     assert!(told["reasons"][0].as_str().is_some_and(|why| why.contains("writes are refused")), "{told}");
     assert_eq!(http.get("/livez").status, 200);
     assert!(client.bulk("DIAG DOCTOR").contains("persistence"));
+    // Writes are not refused any more, and the snapshot still cannot be written.
+    client.call("CONFIG SET stop-writes-on-bgsave-error no", "+OK\r\n");
+    comes_true(|| http.get("/readyz").status == 200);
+    assert!(client.bulk("DIAG DOCTOR").contains("\"snapshot\""));
+}
+
+#[test]
+fn a_replica_without_its_primary_is_reported() {
+    let site = site(&["--replicaof", "127.0.0.1 1"]);
+    let (mut http, mut client) = (site.http(), site.resp());
+    let doctor = client.bulk("DIAG DOCTOR");
+    assert!(doctor.contains("\"primary-link\"") && doctor.contains("read old data"), "{doctor}");
+    assert_eq!(http.get("/readyz").status, 200);
+    client.call("CONFIG SET replica-serve-stale-data no", "+OK\r\n");
+    let told = http.get("/readyz");
+    assert!(told.status == 503 && told.text().contains("replica-serve-stale-data"), "{}", told.text());
+    assert!(client.bulk("DIAG DOCTOR").contains("get MASTERDOWN"));
 }
 
 #[test]

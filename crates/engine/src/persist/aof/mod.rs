@@ -106,6 +106,10 @@ impl Aof {
     pub(super) fn reset_totals(&self) {
         self.status.lock().rewrites = 0;
     }
+    /// Number of rewrites that failed since the last one that did not.
+    pub(super) fn failed_rewrites(&self) -> u64 {
+        self.status.lock().failures
+    }
     pub(super) fn new(host: &dyn Host) -> Aof {
         Aof {
             mode: AtomicU8::new(AofMode::Off as u8),
