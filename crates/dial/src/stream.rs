@@ -1,5 +1,6 @@
 //! [`Stream`]: an open connection.
 
+use crate::anchored::may_sign_others;
 use crate::tls::{Tls, TlsError};
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
@@ -45,6 +46,17 @@ pub enum DialError {
     Handshake(io::Error),
 }
 
+/// The error of a handshake, with a sentence instead of rustls's name for a certificate of an authority.
+fn readable(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    if !cause.is_some_and(may_sign_others) {
+        return error;
+    }
+    let text = "the server's certificate is one of an authority (CA:TRUE), and is not itself trusted for a server. To trust \
+                the certificate, give the file that has it";
+    io::Error::new(error.kind(), text)
+}
+
 impl Stream {
     /// Connects to the first of `addresses` that accepts a connection. With `tls`, completes a TLS handshake with the
     /// server named `host`.
@@ -60,7 +72,7 @@ impl Stream {
         let tcp = connect(addresses, options).map_err(DialError::Unreachable)?;
         let Some(tls) = tls else { return Ok(Stream::Tcp(tcp)) };
         let mut stream = StreamOwned::new(tls.connection(host).map_err(DialError::Tls)?, tcp);
-        stream.conn.complete_io(&mut stream.sock).map_err(DialError::Handshake)?;
+        stream.conn.complete_io(&mut stream.sock).map_err(|e| DialError::Handshake(readable(e)))?;
         Ok(Stream::Tls(Box::new(stream)))
     }
     /// Connects to a Unix socket.
