@@ -50,6 +50,14 @@ pub enum FilterError {
         /// What is wrong.
         error: ignore::Error,
     },
+    /// No document can have such a size.
+    #[error("--min-size ({least} bytes) is above --max-size ({most} bytes), so no document would be taken")]
+    Sizes {
+        /// The smallest size in bytes.
+        least: u64,
+        /// The largest size in bytes.
+        most: u64,
+    },
     /// There are too many globs, types and lines.
     #[error(
         "--include, --exclude, --type, --type-not and --exclude-from: {found} globs, types and lines together, at \

@@ -129,6 +129,9 @@ impl Filter {
         if rules.is_empty() && (least, most) == (0, u64::MAX) {
             return Ok(None);
         }
+        if least > most {
+            return Err(FilterError::Sizes { least, most });
+        }
         if rules.len() > GLOBS_MAX {
             return Err(FilterError::TooMany { found: rules.len() });
         }
@@ -326,6 +329,10 @@ mod tests {
             let options = FilterOptions { include: list(&[bad]), ..FilterOptions::default() };
             assert!(Filter::new(&options).is_err(), "{bad:?}");
         }
+        let (least, most) = (Some(ByteSize(2)), Some(ByteSize(1)));
+        let options = FilterOptions { min_size: least, max_size: most, ..FilterOptions::default() };
+        let error = Filter::new(&options).unwrap_err().to_string();
+        assert!(error.contains("(2 bytes) is above --max-size (1 bytes)"), "{error}");
         let options = FilterOptions { exclude: list(&["a["]), ..FilterOptions::default() };
         let error = Filter::new(&options).unwrap_err().to_string();
         assert!(error.starts_with("--exclude \"a[\": "), "{error}");
