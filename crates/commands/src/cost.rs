@@ -39,9 +39,10 @@ pub enum Cost {
     /// argument. The function runs while the keys' shards are locked, so it must be quick: O(log n), or a look at a few
     /// hundred elements.
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
-    /// Like [`Cost::InData`], for a search that ends at what it finds. The estimate holds only for the elements that are at
-    /// the key now, not after a write.
-    Search(fn(Args<'_>, ValueRef<'_>) -> usize),
+    /// Like [`Cost::InData`], for a search that ends at what it finds, or looks at a part that the data decides. The estimate
+    /// holds only for the elements that are at the key now. After a write, the search may look at all of them
+    /// ([`elements_after_write`]), and the number is the work for each.
+    Search(fn(Args<'_>, ValueRef<'_>) -> usize, usize),
     /// A few elements if the first function returns true for the arguments. Otherwise like [`Cost::InData`] with
     /// the second function.
     InDataUnless(fn(Args<'_>) -> bool, fn(Args<'_>, ValueRef<'_>) -> usize),
@@ -167,7 +168,7 @@ impl Cost {
             | Cost::Combination(..)
             | Cost::BitField
             | Cost::InData(_)
-            | Cost::Search(_)
+            | Cost::Search(..)
             | Cost::InDataUnless(..)
             | Cost::Sort => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
@@ -201,7 +202,7 @@ impl Cost {
                 true
             }
             Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
-            Cost::InData(_) | Cost::Search(_) | Cost::InDataUnless(..) => true,
+            Cost::InData(_) | Cost::Search(..) | Cost::InDataUnless(..) => true,
             Cost::Combination(..) | Cost::Sort => true,
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
@@ -254,7 +255,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     {
         return 0;
     }
-    if let Cost::InData(elements) | Cost::Search(elements) | Cost::InDataUnless(_, elements) = cost {
+    if let Cost::InData(elements) | Cost::Search(elements, _) | Cost::InDataUnless(_, elements) = cost {
         let mut db = txn.db(db);
         let at = |key| db.peek(key).map_or(0, |record| elements(args, record.value()));
         return keys.iter().map(at).fold(0, usize::saturating_add);
@@ -299,6 +300,24 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         _ => 0,
     };
     bytes.div_ceil(ELEMENT_BYTES)
+}
+
+/// Like [`elements_at`], for a call that runs after writes to its keys.
+pub fn elements_after_write(
+    cost: Cost,
+    args: Args<'_>,
+    txn: &mut Txn<'_>,
+    db: usize,
+    keys: &[Key<'_>],
+) -> usize {
+    let Cost::Search(_, each) = cost else { return elements_at(cost, args, txn, db, keys) };
+    let mut db = txn.db(db);
+    let all = |value: ValueRef<'_>| match value {
+        ValueRef::Str(s) => s.len().div_ceil(ELEMENT_BYTES),
+        collection => part_elements(collection.elements(), collection),
+    };
+    let at = |key| db.peek(key).map_or(0, |record| all(record.value()).saturating_mul(each));
+    keys.iter().map(at).fold(0, usize::saturating_add)
 }
 
 /// The number of heap bytes of the value at `key` that a call works on. The key's shard must be held. If the cost

@@ -121,7 +121,11 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         .optional(),
     ])
     .history(&[("7.0.0", "`BYTE` and `BIT`.")])
-    .exec(Exec::Estimated(bitmap::bitpos, Cost::Search(bitmap::bitpos_elements), SlowPath::CopyValues)),
+    .exec(Exec::Estimated(
+        bitmap::bitpos,
+        Cost::Search(bitmap::bitpos_elements, 1),
+        SlowPath::CopyValues,
+    )),
     CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Returns one bit of a string.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])

@@ -77,7 +77,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .deprecated("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS")
     .exec(Exec::Estimated(
         geo::georadius,
-        Cost::Search(geo::georadius_elements),
+        Cost::Search(geo::georadius_elements, geo::MEMBER_ELEMENTS),
         SlowPath::Own(geo::georadius_long),
     )),
     CommandSpec::new("georadius_ro", "geo", "3.2.10", OF_SEARCH, "Finds members around a position.")
@@ -99,7 +99,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
         .deprecated("6.2.0", "GEOSEARCH with BYRADIUS")
         .exec(Exec::Estimated(
             geo::georadius_ro,
-            Cost::Search(geo::georadius_elements),
+            Cost::Search(geo::georadius_elements, geo::MEMBER_ELEMENTS),
             SlowPath::CopyValues,
         )),
     CommandSpec::new(
@@ -128,7 +128,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .deprecated("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS and FROMMEMBER")
     .exec(Exec::Estimated(
         geo::georadiusbymember,
-        Cost::Search(geo::georadiusbymember_elements),
+        Cost::Search(geo::georadiusbymember_elements, geo::MEMBER_ELEMENTS),
         SlowPath::Own(geo::georadiusbymember_long),
     )),
     CommandSpec::new(
@@ -154,7 +154,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .deprecated("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")
     .exec(Exec::Estimated(
         geo::georadiusbymember_ro,
-        Cost::Search(geo::georadiusbymember_elements),
+        Cost::Search(geo::georadiusbymember_elements, geo::MEMBER_ELEMENTS),
         SlowPath::CopyValues,
     )),
     CommandSpec::new("geosearch", "geo", "6.2.0", OF_SEARCH, "Finds members within a circle or a box.")
@@ -163,7 +163,11 @@ pub(crate) const GEO: &[CommandSpec] = &[
         .args(&[Arg::key("key", 0), FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH])
         .arity(-7)
         .history(&[("7.0.0", "Units in upper case.")])
-        .exec(Exec::Estimated(geo::geosearch, Cost::Search(geo::geosearch_elements), SlowPath::CopyValues)),
+        .exec(Exec::Estimated(
+            geo::geosearch,
+            Cost::Search(geo::geosearch_elements, geo::MEMBER_ELEMENTS),
+            SlowPath::CopyValues,
+        )),
     CommandSpec::new(
         "geosearchstore",
         "geo",
@@ -186,7 +190,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
     .history(&[("7.0.0", "Units in upper case.")])
     .exec(Exec::Estimated(
         geo::geosearchstore,
-        Cost::Search(geo::geosearchstore_elements),
+        Cost::Search(geo::geosearchstore_elements, geo::MEMBER_ELEMENTS),
         SlowPath::Own(geo::geosearchstore_long),
     )),
 ];

@@ -131,7 +131,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::string("pivot"),
         Arg::string("element"),
     ])
-    .exec(Exec::Estimated(list::linsert, Cost::Search(list::linsert_elements), SlowPath::CopyWrite)),
+    .exec(Exec::Estimated(list::linsert, Cost::Search(list::linsert_elements, 1), SlowPath::CopyWrite)),
     CommandSpec::new("llen", "list", "1.0.0", "O(1)", "Returns the number of elements of a list.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -222,7 +222,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::integer("num-matches").token("COUNT").optional(),
         Arg::integer("len").token("MAXLEN").optional(),
     ])
-    .exec(Exec::Estimated(list::lpos, Cost::Search(list::lpos_elements), SlowPath::CopyValues)),
+    .exec(Exec::Estimated(list::lpos, Cost::Search(list::lpos_elements, 1), SlowPath::CopyValues)),
     CommandSpec::new(
         "lpush",
         "list",
@@ -268,7 +268,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count"), Arg::string("element")])
-    .exec(Exec::Estimated(list::lrem, Cost::Search(list::lrem_elements), SlowPath::CopyWrite)),
+    .exec(Exec::Estimated(list::lrem, Cost::Search(list::lrem_elements, 1), SlowPath::CopyWrite)),
     CommandSpec::new(
         "lset",
         "list",

@@ -359,8 +359,7 @@ impl Engine {
                 problem: "a snapshot or the append-only file could not be written: writes are refused".into(),
                 advice: "INFO persistence and the log have the reason; remove the cause, then send BGSAVE or BGREWRITEAOF".into(),
             });
-        }
-        if self.persist.alerts() & crate::persist::FAILURES == 0 && self.persist.last_save_failed() {
+        } else if self.persist.last_save_failed() {
             found.push(Finding {
                 rule: "snapshot",
                 level: Level::Warning,
@@ -389,7 +388,7 @@ impl Engine {
         }
     }
     fn examine_link(&self, found: &mut Vec<Finding>, now: Now) {
-        let Some((host, port, since_us)) = crate::following::lost_primary(self) else { return };
+        let Some((host, port, since_us)) = crate::following::unreachable_primary(self) else { return };
         let is_refused = self.is_data_stale();
         let since = match since_us {
             Some(since_us) => {

@@ -49,7 +49,7 @@ pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, 
 /// for the time: it never did. `None`: all is well, a snapshot arrives, or this server follows no other.
 ///
 /// [`Now::mono_us`]: crate::Now::mono_us
-pub(crate) fn lost_primary(engine: &Engine) -> Option<(String, u16, Option<u64>)> {
+pub(crate) fn unreachable_primary(engine: &Engine) -> Option<(String, u16, Option<u64>)> {
     let state = engine.following.state.lock();
     let (host, port) = state.primary.clone()?;
     matches!(state.phase, Phase::Down | Phase::Connecting).then_some((host, port, state.down_since_us))

@@ -20,7 +20,7 @@ mod own_keys;
 mod snapshot;
 mod wire;
 
-pub(crate) use info::{fields, lost_primary, role};
+pub(crate) use info::{fields, role, unreachable_primary};
 pub(crate) use own_keys::OwnKeys;
 
 use crate::config::Opt;

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
-use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
+use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, KeyHash, Keyspace, Txn};
@@ -212,14 +212,12 @@ impl Transaction {
             }
             let keys = run::keys_of(spec, args, keyspace);
             if cost.depends_on_data() {
-                let is_search = matches!(cost, Cost::Search(_));
-                let is_stale = keys.iter().any(|key| written.contains_key(&key.hash.0));
-                let here = if is_search && is_stale { Cost::Sources } else { cost };
-                let here = cost::elements_at(here, args, txn, db, &keys);
-                let elsewhere = if is_search { Cost::Sources } else { cost };
+                let is_written = keys.iter().any(|key| written.contains_key(&key.hash.0));
+                let here = if is_written { cost::elements_after_write } else { cost::elements_at };
+                let here = here(cost, args, txn, db, &keys);
                 let elsewhere = moved
                     .values()
-                    .map(|key| cost::elements_at(elsewhere, args, txn, db, std::slice::from_ref(key)));
+                    .map(|key| cost::elements_after_write(cost, args, txn, db, std::slice::from_ref(key)));
                 sum = sum.saturating_add(here.max(elsewhere.max().unwrap_or(0)));
                 looks += moved.len();
             }

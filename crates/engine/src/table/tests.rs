@@ -87,7 +87,7 @@ fn costs_fit_the_keys() {
         let on_keys = spec.exec.on_keys().is_some();
         assert!(
             matches!(spec.cost(), Cost::Arguments | Cost::Sources | Cost::Combination(..))
-                || matches!(spec.cost(), Cost::InData(_) | Cost::Search(_) | Cost::InDataUnless(..))
+                || matches!(spec.cost(), Cost::InData(_) | Cost::Search(..) | Cost::InDataUnless(..))
                 || !on_keys
                 || !spec.keys.iter().any(key_range),
             "{name} takes any number of keys"

@@ -463,3 +463,34 @@ fn figures_are_read_before_they_are_reset() {
     assert!(reply.contains("cmdstat_set:calls=1") && reply.ends_with("+OK|+OK|:0|"), "{reply}");
     assert!(!a.run(&server, "INFO commandstats").contains("cmdstat_set:"));
 }
+
+/// A search is estimated from the elements that are there now. A write before it in the transaction may remove them.
+#[test]
+fn a_search_after_a_write_counts_the_whole_value() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let elements: Vec<String> = (0..9000).map(|i| format!("e{i}")).collect();
+    peer.run(&server, &format!("RPUSH l {}", elements.join(" ")));
+    let places: Vec<String> = (0..2000).map(|i| format!("{} {} p{i}", i % 170, i / 170)).collect();
+    peer.run(&server, &format!("GEOADD g {}", places.join(" ")));
+    peer.hold_jobs = true;
+    for (commands, is_long) in [
+        (["LREM l 1 e0", "EXISTS l"], false),
+        (["LREM l 1 e1", "LREM l 1 e2"], true),
+        (["LPOP l", "LPOS l e3"], true),
+        (["RENAME l l", "LPOS l e4"], true),
+        (["GEOSEARCH g FROMMEMBER p0 BYRADIUS 1 m", "EXISTS g"], false),
+        (["GEOADD g 1 1 p0", "GEOSEARCH g FROMMEMBER p0 BYRADIUS 1 m"], true),
+    ] {
+        peer.run(&server, "MULTI");
+        commands.iter().for_each(|line| _ = peer.run(&server, line));
+        let reply = peer.run(&server, "EXEC");
+        assert_eq!(peer.job.is_some(), is_long, "{commands:?}: {reply}");
+        if let Some(job) = peer.job.take() {
+            let done = job.run(server.now, &|| {});
+            peer.session.lane_done(done);
+            peer.drive(&server);
+            peer.replies();
+        }
+    }
+}

@@ -103,7 +103,7 @@ pub(crate) fn bitpos_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Str(s) = value else { return 0 };
     let mut buffer = [0; 20];
     let bytes = s.bytes(&mut buffer);
-    let Ok((bit, range)) = position_range(args, bytes.len()) else { return 0 };
+    let (Ok(bit), Ok(range)) = (wanted_bit(args), position_range(args, bytes.len())) else { return 0 };
     let all = bit_elements(&range);
     if all <= LONG_ELEMENTS {
         return all;
@@ -149,13 +149,14 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
     };
     let mut buffer = [0; 20];
     let bytes = s.bytes(&mut buffer);
-    let (_, range) = position_range(args, bytes.len())?;
+    let range = position_range(args, bytes.len())?;
     let all = range.end;
     let is_open = args.len() < 5 && !bit && !range.is_empty();
     let found = pieces(range, call.reply).find_map(|piece| bits::find(bytes, bit, piece));
     Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
 }
 
+/// The bit that BITPOS looks for.
 fn wanted_bit(args: Args<'_>) -> Result<bool, &'static str> {
     match parse::integer(args.at(2))? {
         0 => Ok(false),
@@ -164,9 +165,8 @@ fn wanted_bit(args: Args<'_>) -> Result<bool, &'static str> {
     }
 }
 
-/// The bit that BITPOS looks for, and the range of bits in a string of `len` bytes.
-fn position_range(args: Args<'_>, len: usize) -> Result<(bool, Range<u64>), &'static str> {
-    let bit = wanted_bit(args)?;
+/// The range of bits that BITPOS searches in a string of `len` bytes.
+fn position_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
     let (start, end, unit) = match args.len() {
         3 => (0, -1, 8),
         4 => (parse::integer(args.at(3))?, -1, 8),
@@ -178,7 +178,7 @@ fn position_range(args: Args<'_>, len: usize) -> Result<(bool, Range<u64>), &'st
         }
         _ => return Err(errors::SYNTAX),
     };
-    Ok((bit, bits_between(start, end, len, unit)))
+    Ok(bits_between(start, end, len, unit))
 }
 
 /// Divides a range of bits into pieces of about 50 us. On the lane, pauses between two pieces. Ends early when

@@ -6,7 +6,7 @@
 mod search;
 
 pub(crate) use search::{
-    georadius, georadius_elements, georadius_long, georadius_ro, georadiusbymember,
+    MEMBER_ELEMENTS, georadius, georadius_elements, georadius_long, georadius_ro, georadiusbymember,
     georadiusbymember_elements, georadiusbymember_long, georadiusbymember_ro, geosearch, geosearch_elements,
     geosearchstore, geosearchstore_elements, geosearchstore_long,
 };

@@ -85,7 +85,7 @@ pub(crate) fn georadiusbymember_elements(args: Args<'_>, value: ValueRef<'_>) ->
 
 /// Cost per member in elements. In the worst case a search computes the distance of each member and adds it to the
 /// reply, which takes about 700 ns per member.
-const MEMBER_ELEMENTS: usize = 4;
+pub(crate) const MEMBER_ELEMENTS: usize = 4;
 
 /// The work of a search: the members in the cells around the shape.
 fn search_elements(args: Args<'_>, value: ValueRef<'_>, command: Command) -> usize {
