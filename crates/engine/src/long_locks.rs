@@ -274,7 +274,17 @@ impl LongLocks {
     #[cold]
     pub(crate) fn wait_for_locked(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
         fence(Ordering::SeqCst);
-        self.any() && self.wait(Some(shards), client, wake)
+        self.any() && self.wait_past_gate(shards, client, wake)
+    }
+    /// [`LongLocks::wait`] for a client that has passed the gate for long locks. If the long lock is already marked as
+    /// that of a long-running script, nobody would wake the client before the script ends. So the client is then woken
+    /// at once, and gets BUSY at the gate.
+    pub(crate) fn wait_past_gate(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
+        let waits = self.wait(Some(shards), client, wake);
+        if waits && self.is_busy(Some(shards)).is_some() {
+            wake.wake();
+        }
+        waits
     }
     /// Call this when a woken client has run, waits again, or has gone.
     pub(crate) fn client_has_run(&self, client: u64) {
@@ -372,6 +382,9 @@ mod tests {
         long_locks.mark_busy(Some(&[1, 2]), true);
         assert_eq!((count.0.load(Relaxed), long_locks.is_busy(Some(&[2]))), (1, Some(true)));
         assert_eq!((long_locks.is_busy(Some(&[7])), long_locks.is_busy(None)), (None, Some(true)));
+        // The gate rejects this client. A client that has passed the gate before is woken to meet the gate again.
+        assert!(long_locks.wait(Some(&[2]), 1, &wake) && count.0.load(Relaxed) == 1);
+        assert!(long_locks.wait_for_locked(&[2], 1, &wake) && count.0.load(Relaxed) == 2);
         drop(script);
         assert!(long_locks.is_busy(None).is_none());
     }

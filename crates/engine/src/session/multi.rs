@@ -18,6 +18,7 @@ use super::transaction::{ExecReplies, ReplyPart, Transaction, refuse_queued, rig
 use super::{Session, State, Turn, script};
 use crate::clients::Client;
 use crate::monitors::Caller;
+use crate::scripts::busy_text;
 use crate::stats::CommandCounter;
 use crate::{Engine, Now, TABLE};
 use strand_chain::Chain;
@@ -451,13 +452,24 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     }
 }
 
-/// Locks shards, which must ascend. `None` when one is under a long lock. The client is woken at its end.
+/// Locks shards, which must ascend. `None` when one is under a long lock. The client is then woken as
+/// [`LongLocks::wait_past_gate`](crate::long_locks::LongLocks::wait_past_gate) says.
 pub(super) fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
-    if engine.long_locks.any() && engine.long_locks.wait(Some(shards), client.id, client.wake_handle()) {
+    let long_locks = &engine.long_locks;
+    if long_locks.any() && long_locks.wait_past_gate(shards, client.id, client.wake_handle()) {
         return None;
     }
     let mut txn = engine.keyspace.unlocked(now.unix_ms());
     let locked = engine.keyspace.try_lock_shards(shards, &mut txn)
         || lock_contended_shards(engine, client, shards, &mut txn);
     locked.then_some(txn)
+}
+
+/// The outcome of a command for which [`lock`] has found one of `shards` under a long lock: BUSY beside a long-running
+/// script. Else the command is tried again when the client is woken.
+pub(super) fn outcome_of_locked(engine: &Engine, shards: &[usize]) -> Result<NextStep, ErrorText> {
+    match engine.long_locks.is_busy(Some(shards)) {
+        Some(is_function) => Err(busy_text(is_function).into()),
+        None => Ok(NextStep::ShardLocked),
+    }
 }

@@ -5,7 +5,7 @@
 //! turn. A helper thread removes the entries in the shards when they are many, or when a shard is locked. A flag
 //! raised there meanwhile has no effect.
 
-use super::multi::lock;
+use super::multi::{lock, outcome_of_locked};
 use super::run::NextStep;
 use super::{Progress, Session};
 use crate::{Engine, Host, Now};
@@ -115,8 +115,10 @@ impl Session {
         let end = begin.saturating_add(WATCHED_AT_ONCE_MAX).min(args.len());
         let names: SmallVec<[&[u8]; 8]> = args.skip(begin).iter().take(end - begin).collect();
         let hashes: SmallVec<[KeyHash; 8]> = names.iter().map(|key| keyspace.key(key).hash).collect();
-        let Some(mut txn) = lock(&engine, &self.client, &keyspace.shards_of(&hashes), now) else {
-            return Ok(NextStep::ShardLocked);
+        let shards = keyspace.shards_of(&hashes);
+        let Some(mut txn) = lock(&engine, &self.client, &shards, now) else {
+            // The gate does not look at the shards of very many keys.
+            return outcome_of_locked(&engine, &shards);
         };
         if self.watch.is_empty() {
             *self.client.watch_flag.lock() = self.watch.flag.clone();

@@ -410,7 +410,7 @@ fn a_restart_costs_no_replica_all_data() {
     follow(&mut third, port);
     write(&mut first, 21);
     call(&mut first, &["SELECT", "7"]);
-    call(&mut first, &["SET", "expires", "while the server is down", "PX", "300"]);
+    call(&mut first, &["SET", "expires", "while the server is down", "PX", "600000"]);
     await_equal(&mut [&mut first, &mut second, &mut third]);
     call(&mut first, &["SELECT", "7"]);
     assert_eq!(call(&mut first, &["PEXPIRE", "expires", "300"]), "1");

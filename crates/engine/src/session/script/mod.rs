@@ -9,7 +9,7 @@ mod call;
 mod on_lane;
 
 use super::Session;
-use super::multi::lock;
+use super::multi::{lock, outcome_of_locked};
 use super::run::NextStep;
 use super::session_command::{CommandKind, kind_of};
 use crate::acl::{Acl, User};
@@ -17,7 +17,7 @@ use crate::clients::Client;
 use crate::scripts::run::{
     DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
 };
-use crate::scripts::{Fate, RunCounts, Running, busy_text};
+use crate::scripts::{Fate, RunCounts, Running};
 use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
@@ -417,10 +417,7 @@ impl Session {
             };
             let held = if needs_all { HeldShards::All } else { HeldShards::Some(&shards) };
             let Some(mut txn) = lock(&engine, &client, &shards, now) else {
-                return match engine.long_locks.is_busy(Some(&shards)) {
-                    Some(is_function) => Err(busy_text(is_function).into()),
-                    None => Ok(NextStep::ShardLocked),
-                };
+                return outcome_of_locked(&engine, &shards);
             };
             txn.set_no_touch(self.flags.no_touch);
             let mut out = SPARE.take();
