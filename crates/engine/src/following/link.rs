@@ -28,17 +28,13 @@ const UNPASSED_BYTES_MAX: usize = 64 << 10;
 const PAUSED_BYTES_MAX: usize = 64 << 20;
 /// Time between two looks whether the pause is over.
 const PAUSE_NAP_US: u64 = 10_000;
-/// Time between two looks whether writes on helper threads have ended.
-const NAP_US: u64 = 1_000;
 
 impl Engine {
     /// The thread: follows the primary with this number until another is set.
     pub(super) fn run_link(&self, number: u64) {
         // Writes of clients that were admitted before are made before the primary's data comes.
         self.await_turns();
-        while self.lane_writes.load(SeqCst) > 0 && self.following.is_current(number) {
-            self.host.nap_us(NAP_US);
-        }
+        self.await_lane_writes(|| self.following.is_current(number));
         if !self.leave_former_stream(number) {
             return;
         }

@@ -233,12 +233,16 @@ impl Engine {
             self.announce_until_cancelled(given_up).map_err(|_| SaveError::Aborted)?;
         }
         let awaits_replicas = self.awaits_replicas_at_end(request);
+        let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
         if saves || awaits_replicas {
             self.persist.set(ENDING, true);
             self.await_turns();
+            // An endless script must not keep a write from its end. A signal waits for the script instead.
+            self.scripts.stopping.store(!request.by_signal, Relaxed);
+            // The clients of these writes get replies, so the save and the replicas must have the writes.
+            self.await_lane_writes(|| !given_up.load(Relaxed) && (saves || self.host.mono_us() < until_us));
         }
         if awaits_replicas {
-            let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
             self.persist.end.state.lock().waits_until_us = Some(until_us);
             self.await_replicas(until_us, given_up);
         }
@@ -252,8 +256,6 @@ impl Engine {
         if !saves {
             return Ok(());
         }
-        // An endless script must not hold the shards that must be saved. A signal waits for the script instead.
-        self.scripts.stopping.store(!request.by_signal, Relaxed);
         // The append-only file may have been switched on during the save.
         let saved = self.last_save(given_up, now).map_err(SaveError::Failed);
         let saved = saved.and_then(|()| self.check_first_base(request));

@@ -1,7 +1,7 @@
 //! Loads a snapshot. The server already answers, with LOADING except for commands that report on its state.
 
 use super::loaders::Loaders;
-use super::{AofMode, DataError, LOADING};
+use super::{AofMode, DataError, LOADING, REPLACING};
 use crate::config::Opt;
 use crate::following::Position;
 use crate::session::load_library;
@@ -53,6 +53,15 @@ pub(crate) struct Reload {
     pub(crate) no_flush: bool,
     /// NOSAVE: the data is not saved first; the existing file is loaded.
     pub(crate) no_save: bool,
+}
+
+/// Writes wait while this value exists: see [`Engine::hold_writes`].
+pub(super) struct HeldWrites<'e>(&'e Engine);
+
+impl Drop for HeldWrites<'_> {
+    fn drop(&mut self) {
+        self.0.persist.set(REPLACING, false);
+    }
 }
 
 impl Engine {
@@ -117,6 +126,7 @@ impl Engine {
         self.await_rewrite();
         // Commands of a primary's stream do not look for long locks.
         let _between_commands = self.following.between_commands();
+        let _held = self.hold_writes();
         let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
             self.save_under_lock(now)?;
@@ -124,6 +134,19 @@ impl Engine {
         // The append-only file has the data already, except for what the options change, and the next base has
         // everything. So the journal is off during the reload.
         self.without_journal(|| self.reload_under_lock(reload, now))
+    }
+    /// Makes writes wait, until the returned value is dropped, and waits for the writes that have begun. Their clients get
+    /// replies, so the data that is saved next must have these writes. Call this with
+    /// [`Following::between_commands`](crate::following::Following::between_commands) held, so that one thread at a time
+    /// holds writes.
+    pub(super) fn hold_writes(&self) -> HeldWrites<'_> {
+        // Writes go on while a script keeps the data from being replaced.
+        drop(self.long_locks.announce(None));
+        self.persist.set(REPLACING, true);
+        let held = HeldWrites(self);
+        self.await_turns();
+        self.await_lane_writes(|| !self.scripts.stopping.load(Relaxed));
+        held
     }
     /// Replaces the data with `replace`, which the journal does not record. Replicas of this server are disconnected, and
     /// a new base of the append-only file is scheduled.

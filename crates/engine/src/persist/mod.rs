@@ -34,25 +34,30 @@ use crate::{Engine, Host, Now};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use strand_commands::spec::Flags;
 use strand_keyspace::journal::JOURNAL_FULL;
 use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
 
 /// The dataset is loading: few commands may run.
-const LOADING: u8 = 2;
+const LOADING: u16 = 2;
 /// Writes are refused: the append-only file cannot be written.
-const AOF_FAILED: u8 = 64;
+const AOF_FAILED: u16 = 64;
 /// Writes are refused: the last save in the background failed (`stop-writes-on-bgsave-error`).
-const SAVE_FAILED: u8 = 4;
+const SAVE_FAILED: u16 = 4;
 /// Writes are refused because something could not be written.
-pub(crate) const FAILURES: u8 = AOF_FAILED | SAVE_FAILED;
+pub(crate) const FAILURES: u16 = AOF_FAILED | SAVE_FAILED;
 /// The wait for replicas or the last save at the end has begun: writes wait.
-const ENDING: u8 = 8;
+const ENDING: u16 = 8;
 /// Writes are refused: this server is a replica, or too few replicas are connected (`min-replicas-to-write`).
-const REPLICATION: u8 = 128;
+const REPLICATION: u16 = 128;
 /// The server stops: a writing command ends its session.
-const ENDED: u8 = 16;
+const ENDED: u16 = 16;
+/// The data is about to be replaced (DEBUG RELOAD and LOADAOF): writes wait.
+const REPLACING: u16 = 256;
 
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
@@ -103,7 +108,7 @@ const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, bu
 /// The state of saves. See the module.
 pub(crate) struct Persist {
     /// Shared with the keyspace: its snapshots set the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
-    alerts: Arc<AtomicU8>,
+    alerts: Arc<AtomicU16>,
     state: Mutex<State>,
     loading: Loading,
     /// Locked for writing while DEBUG RELOAD or DEBUG LOADAOF replaces the data. See [`Engine::while_data_stays`].
@@ -192,12 +197,12 @@ impl Persist {
         }
     }
     /// The alerts for the keyspace, which sets the bits that make writes wait.
-    pub(crate) fn shared_alerts(&self) -> Arc<AtomicU8> {
+    pub(crate) fn shared_alerts(&self) -> Arc<AtomicU16> {
         self.alerts.clone()
     }
     /// Non-zero when [`Persist::verdict`] must be asked.
     #[inline]
-    pub(crate) fn alerts(&self) -> u8 {
+    pub(crate) fn alerts(&self) -> u16 {
         self.alerts.load(Relaxed)
     }
     /// True when the last snapshot could not be written.
@@ -225,6 +230,12 @@ impl Persist {
     pub(crate) fn is_ending(&self) -> bool {
         self.alerts() & ENDING != 0
     }
+    /// True while no write may begin, because the server ends or replaces its data. A thread that has counted its write
+    /// before this call sees the alert, or the thread that has set the alert sees the count
+    /// ([`Engine::await_lane_writes`]).
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.alerts.load(SeqCst) & (ENDING | ENDED | REPLACING) != 0
+    }
     /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
     /// `adds`: what the command may add to the journal, unless its flags say that it writes.
     #[cold]
@@ -251,7 +262,7 @@ impl Persist {
             _ if alerts & JOURNAL_FULL != 0 && adds == Adds::Messages => retry,
             Adds::Nothing | Adds::Messages if !all_flags.has(Flags::WRITE) => Verdict::Run,
             _ if alerts & ENDED != 0 => Verdict::EndSession,
-            _ if alerts & (ENDING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => retry,
+            _ if alerts & (ENDING | REPLACING | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => retry,
             _ => Verdict::Run,
         }
     }
@@ -279,10 +290,10 @@ impl Persist {
         self.set(REPLICATION, is_replica || refusal != WriteRefusal::None);
     }
     /// Sets an alert or takes it back.
-    fn set(&self, alert: u8, on: bool) {
+    fn set(&self, alert: u16, on: bool) {
         match on {
-            true => self.alerts.fetch_or(alert, Relaxed),
-            false => self.alerts.fetch_and(!alert, Relaxed),
+            true => self.alerts.fetch_or(alert, SeqCst),
+            false => self.alerts.fetch_and(!alert, SeqCst),
         };
     }
     /// The time that LASTSAVE replies with, in Unix seconds.

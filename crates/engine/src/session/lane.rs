@@ -74,6 +74,8 @@ pub struct LaneJob {
     pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
+    /// Counts the job if it may write.
+    pub(super) _write: Option<LaneWrite>,
 }
 
 /// A rights check that is too long for a worker.
@@ -88,19 +90,60 @@ pub(super) enum LaneCheck {
     ThenReturn(DenialContext),
 }
 
-/// Counts a job that may write, while the job runs.
-struct LaneWrite(Arc<Engine>);
+/// Time between two looks whether writes may begin, or have ended.
+const LOOK_EVERY_US: u64 = 1_000;
+
+/// Counts a job that may write, from the moment at which the session sends the job until the job has ended. So a
+/// server that ends, or that replaces its data, can wait for the writes that were admitted before
+/// ([`Engine::await_lane_writes`]). A script may read for hours, so a script counts only while it may write
+/// ([`script::run_on_lane`]).
+pub(super) struct LaneWrite(Arc<Engine>);
 
 impl LaneWrite {
-    fn begin(engine: &Arc<Engine>) -> LaneWrite {
+    pub(super) fn begin(engine: &Arc<Engine>) -> LaneWrite {
         engine.lane_writes.fetch_add(1, SeqCst);
         LaneWrite(engine.clone())
+    }
+    /// Begins to count a job of a command with these flags. The flags of EXEC include those of the queued commands. `None`:
+    /// the command does not write, or it is a script.
+    pub(super) fn of_command(engine: &Arc<Engine>, spec: &CommandSpec, flags: Flags) -> Option<LaneWrite> {
+        let runs_scripts = kind_of(spec) == CommandKind::Exec && flags.has(Flags::MAY_REPLICATE);
+        (flags.has(Flags::WRITE) || runs_scripts).then(|| LaneWrite::begin(engine))
+    }
+    /// Begins to count a script that may write. Waits while no write may begin, because the server ends or replaces its
+    /// data. `None`: the script must not write, because the server has ended or `may_wait` is false.
+    pub(super) fn of_script(engine: &Arc<Engine>, may_wait: impl Fn() -> bool) -> Option<LaneWrite> {
+        loop {
+            let write = LaneWrite::begin(engine);
+            if !engine.persist.holds_writes() {
+                return Some(write);
+            }
+            drop(write);
+            if !may_wait() {
+                return None;
+            }
+            engine.host.nap_us(LOOK_EVERY_US);
+        }
     }
 }
 
 impl Drop for LaneWrite {
     fn drop(&mut self) {
         self.0.lane_writes.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Engine {
+    /// Waits for the jobs that may write ([`LaneWrite`]). Call this when no further write can begin. False: `goes_on`
+    /// was false before.
+    pub(crate) fn await_lane_writes(&self, goes_on: impl Fn() -> bool) -> bool {
+        while self.lane_writes.load(SeqCst) > 0 {
+            if !goes_on() {
+                return false;
+            }
+            self.host.nap_us(LOOK_EVERY_US);
+        }
+        true
     }
 }
 
@@ -225,9 +268,7 @@ impl LaneJob {
         let has_run = self.transaction.as_ref().is_some_and(Transaction::has_run);
         let flags =
             self.transaction.as_ref().map_or(spec.flags, |transaction| Flags(transaction.queue.flags));
-        // A server that becomes a replica waits for the writes that are counted here, and refuses the later ones.
         let writes = flags.has(Flags::WRITE);
-        let _write = (writes || script::runs_script(spec)).then(|| LaneWrite::begin(engine));
         let refusal = match busy {
             Some(is_function) => Some(busy_text(is_function).into()),
             None if writes && !has_run => engine.persist.write_refusal(),

@@ -1,7 +1,8 @@
 //! A session and its jobs on the lane: it makes a job of the current command, takes the result, and cancels the job.
 
 use super::lane::{
-    JobHandle, JobInput, LaneCheck, LaneDone, LaneJob, RightsCheck, is_hard_pattern, runs_without_client,
+    JobHandle, JobInput, LaneCheck, LaneDone, LaneJob, LaneWrite, RightsCheck, is_hard_pattern,
+    runs_without_client,
 };
 use super::waits::Parked;
 use super::{Session, State};
@@ -139,8 +140,8 @@ impl Session {
         let input = Mutex::new(JobInput { args, is_abandoned: false });
         let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
         let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
-        let is_admin = Flags(spec.flags.0 | queued).has(Flags::ADMIN);
-        self.state = State::OnLane { handle: handle.clone(), spec, is_admin };
+        let flags = Flags(spec.flags.0 | queued);
+        self.state = State::OnLane { handle: handle.clone(), spec, is_admin: flags.has(Flags::ADMIN) };
         Box::new(LaneJob {
             engine: self.engine.clone(),
             handle,
@@ -161,6 +162,7 @@ impl Session {
             sent_ns: self.engine.host.mono_ns(),
             parked: self.parked.take().map(Parked::handed_over),
             reservation: None,
+            _write: LaneWrite::of_command(&self.engine, spec, flags),
         })
     }
     /// True while the session waits for a read-only job and holds no further input.

@@ -29,14 +29,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU64,
+    AtomicBool, AtomicU16, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
 use strand_chain::Chain;
 
 /// Bit of the journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait for the taker, so writers must wait.
-pub const JOURNAL_FULL: u8 = 32;
+pub const JOURNAL_FULL: u16 = 32;
 /// Maximum number of bytes that wait for the taker. Above this limit, writers wait.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Number of waiting bytes at which a sleeping taker is woken.
@@ -74,7 +74,7 @@ pub struct Journal {
     /// The offset of the next byte that the taker will take.
     frontier: AtomicU64,
     /// Has the bit [`JOURNAL_FULL`] while too many bytes wait.
-    alerts: OnceLock<Arc<AtomicU8>>,
+    alerts: OnceLock<Arc<AtomicU16>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
     /// Wakes the thread that takes the journal.
@@ -243,8 +243,8 @@ impl Journal {
             }
         }
     }
-    /// Sets the byte that gets the bit [`JOURNAL_FULL`]. Only the first call has an effect.
-    pub fn set_alerts(&self, alerts: Arc<AtomicU8>) {
+    /// Sets the word that gets the bit [`JOURNAL_FULL`]. Only the first call has an effect.
+    pub fn set_alerts(&self, alerts: Arc<AtomicU16>) {
         let _ = self.alerts.set(alerts);
     }
     /// Adds the next bytes of the stream to `out`. Stops before a transaction that has not written its bytes yet.

@@ -164,7 +164,7 @@ fn many_threads_make_one_stream() {
 
 #[test]
 fn journal_full_alert_is_set_while_too_many_bytes_wait() {
-    let (journal, alerts) = (Journal::new(), Arc::new(AtomicU8::new(0)));
+    let (journal, alerts) = (Journal::new(), Arc::new(AtomicU16::new(0)));
     journal.set_alerts(alerts.clone());
     let large = Blob::from(vec![7; WAITING_BYTES_MAX / 4]);
     for _ in 0..4 {
@@ -181,7 +181,7 @@ fn journal_full_alert_is_set_while_too_many_bytes_wait() {
 
 #[test]
 fn sleeping_taker_is_woken_when_many_bytes_wait() {
-    let (journal, woken) = (Journal::new(), Arc::new(AtomicU8::new(0)));
+    let (journal, woken) = (Journal::new(), Arc::new(AtomicU16::new(0)));
     let count = woken.clone();
     journal.set_wake(Box::new(move || _ = count.fetch_add(1, Relaxed)));
     let half = Blob::from(vec![7; WAKE_BYTES / 2]);

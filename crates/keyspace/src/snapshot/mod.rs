@@ -23,7 +23,7 @@ use marks::{Mark, Marks};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 /// Maximum number of records per step, unless a step copies a whole segment. Their shard is held while they are
 /// copied.
@@ -41,7 +41,7 @@ const SPARE_PARTS_MAX: usize = 64;
 const TAKE_PART: usize = 8;
 
 /// Bit of `alerts`: the kept records of some snapshot exceed its budget.
-pub const SNAPSHOT_OVER: u8 = 1;
+pub const SNAPSHOT_OVER: u16 = 1;
 
 /// Memory that a snapshot uses in addition to the data.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct SnapshotLoad {
     marks_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
     budget_bytes: usize,
-    alerts: Arc<AtomicU8>,
+    alerts: Arc<AtomicU16>,
     is_over_budget: AtomicBool,
     /// Number of snapshots of the keyspace that exceed their budgets.
     snapshots_over: Arc<Mutex<usize>>,
@@ -308,7 +308,7 @@ impl Keyspace {
     /// Begins a snapshot of the data at this moment. Holds all shards briefly. Where others may hold shards for
     /// long, the caller announces this as a long lock. While kept records exceed `budget_bytes`, `alerts` has the
     /// bit [`SNAPSHOT_OVER`]. All snapshots of a keyspace must get the same `alerts`.
-    pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'_> {
+    pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU16>) -> Snapshot<'_> {
         self.lock_all(0).snapshot(budget_bytes, alerts)
     }
     /// Number of changes since the start: of records, and of what [`Keyspace::record`] knows. Expiry and eviction do
@@ -324,7 +324,7 @@ impl<'k> Txn<'k> {
     ///
     /// # Panics
     /// Panics if not all shards are held.
-    pub fn snapshot(&mut self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'k> {
+    pub fn snapshot(&mut self, budget_bytes: usize, alerts: Arc<AtomicU16>) -> Snapshot<'k> {
         self.carry_out_all_promises();
         let keyspace = self.keyspace;
         let load = Arc::new(SnapshotLoad {

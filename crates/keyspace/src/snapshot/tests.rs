@@ -12,7 +12,7 @@ const LATER_MS: i64 = NOW_MS + 1_000_000;
 /// For each key: its value as text, and its expiry.
 type Twin = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
-fn over() -> Arc<AtomicU8> {
+fn over() -> Arc<AtomicU16> {
     Arc::default()
 }
 

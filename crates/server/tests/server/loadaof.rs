@@ -4,6 +4,8 @@ use crate::aof::{
     Link, call, digest, digest_here, digest_there, folder, info, link, shut_down, start, until_rewritten,
 };
 use crate::harness::{Server, comes_true};
+use crate::stopping::Increment;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[test]
 fn debug_loadaof_replaces_the_data_with_the_files_content() {
@@ -161,5 +163,27 @@ fn a_file_has_what_an_import_keeps_about_its_dataset() {
         assert_eq!(seen(&mut link(&server)), before, "preamble {preamble}");
         assert_eq!(call(&mut link(&server), &["DEBUG", "LOADAOF"]), "OK");
         assert_eq!(seen(&mut link(&server)), before, "preamble {preamble}, loaded again");
+    }
+}
+
+/// A client's long transactions run on copies of their records, and their changes are made at one moment. No such moment
+/// lies between the save and the load of a reload.
+#[test]
+fn reloads_lose_no_long_transaction_that_was_answered() {
+    for (appendonly, reload) in [("no", "DEBUG RELOAD"), ("yes", "DEBUG RELOAD"), ("yes", "DEBUG LOADAOF")] {
+        let options = ["--workers", "2", "--appendonly", appendonly, "--enable-debug-command", "yes"];
+        let server = Server::start(&options);
+        let (mut admin, mut writer) = (server.connect(), server.connect());
+        let is_over = AtomicBool::new(false);
+        let answered = std::thread::scope(|scope| {
+            let writes = || Increment::in_long_exec(1).repeat(&mut writer, || !is_over.load(Relaxed));
+            let writes = scope.spawn(writes);
+            for _ in 0..30 {
+                admin.call(reload, "+OK\r\n");
+            }
+            is_over.store(true, Relaxed);
+            writes.join().expect("it ends")
+        });
+        assert_eq!(admin.bulk("GET n:1"), answered.to_string(), "{appendonly}, {reload}");
     }
 }

@@ -114,22 +114,61 @@ fn the_grace_time_is_bounded() {
     assert_eq!(server.end().code(), Some(0));
 }
 
-/// Clients write by commands and by scripts, one reply after the other, until the server ends. Every write that was
-/// answered is there after the next start, and at most one more for each client.
+/// A request that increments the counter `n:{n}`.
+pub struct Increment {
+    request: Vec<u8>,
+    /// The number of lines of the reply before the line with the counter, and after that line.
+    lines: (usize, usize),
+}
+
+/// Number of further commands in [`Increment::in_long_exec`]. With them, EXEC is too long for a worker.
+const PADDING: usize = 5_000;
+
+impl Increment {
+    fn by_command(n: usize) -> Increment {
+        Increment { request: command(&format!("INCR n:{n}")), lines: (0, 0) }
+    }
+    fn in_script(n: usize) -> Increment {
+        let text = "return redis.call('incr', KEYS[1])";
+        let request = format!("*4\r\n$4\r\nEVAL\r\n${}\r\n{text}\r\n$1\r\n1\r\n$3\r\nn:{n}\r\n", text.len());
+        Increment { request: request.into_bytes(), lines: (0, 0) }
+    }
+    /// In an EXEC that runs on a helper thread, on copies of its records.
+    pub fn in_long_exec(n: usize) -> Increment {
+        let padding = command(&format!("INCR pad:{n}")).repeat(PADDING);
+        let request = [command("MULTI"), command(&format!("INCR n:{n}")), padding, command("EXEC")].concat();
+        Increment { request, lines: (1 + 1 + PADDING + 1, PADDING) }
+    }
+    /// Sends the request until the connection ends or `goes_on` is false. Returns the last counter in a reply.
+    pub fn repeat(&self, client: &mut Client, goes_on: impl Fn() -> bool) -> u64 {
+        let mut answered = 0;
+        while goes_on() {
+            // The server may close the connection at any time.
+            let sent = client.stream.write_all(&self.request).is_ok();
+            let (before, after) = self.lines;
+            let lines: Option<Vec<String>> = (0..=before + after).map(|_| client.try_line()).collect();
+            let Some(lines) = lines.filter(|_| sent) else { break };
+            answered = lines[before].strip_prefix(':').and_then(|n| n.parse().ok()).expect("a number");
+        }
+        answered
+    }
+}
+
+/// Clients write by commands, scripts and long transactions, one reply after the other, until the server ends. Every write
+/// that was answered is there after the next start, and at most one more for each client.
 #[test]
 fn what_was_answered_before_the_end_is_in_the_files() {
-    const WRITERS: usize = 4;
-    let incr = |n: usize| match n % 2 {
-        0 => command(&format!("INCR n:{n}")),
-        _ => {
-            let text = "return redis.call('incr', KEYS[1])";
-            format!("*4\r\n$4\r\nEVAL\r\n${}\r\n{text}\r\n$1\r\n1\r\n$3\r\nn:{n}\r\n", text.len())
-                .into_bytes()
-        }
+    const WRITERS: usize = 6;
+    let increment = |n: usize| match n % 3 {
+        0 => Increment::by_command(n),
+        1 => Increment::in_script(n),
+        _ => Increment::in_long_exec(n),
     };
     for (files, end) in [
         (["--appendonly", "yes", "--save", ""], Some("SHUTDOWN")),
         (["--appendonly", "no", "--save", "900 1"], Some("SHUTDOWN")),
+        (["--appendonly", "no", "--save", "900 1"], Some("SHUTDOWN")),
+        (["--appendonly", "no", "--save", "900 1"], None),
         (["--appendonly", "no", "--save", "900 1"], None),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -138,17 +177,8 @@ fn what_was_answered_before_the_end_is_in_the_files() {
         let mut server = Server::start(&options);
         let (first, last) = std::thread::scope(|scope| {
             let write = |n: usize| {
-                let mut client = server.connect();
-                let request = incr(n);
-                move || {
-                    let mut answered = 0;
-                    loop {
-                        // The server may close the connection at any time.
-                        let sent = client.stream.write_all(&request).is_ok();
-                        let Some(reply) = client.try_line().filter(|_| sent) else { return answered };
-                        answered = reply.strip_prefix(':').and_then(|n| n.parse().ok()).expect("a number");
-                    }
-                }
+                let (mut client, increment) = (server.connect(), increment(n));
+                move || increment.repeat(&mut client, || true)
             };
             let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(write(n))).collect();
             std::thread::sleep(Duration::from_millis(200));

@@ -74,6 +74,10 @@ impl ScriptCall {
         }
         Ok(script_call)
     }
+    /// True when the script may write nothing.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only || self.flags().no_writes
+    }
     pub(super) fn flags(&self) -> ScriptFlags {
         match &self.callable {
             Callable::Script(cached) => cached.script.flags,

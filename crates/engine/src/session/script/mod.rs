@@ -195,7 +195,7 @@ fn attempt(
         db: context.db,
         now: context.now,
         rng: &mut *context.rng,
-        read_only: script_call.read_only || script_call.flags().no_writes,
+        read_only: script_call.is_read_only(),
         flags: script_call.flags(),
         // As in redis-server, commands from a file ignore the memory limit.
         out_of_memory: !engine.persist.is_loading() && is_out_of_memory(engine, context.client, context.now),

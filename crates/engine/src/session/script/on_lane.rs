@@ -5,7 +5,7 @@ use crate::acl::User;
 use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, StopReason, ViewReader};
 use crate::scripts::{Routes, Running, busy_text};
 use crate::session::gates::NO_AUTH;
-use crate::session::lane::LaneJob;
+use crate::session::lane::{LaneJob, LaneWrite};
 use crate::session::session_command::{CommandKind, kind_of};
 use crate::{Engine, Now};
 use std::sync::Arc;
@@ -53,6 +53,12 @@ pub(in crate::session) fn run_on_lane(
         let needs_all = script_call.routes().needs_all_shards();
         if mode == ScriptAccess::Lane && needs_all {
             mode = ScriptAccess::Final;
+        }
+        let may_write = mode != ScriptAccess::View && !script_call.is_read_only();
+        let write = may_write.then(|| LaneWrite::of_script(&job.engine, may_wait));
+        if matches!(write, Some(None)) {
+            call.reply.error(if running.fate.is_killed() { KILLED } else { CLIENT_GONE });
+            break;
         }
         let (held, shards) = match mode == ScriptAccess::Final || needs_all {
             true => (HeldShards::All, &all[..]),
