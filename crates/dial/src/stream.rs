@@ -52,8 +52,8 @@ fn readable(error: io::Error) -> io::Error {
     if !cause.is_some_and(may_sign_others) {
         return error;
     }
-    let text = "the server's certificate is one of an authority (CA:TRUE), and is not itself trusted for a server. To trust \
-                the certificate, give the file that has it";
+    let text = "the server's certificate is a CA certificate (CA:TRUE) that is not itself trusted for a server. To trust \
+                this certificate itself, name its file with --cacert (a replica: tls-ca-cert-file)";
     io::Error::new(error.kind(), text)
 }
 

@@ -64,8 +64,8 @@ pub enum ImportError {
     },
     /// The file with the records of a destination that keeps none itself is damaged.
     #[error(
-        "the records in {} are damaged: {why}. Remove the file to go on: the next import then sends every document again, \
-         and does not know of documents that the source has lost since the last import",
+        "the records in {} are damaged: {why}. Delete this file and import again. That import sends every document again, and \
+         does not remove documents that SOURCE has lost since the last import",
         path.display()
     )]
     DamagedRecords {
@@ -81,7 +81,7 @@ pub enum ImportError {
         dataset: String,
     },
     /// The peer does not speak RESP.
-    #[error("the peer at {address} is no Redis server: {error}")]
+    #[error("the server at {address} does not speak the Redis protocol: {error}")]
     Protocol {
         /// `host:port`.
         address: String,
@@ -98,8 +98,8 @@ pub enum ImportError {
     },
     /// A recorded container cannot be read.
     #[error(
-        "the recorded version of {path:?} in dataset {dataset:?} is damaged: {error}; \
-         IMPORT.VERSION DEL forgets it, the next import then sends that folder whole"
+        "the record of the folder {path:?} in the dataset {dataset:?} is damaged: {error}. Delete the record with \
+         IMPORT.VERSION DEL. The next import then sends every document of this folder"
     )]
     Damaged {
         /// The dataset.
@@ -112,8 +112,8 @@ pub enum ImportError {
     /// More documents would be removed than the options allow. Nothing was changed, unless an archive had lost the
     /// documents: the run knows of this loss only when it opens the archive.
     #[error(
-        "stopped by --max-delete: this run would remove {removed} of {held} documents, and has removed {} of them. Check \
-         that SOURCE is complete. To remove the documents, run again with --max-delete {removed} or 100%",
+        "stopped by --max-delete: {removed} of {held} documents would be removed, and the run has removed {}. Check that \
+         SOURCE is complete. To allow the removal, use --max-delete {removed} or 100%",
         match gone { 0 => "none".to_owned(), gone => gone.to_string() }
     )]
     TooManyDeletions {
@@ -126,7 +126,7 @@ pub enum ImportError {
     },
     /// The source has lost documents after the run had made its plan, and the options do not allow to remove more of them.
     #[error(
-        "stopped by --max-delete: SOURCE has lost documents during the run, which has removed {gone} of {held} documents. \
+        "stopped by --max-delete: SOURCE lost documents during the run. The run has removed {gone} of {held} documents. \
          Check that SOURCE is complete, and run again"
     )]
     LostMeanwhile {
@@ -183,7 +183,9 @@ pub enum OptionError {
     #[error("--db {0}: a text index follows only database 0: add --no-index")]
     IndexElsewhere(u32),
     /// There are too many changes for one transaction.
-    #[error("--atomic: more than {commands_max} commands; import in several runs, or without it")]
+    #[error(
+        "--atomic: the run needs more than {commands_max} commands. Leave out --atomic, or import in several runs"
+    )]
     AtomicTooLarge {
         /// Maximum number of commands of a transaction.
         commands_max: usize,
@@ -193,8 +195,8 @@ pub enum OptionError {
     Filter(#[from] FilterError),
     /// No run of this version of the program is complete, so no record says which documents have failed.
     #[error(
-        "no complete import of {dataset:?} by this version of strand exists, so there are no failed documents to \
-         retry: run the import without --retry-failed"
+        "this version of strand has not completed an import of {dataset:?}, so it knows no failed documents. Run without \
+         --retry-failed first"
     )]
     NothingToRetry {
         /// The dataset.

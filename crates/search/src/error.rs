@@ -82,7 +82,7 @@ pub enum SearchError {
         why: &'static str,
     },
     /// The request would need more memory than allowed, in bytes.
-    #[error("ERR The request would hold more than {0} bytes of memory: request less data")]
+    #[error("ERR The request needs more than {0} bytes of memory: request less data")]
     RequestTooLarge(u64),
     /// The user's key patterns do not allow this name, or keys under this prefix.
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
@@ -112,7 +112,7 @@ pub enum SearchError {
     #[error("{0}")]
     Refused(String),
     /// tantivy failed. The server is at fault, not the client. The next command that uses the index builds it again.
-    #[error("ERR The index failed, and is built again at its next use: {0}")]
+    #[error("ERR The index failed: {0}. The next command that uses the index builds it again")]
     Index(String),
 }
 

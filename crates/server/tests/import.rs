@@ -278,7 +278,7 @@ fn each_failure_has_an_error_and_its_exit_code() {
     };
     fails(&mut command(&nobody, &folder.0, &[]), 1, &["cannot connect", &nobody]);
     fails(&mut command(&nobody, Path::new("/no/such/folder"), &[]), 5, &["/no/such/folder", "No such file"]);
-    fails(&mut command(&nobody, Path::new("/dev/null"), &[]), 5, &["/dev/null", "a file is no source"]);
+    fails(&mut command(&nobody, Path::new("/dev/null"), &[]), 5, &["/dev/null", "SOURCE is a file"]);
     fails(&mut command(&nobody, &folder.0, &["--db", "3"]), 2, &["--no-index"]);
     fails(&mut command(&nobody, &folder.0, &["--no-such-option"]), 2, &["--no-such-option"]);
     fails(Command::new(STRAND).arg("import").arg(&folder.0), 2, &["--into"]);

@@ -165,8 +165,7 @@ impl Engine {
         let freed = before.saturating_sub(self.host.memory().resident_bytes);
         let why = if full { "the control group is nearly full" } else { "the machine waits for memory" };
         let action = format!(
-            "{why}: dropped the caches of patterns and spare blocks, and gave {freed} bytes of free pages back to the \
-             system at once"
+            "{why}: emptied the caches of pattern sets, freed spare buffers, and returned {freed} bytes to the system"
         );
         self.host.log(&action);
         diag.action_log.add(now.unix_s(), "memory-pressure", action);
@@ -187,7 +186,8 @@ impl Engine {
             let used = self.host.used_bytes();
             self.memory.set_ceiling(used.max(1));
             format!(
-                "the control group's memory is almost used up: memory is limited to the {used} bytes that are used now"
+                "the control group's memory is almost used up: until memory is free again, the server takes no more than \
+                 the {used} bytes that it uses now"
             )
         } else if is_limited && share.is_none_or(|share| share < CEILING_END_SHARE) {
             self.memory.set_ceiling(0);
@@ -324,7 +324,8 @@ impl Engine {
                 format!(
                     "memory is almost used up: the {slowed} clients that made it grow fastest are slowed"
                 ),
-                "The actions below name these clients; raise the limit, set maxmemory below it, or remove data",
+                "The actions below name these clients. Raise the limit of the machine or control group, set maxmemory \
+                 below this limit, or remove data",
             );
         }
         let clients = self.clients.len() as u64;

@@ -86,7 +86,7 @@ impl Engine {
             state.takeover.filter(|takeover| takeover.offset.is_some_and(|offset| offset != end))
         };
         let Some(takeover) = failed else { return true };
-        let why = "the replica lacks a write that was admitted before";
+        let why = "the replica lacks a write that this server accepted before the failover";
         // After FAILOVER ABORT this server still follows the replica.
         if self.abort_failover(Some(takeover.number), why).is_err() && self.following.is_current(number) {
             self.stop_following();

@@ -259,7 +259,7 @@ impl Engine {
             self.set_following(&state);
         }
         self.replicas_changed();
-        self.host.log("MASTER MODE enabled: this server follows no other");
+        self.host.log("MASTER MODE enabled: this server is a primary now");
     }
     /// The position in the primary's stream, when the replicas of this server have got the stream up to this position.
     /// `None`: the stream of this server is its own. The caller keeps commands from being applied.

@@ -62,8 +62,8 @@ pub enum DataError {
     },
     /// The manifest is damaged or cannot be read.
     #[error(
-        "cannot use the manifest {path}: {why}. Nothing is changed. `strand check aof {path}` tells more; move the \
-         folder away to start without the data"
+        "cannot use the manifest {path}: {why}. Nothing is changed. `strand check aof {path}` shows what is damaged; \
+         move the folder away to start without the data"
     )]
     Manifest {
         /// The manifest's path.
@@ -84,8 +84,8 @@ pub enum DataError {
     /// A file that the manifest names cannot be opened.
     #[error(
         "cannot open {folder}/{file}, which {manifest} names: {why}. Nothing is changed. Put the file back, or give \
-         another appenddirname to start without the data; `strand check aof {folder}/{manifest}` tells which files \
-         are whole"
+         another appenddirname to start without the data; `strand check aof {folder}/{manifest}` shows which \
+         files are complete"
     )]
     OpenFile {
         /// The value of `appenddirname`.
@@ -125,7 +125,7 @@ pub enum DataError {
     /// A file other than the last one ends inside a command.
     #[error(
         "cannot load the append-only file: {name} ends inside a command and is not the last file, so commands are \
-         missing. Nothing is changed. `strand check aof {checked}` tells which files are whole"
+         missing. Nothing is changed. `strand check aof {checked}` shows which files are complete"
     )]
     TruncatedBeforeLast {
         /// The file's name.
@@ -212,7 +212,8 @@ impl Damage {
     fn remedy(&self, checked: &str, offset: u64) -> String {
         match self {
             Damage::Bytes(_) => format!(
-                "`strand check aof {checked}` tells what is good, `strand check aof --fix {checked}` cuts off the rest"
+                "`strand check aof {checked}` shows how many bytes are valid, `strand check aof --fix {checked}` cuts off \
+                 the rest"
             ),
             Damage::Command(_) => format!(
                 "then remove this command from the file, or, in the last file, cut off the rest with `truncate --size={offset}` \

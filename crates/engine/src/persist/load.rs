@@ -314,8 +314,8 @@ impl Engine {
             match system::decode_command(command) {
                 Some(words) => self.define(&words, now),
                 None => self.host.warn(&format!(
-                    "a field {} of {name} is ignored: expected words, each after its length in bytes and a space; \
-                     found {} bytes that begin with {:?}",
+                    "ignored the field {} of {name}: {} bytes that begin with {:?}. Expected words, each written as its \
+                     length, a space and its bytes",
                     system::COMMAND.escape_ascii(),
                     command.len(),
                     command[..command.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
@@ -329,7 +329,7 @@ impl Engine {
         let failed = |why: &str| {
             let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
             self.host.warn(&format!(
-                "cannot run \"{} ...\", a command in the data's files: {why}",
+                "cannot run the command \"{} ...\" from the snapshot or append-only file: {why}",
                 shown.join(" ")
             ));
         };

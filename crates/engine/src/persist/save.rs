@@ -206,7 +206,7 @@ impl Engine {
                 SaveOutcome::Failed(why) => return Err(why),
             }
         }
-        if is_saved { Ok(()) } else { Err("the last save was cancelled again and again".into()) }
+        if is_saved { Ok(()) } else { Err("the save before the exit was cancelled too many times".into()) }
     }
 
     /// Cancels the save that runs, if one does. The save ends after its current slice.

@@ -42,7 +42,7 @@ pub(super) fn abort_text(why: &[u8]) -> Vec<u8> {
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-const NO_WAIT: &str = "ERR the command would have to wait now, and no command inside a transaction can wait";
+const NO_WAIT: &str = "ERR this command must wait now, and a command inside a transaction cannot wait";
 /// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 

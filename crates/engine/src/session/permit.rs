@@ -18,7 +18,8 @@ const NO_KEY: &str = "NOPERM this user has no permissions to access one of the k
 const NO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const NO_WAIT_IN_EXEC: &str = "ERR after too many failed logins a login must wait, but no command in MULTI can wait: log in outside MULTI";
+const NO_WAIT_IN_EXEC: &str =
+    "ERR too many failed logins: a login must wait now, and inside MULTI it cannot. Log in outside MULTI";
 
 /// Maximum number of bytes of a denied key that the log keeps.
 const SHOWN_BYTES_MAX: usize = 4096;

@@ -207,7 +207,7 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
             )),
             None if e.kind() == io::ErrorKind::NotADirectory => Err(io::Error::new(
                 e.kind(),
-                "a file is no source: name its folder, and the file with --include",
+                "SOURCE is a file. Give its folder as SOURCE, and the file's name with --include",
             )),
             None => Err(e),
         },
@@ -216,6 +216,9 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
 
 /// What a source may be, for errors.
 const KINDS: &str = "expected a folder, s3://, http://, https://, git+file:// or restic:";
+
+const ONLY_S3: &str = "this option is only for a bucket (s3://)";
+const ONLY_RESTIC: &str = "this option is only for a restic repository (restic:)";
 
 /// Checks that each option that is given is for one of the sources `names`.
 ///
@@ -226,22 +229,22 @@ pub(crate) fn check_options(names: &[&Path], options: &remote::RemoteOptions) ->
     let (is_s3, is_restic) = (is_any(remote::s3::SCHEME), is_any(restic::SCHEME));
     let wrong = |option, expected| Err(OptionError::OtherSource { option, expected });
     if options.password_file.is_some() && !is_restic {
-        return wrong("--password-file", "only a restic source (restic:) has a password");
+        return wrong("--password-file", ONLY_RESTIC);
     }
     if options.endpoint.is_some() && !is_s3 {
-        return wrong("--endpoint", "only a bucket (s3://) has an endpoint");
+        return wrong("--endpoint", ONLY_S3);
     }
     if options.region.is_some() && !is_s3 {
-        return wrong("--region", "only a bucket (s3://) has a region");
+        return wrong("--region", ONLY_S3);
     }
     if options.profile.is_some() && !is_s3 {
-        return wrong("--profile", "only a bucket (s3://) has credentials in a profile");
+        return wrong("--profile", ONLY_S3);
     }
     if options.anonymous && !is_s3 {
-        return wrong("--anonymous", "only a bucket (s3://) is read with credentials");
+        return wrong("--anonymous", ONLY_S3);
     }
     if options.as_of.is_some() && !is_s3 {
-        return wrong("--as-of", "only a bucket (s3://) has states of other times");
+        return wrong("--as-of", ONLY_S3);
     }
     Ok(())
 }

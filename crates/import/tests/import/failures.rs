@@ -159,7 +159,7 @@ fn a_closed_port_and_a_server_of_another_protocol_are_errors() {
 fn a_missing_source_and_a_file_as_source_are_errors() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("file", "x")]));
     fails(fake.try_import(&tree.at("none")), &["none", "No such file"]);
-    fails(fake.try_import(&tree.at("file")), &["file", "a file is no source"]);
+    fails(fake.try_import(&tree.at("file")), &["file", "SOURCE is a file"]);
     assert!(fake.writes().is_empty());
 }
 
@@ -183,7 +183,7 @@ fn an_option_for_another_source_and_an_unknown_type_are_errors() {
     let of_others = [
         (
             RemoteOptions { password_file: Some("p".into()), ..Default::default() },
-            ["--password-file", "only a restic source"],
+            ["--password-file", "only for a restic repository"],
         ),
         (RemoteOptions { region: Some("r".into()), ..Default::default() }, ["--region", "only a bucket"]),
         (RemoteOptions { profile: Some("p".into()), ..Default::default() }, ["--profile", "only a bucket"]),

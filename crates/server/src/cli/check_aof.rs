@@ -52,7 +52,8 @@ enum AofError {
     #[error("{path}: {error}", path = path.display())]
     Manifest { path: PathBuf, error: InvalidManifest },
     #[error(
-        "{path}: offset {offset}: later commands begin here, but only the last file can be cut; nothing is changed",
+        "{path}: offset {offset}: the first command after the timestamp is here. Only the last file can be cut, and this is \
+         not the last file. Nothing is changed",
         path = path.display()
     )]
     LaterElsewhere { path: PathBuf, offset: u64 },

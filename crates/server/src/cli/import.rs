@@ -298,7 +298,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
     report_skipped(summary);
     if verbose {
         say!(
-            "opened {} documents ({} bytes), listed {} folders, recorded {}",
+            "opened {} documents ({} bytes), listed {} folders, recorded {} of them",
             summary.opened,
             summary.bytes_read,
             summary.containers,

@@ -59,7 +59,7 @@ impl Settings {
         {
             found.push((
                 "somaxconn",
-                format!("tcp-backlog is {} and the system lets {most} connections wait", self.backlog),
+                format!("tcp-backlog is {}, but the kernel lets only {most} connections wait", self.backlog),
                 format!("sysctl net.core.somaxconn={}", self.backlog),
             ));
         }

@@ -195,7 +195,8 @@ impl ServerHost {
                      dbfilename"
                 ),
                 _ => format!(
-                    "cannot lock {name} by {name}.lock in {}: {e}. Give a dir that this server may write to",
+                    "cannot lock {name}: the lock file {name}.lock in {} cannot be used: {e}. Choose a dir that this \
+                     server may write to",
                     folder.display()
                 ),
             };

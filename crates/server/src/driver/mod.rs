@@ -328,7 +328,7 @@ fn log_ineffective_options(config: &Config) {
     others.iter().for_each(|note| tracing::warn!("{note}"));
     if !defaults.is_empty() {
         let names: Vec<_> = defaults.iter().map(|note| note.name.as_str()).collect();
-        tracing::info!("ignored options that have their default values: {}", names.join(", "));
+        tracing::info!("options without effect, which have their default values: {}", names.join(", "));
     }
 }
 

@@ -37,13 +37,15 @@ impl fmt::Display for TlsStreamError {
             Error::AlertReceived(AlertDescription::UnknownCA) => {
                 f.write_str("TLS: the client does not trust the authority that signed tls-cert-file")
             }
-            Error::AlertReceived(alert) => write!(f, "TLS: the client refuses ({alert:?})"),
+            Error::AlertReceived(alert) => {
+                write!(f, "TLS: the client ended the handshake with the alert {alert:?}")
+            },
             Error::NoCertificatesPresented => {
                 f.write_str("TLS: the client has no certificate (tls-auth-clients)")
             }
             refusal if strand_dial::may_sign_others(refusal) => f.write_str(
-                "TLS: the client's certificate is refused: it may sign others (CA:TRUE), and is not itself in \
-                 tls-ca-cert-file or tls-ca-cert-dir, or its extended key usage excludes clients",
+                "TLS: the client's certificate is refused. Either it is a CA certificate (CA:TRUE) that is not itself in \
+                 tls-ca-cert-file or tls-ca-cert-dir, or its extended key usage does not allow clients",
             ),
             Error::InvalidCertificate(why) => write!(f, "TLS: the client's certificate is refused: {why}"),
             other => write!(f, "TLS: {other}"),

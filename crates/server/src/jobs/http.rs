@@ -205,8 +205,9 @@ impl Service {
                 match saved {
                     Ok(()) => (StatusCode::OK, shown),
                     Err(why) => {
-                        let text =
-                            format!("the change is made, but the end of the service would undo it: {why}");
+                        let text = format!(
+                            "the change is in effect, but could not be saved. It is lost when the service ends: {why}"
+                        );
                         (StatusCode::INSUFFICIENT_STORAGE, problem(&text))
                     }
                 }

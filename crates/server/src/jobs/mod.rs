@@ -121,7 +121,7 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
         token: config.token,
     });
     let door = http::open(&config.listen, service.clone())?;
-    say!("strand jobs: {} jobs, at http://{}/v1/jobs", service.lock().board.names().len(), door);
+    say!("strand jobs: serving {} job(s) at http://{}/v1/jobs", service.lock().board.names().len(), door);
     service.run();
     drop(lock);
     Ok(())

@@ -167,7 +167,9 @@ fn the_log_names_a_folder_that_cannot_be_written() {
     }
     // The other server logs this at its start.
     assert!(
-        told.contains("snapshots cannot be written: cannot lock dump.rdb by dump.rdb.lock in /proc"),
+        told.contains(
+            "snapshots cannot be written: cannot lock dump.rdb: the lock file dump.rdb.lock in /proc"
+        ),
         "{told}"
     );
 }

@@ -156,6 +156,11 @@ fn join<T: std::fmt::Display>(text: &mut String, values: impl Iterator<Item = Op
     }
 }
 
+/// A figure with the digits that DIAG HISTORY prints: a whole number has no fraction. Null when the figure is not finite.
+fn number(figure: f32) -> Value {
+    serde_json::from_str(&figure.to_string()).unwrap_or_default()
+}
+
 /// `DIAG LIVE [SERIES name,name]`: the newest row.
 fn live(engine: &Engine, args: Args<'_>) -> Result<String, ErrorText> {
     let patterns = match args.len() {
@@ -169,10 +174,7 @@ fn live(engine: &Engine, args: Args<'_>) -> Result<String, ErrorText> {
     let Some((time, row)) = history.newest(0) else {
         return Ok(json!({ "time_ms": null, "values": {} }).to_string());
     };
-    let value = |at: usize| match row.get(at).filter(|value| value.is_finite()) {
-        Some(value) => json!(value),
-        None => Value::Null,
-    };
+    let value = |at: usize| row.get(at).map_or(Value::Null, |value| number(*value));
     let values: serde_json::Map<String, Value> =
         numbers.iter().map(|at| (history.series()[*at].name.clone(), value(*at))).collect();
     Ok(json!({ "time_ms": time, "values": values }).to_string())

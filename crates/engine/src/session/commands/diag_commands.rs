@@ -171,9 +171,9 @@ pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, ErrorTex
                 "db": row.db,
                 "key": text(&row.key),
                 "key_bytes": row.key_bytes,
-                "count": row.weight.count.round(),
-                "bytes": row.weight.bytes.round(),
-                "time_us": (row.weight.ns / 1000.0).round(),
+                "count": row.weight.count.round() as u64,
+                "bytes": row.weight.bytes.round() as u64,
+                "time_us": (row.weight.ns / 1000.0).round() as u64,
             })
         };
         engine.diag.hot.heaviest(by).into_iter().take(KEYS_SHOWN).map(row).collect()

@@ -277,7 +277,7 @@ impl Session {
         let (who, text) = (&self.client.peer.addr, String::from_utf8_lossy(text));
         self.engine
             .host
-            .warn(&format!("Disconnecting replica {who}, because it sent what is an error: {text}"));
+            .warn(&format!("Disconnecting replica {who}: its request failed: {text}"));
         self.client.kill();
     }
     /// Logs that a replica is about to be disconnected, because too much waits for it.
@@ -285,7 +285,7 @@ impl Session {
         if let Some(stream) = self.stream() {
             let name = stream.name();
             self.engine.host.warn(&format!(
-                "Disconnecting replica {name}, because too much waits for it (client-output-buffer-limit replica)"
+                "Disconnecting replica {name}: its unsent output exceeds client-output-buffer-limit replica"
             ));
         }
     }

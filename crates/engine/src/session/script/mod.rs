@@ -246,8 +246,8 @@ fn attempt(
         }
         (_, ScriptAccess::Bounded) => {
             take_back(txn);
-            "ERR the script takes too long for a transaction with commands about the connection; without \
-             these commands it may run longer"
+            "ERR the script takes too long for a transaction that also has commands about the connection. Move these \
+             commands out of the transaction"
                 .into()
         }
         (_, ScriptAccess::Final) => format!(

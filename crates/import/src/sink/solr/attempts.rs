@@ -107,8 +107,9 @@ impl Solr {
                 return Ok(Sent::Refused(reason));
             }
             if begun.elapsed() >= self.target.patience {
-                return Err(self
-                    .refused(format!("{reason}; tried {failures} times, the next run continues from here")));
+                return Err(self.refused(format!(
+                    "{reason}. Gave up after {failures} attempts. The next run continues here"
+                )));
             }
             self.client.next_server();
             let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
