@@ -34,13 +34,7 @@ pub struct CliArgs {
     #[arg(short = 'u', value_name = "URI")]
     uri: Option<String>,
     /// The password; the environment variable REDISCLI_AUTH is safer
-    #[arg(
-        short = 'a',
-        visible_alias = "pass",
-        long = "pass",
-        value_name = "PASSWORD",
-        allow_hyphen_values = true
-    )]
+    #[arg(short = 'a', long = "pass", value_name = "PASSWORD", allow_hyphen_values = true)]
     password: Option<OsString>,
     /// The user to log in as
     #[arg(long, value_name = "NAME")]

@@ -2,13 +2,14 @@
 //!
 //! An importer publishes a version when all documents of that version are stored. The list of versions is one field
 //! of the dataset's hash in the system companion ([`crate::families::import_version`]). So it is saved, loaded and
-//! flushed together with the dataset. A token is `dataset@number`.
+//! flushed together with the dataset. A token is `dataset@number`. Users know a token as *version name*, and the name that
+//! the importer gives as *version id*.
 
 use strand_keyspace::{Bytes, HashValue, Keyspace, PUBLISHED_FIELD};
 
 /// Maximum number of versions in the list of a dataset. A new version replaces the oldest one.
 pub const VERSIONS_LISTED_MAX: usize = 64;
-/// Maximum length of a version's name, in bytes.
+/// Maximum length of a version id, in bytes.
 pub const VERSION_BYTES_MAX: usize = 128;
 
 /// A published version.
@@ -16,7 +17,7 @@ pub const VERSION_BYTES_MAX: usize = 128;
 pub struct PublishedVersion {
     /// The number of the version. The first version of a dataset has number 1.
     pub number: u64,
-    /// The name of the version: the digest that the importer reports.
+    /// The version id: the digest that the importer reports.
     pub name: Vec<u8>,
 }
 

@@ -177,7 +177,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
             yield_now().await;
         }
         if series != before {
-            declare(&mut out, series, "by label, of INFO");
+            declare(&mut out, series, about(series));
             before = series;
         }
         let _ = write!(out, "strand_{series}{{{labels}}} {n}");
@@ -195,6 +195,28 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
         out.push_str("# EOF\n");
     }
     out
+}
+
+/// The HELP text of a series that has labels.
+fn about(series: &str) -> &'static str {
+    match series {
+        "commands_total" => "calls of each command",
+        "commands_microseconds_total" => "microseconds in which each command executed",
+        "commands_rejected_total" => "calls that were refused before the command ran",
+        "commands_failed_total" => "calls that ran and replied with an error",
+        "command_latency_microseconds" => "percentiles of the execution time of each command",
+        ERRORS => "error replies of each code",
+        "db_keys" => "keys of each database",
+        "db_expires" => "keys with an expiry of each database",
+        "import_documents_total" => "documents by outcome",
+        "import_runs_total" => "runs",
+        "import_objects_opened_total" => "documents that were read",
+        "import_bytes_read_total" => "bytes that were read",
+        "import_containers_total" => "folders that were listed",
+        "import_cache_hits_total" => "parts and texts that were read from the cache",
+        "import_cache_misses_total" => "parts that were read from the source, because the cache lacked them",
+        _ => "1 while an import runs, else 0",
+    }
 }
 
 /// The series of one dataset, from its line of INFO.

@@ -124,7 +124,7 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         return Ok(());
     }
     if name.len() > VERSION_BYTES_MAX {
-        let text = format!("ERR The version's name must have at most {VERSION_BYTES_MAX} bytes");
+        let text = format!("ERR The version id must have at most {VERSION_BYTES_MAX} bytes");
         return Err(SearchError::Refused(text));
     }
     let begun = Instant::now();
@@ -189,8 +189,7 @@ fn measure(entry: &TextIndexEntry) -> Result<(Searcher, Vec<(SegmentId, u64)>), 
     }
 }
 
-/// A kept version. `token_or_name` is the token of a published version (`dataset@number`), or a
-/// version's name.
+/// A kept version. `token_or_name` is a version name (`dataset@number`) or a version id.
 ///
 /// # Errors
 /// When the index does not keep the version, or the user may not read the dataset.

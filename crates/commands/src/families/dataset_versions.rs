@@ -15,14 +15,14 @@ use strand_wire::args::Args;
 const FLUSHED: &str = "ERR the database was flushed or swapped after the import began: import again";
 
 /// `IMPORT.VERSION PUBLISH dataset version [HOLD number]`: declares that all documents of the version are stored.
-/// Reply: the version's token, or an error if the database was flushed or swapped after HOLD replied this number. If
+/// Reply: the version name, or an error if the database was flushed or swapped after HOLD replied this number. If
 /// the newest version is published again, it keeps its number.
 pub(crate) fn publish(call: &mut Call<'_, '_>) {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     if !is_name(name) {
         return call
             .reply
-            .error(&format!("ERR the name of a version has 1 to {VERSION_BYTES_MAX} letters and digits"));
+            .error(&format!("ERR a version id has 1 to {VERSION_BYTES_MAX} letters and digits"));
     }
     if let Err(text) = check_hold(call, 4) {
         return call.reply.error(text);
@@ -63,7 +63,7 @@ pub(super) fn check_hold(call: &Call<'_, '_>, at: usize) -> Result<(), &'static 
     }
 }
 
-/// `IMPORT.VERSION LOG dataset`. Reply: an array of pairs of token and name, the newest version first.
+/// `IMPORT.VERSION LOG dataset`. Reply: an array of pairs of version name and version id, the newest first.
 pub(crate) fn log(call: &mut Call<'_, '_>) {
     let versions = listed_versions(call);
     call.reply.array(versions.len());
@@ -75,7 +75,7 @@ pub(crate) fn log(call: &mut Call<'_, '_>) {
 }
 
 /// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version is published. The
-/// version is given by its token or its name. Reply: the version's token, or null after the timeout.
+/// version is given by its version id or its version name. Reply: the version name, or null after the timeout.
 pub(crate) fn wait(call: &mut Call<'_, '_>) {
     let timeout_ms = match timeout(call.args) {
         Ok(timeout_ms) => timeout_ms,
@@ -88,8 +88,8 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) {
         Some((of, number)) if of == dataset && number > 0 => {
             ((number <= last).then(|| asked.to_vec()), number)
         }
-        Some(_) => return call.reply.error("ERR the token is not one of this dataset"),
-        None if !is_name(asked) => return call.reply.error("ERR a token or the name of a version is needed"),
+        Some(_) => return call.reply.error("ERR this is not a version name of this dataset"),
+        None if !is_name(asked) => return call.reply.error("ERR expected a version id or a version name"),
         None => {
             let found = versions.iter().find(|version| version.name == asked);
             (found.map(|version| version.token(dataset)), last.saturating_add(1))
@@ -192,19 +192,16 @@ mod tests {
             ("IMPORT.VERSION WAIT mail aa VISIBLE", "$6|mail@1|"),
             ("IMPORT.VERSION WAIT mail mail@2 VISIBLE", "*-1|"),
             ("IMPORT.VERSION WAIT mail bb VISIBLE", "*-1|"),
-            ("IMPORT.VERSION WAIT mail news@1 VISIBLE", "-ERR the token is not one of this dataset|"),
-            ("IMPORT.VERSION WAIT mail mail@0 VISIBLE", "-ERR the token is not one of this dataset|"),
-            ("IMPORT.VERSION WAIT mail a-b VISIBLE", "-ERR a token or the name of a version is needed|"),
+            ("IMPORT.VERSION WAIT mail news@1 VISIBLE", "-ERR this is not a version name of this dataset|"),
+            ("IMPORT.VERSION WAIT mail mail@0 VISIBLE", "-ERR this is not a version name of this dataset|"),
+            ("IMPORT.VERSION WAIT mail a-b VISIBLE", "-ERR expected a version id or a version name|"),
             ("IMPORT.VERSION WAIT mail aa HIDDEN", "-ERR syntax error|"),
             (
                 "IMPORT.VERSION WAIT mail aa VISIBLE TIMEOUT x",
                 "-ERR timeout is not an integer or out of range|",
             ),
             ("IMPORT.VERSION WAIT mail aa VISIBLE TIMEOUT -1", "-ERR timeout is negative|"),
-            (
-                "IMPORT.VERSION PUBLISH mail a-b",
-                "-ERR the name of a version has 1 to 128 letters and digits|",
-            ),
+            ("IMPORT.VERSION PUBLISH mail a-b", "-ERR a version id has 1 to 128 letters and digits|"),
         ]);
     }
 }

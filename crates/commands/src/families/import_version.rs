@@ -142,16 +142,17 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "LIST <dataset>",
             "    Lists the paths that have a container.",
             "LOG <dataset>",
-            "    Lists the token and the name of each published version, the newest first.",
+            "    Lists the version name and the version id of each published version, the newest first.",
             "PUBLISH <dataset> <version> [HOLD <number>]",
-            "    Says that all documents of the version have arrived; replies its token. With HOLD: an error if the",
-            "    database was flushed or swapped after HOLD replied this number.",
+            "    Says that all documents of the version have arrived; replies the version name. With HOLD: an error",
+            "    if the database was flushed or swapped after HOLD replied this number.",
             "REPORT <dataset> <name> <value> [<name> <value> ...]",
             "    Records the progress of this connection's import; replies 1, or 0 if it does not hold the dataset.",
             "SET <dataset> <path> <container> [HOLD <number>]",
             "    Records a container. With HOLD: the error of PUBLISH.",
             "WAIT <dataset> <version> VISIBLE [TIMEOUT <milliseconds>]",
-            "    Waits until the version (a token or a name) is published; replies its token, or null after the timeout.",
+            "    Waits until the version (a version id or a version name) is published; replies the version name, or null",
+            "    after the timeout.",
         ],
     );
 }
@@ -233,6 +234,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*28|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*29|+IMPORT.VERSION "));
     }
 }

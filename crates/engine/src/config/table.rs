@@ -205,7 +205,8 @@ options! {
     HttpEtagMax "http-etag-max", Memory(0, LONG), "64mb", Anytime,
         "Largest value in bytes to which HTTP gives an entity tag; the tag costs one pass over the value";
     HttpKeepAlive "http-keepalive", Integer(0, INT), "75", Anytime,
-        "Seconds without a request, or without progress of one, after which an HTTP connection is closed; 0 is never";
+        "Seconds after which an idle HTTP connection is closed. Idle: no request arrives, or a request or response does not \
+         advance. 0: never";
     HttpMaxBody "http-max-body", Memory(0, LONG), "512mb", Anytime, "Most bytes in the body of an HTTP request";
     HttpPort "http-port", Integer(0, 65535), "8379", Anytime,
         "TCP port of HTTP; other machines are served only with a password or with protected-mode no; 0 is none";
@@ -224,7 +225,7 @@ options! {
     JemallocBgThread "jemalloc-bg-thread", Bool, "yes", Anytime,
         "Give freed memory back by a thread of its own", no effect: OWN_PURGING;
     KeyLoadDelay "key-load-delay", Integer(i32::MIN as i64, INT), "0", Anytime,
-        "Microseconds of waiting for each key that is loaded";
+        "Pause in microseconds for each key that is loaded; for tests";
     LatencyMonitorThreshold "latency-monitor-threshold", Integer(0, LONG), "0", Anytime,
         "Milliseconds from which LATENCY records an event; 0 is never";
     LatencyTracking "latency-tracking", Bool, "yes", Anytime,
@@ -258,11 +259,11 @@ options! {
         "Log levels of parts of the program, such as strand_search=debug,strand::driver=trace";
     LogFile "logfile", Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Integer(0, INT), "20", Anytime,
-        "Failed logins from one address after which further logins from there are delayed, by at most 5 seconds; \
-         the count falls by one each second; 0: no delays";
+        "After this number of failed logins from one address, each further login from there waits, for 5 seconds at most. \
+         One failure is forgotten each second. 0: logins never wait";
     LoginTimeout "login-timeout", Integer(0, INT), "60", Anytime,
-        "Seconds within which a client must log in and send its first request \
-         (HTTP: the head of each request) in full; otherwise it is disconnected; 0: no limit";
+        "Seconds in which a client must log in, and in which its first request (HTTP: the head of each request) must \
+         arrive. After that the client is disconnected. 0: no limit";
     LogLevel "loglevel", Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Lowest level that is logged";
     MasterAuth "masterauth", Text, "", Anytime, "Password for the primary";
@@ -289,15 +290,15 @@ options! {
     OomScoreAdj "oom-score-adj", Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
         "Set the process's oom_score_adj: yes and relative add to the value at the start, absolute replaces it";
     OomScoreAdjValues "oom-score-adj-values", OomScores, "0 200 800", Anytime,
-        "Values of oom_score_adj for a primary and a replica; the third is of redis-server's saving process";
+        "oom_score_adj of a primary and of a replica. The third value has no effect: Strand has no saving process";
     OtlpEndpoint "otlp-endpoint", HttpAddress, "", Anytime,
         "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
     Pack4Port "pack4-port", Integer(0, 65535), "0", Anytime,
         "TCP port for RESP in frames, each after its length in four bytes; 0 is none";
     PidFile "pidfile", Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Integer(0, 65535), "6379", Anytime,
-        "TCP port for RESP; with 0 at the start, the server picks a free port and prints it, or opens no port if \
-         tls-port, pack4-port, tls-pack4-port or unixsocket is set; CONFIG SET port 0 closes the port";
+        "TCP port for RESP. 0 at the start: any free port, which is printed; but no port if tls-port, pack4-port, \
+         tls-pack4-port or unixsocket is set. CONFIG SET port 0 closes the port";
     ProcTitleTemplate "proc-title-template", Text, "{title} {listen-addr} {server-mode}", Anytime,
         "Title of the process", no effect: NO_TITLE;
     PropagationErrorBehavior "propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
@@ -309,7 +310,7 @@ options! {
     RdbDelSyncFiles "rdb-del-sync-files", Bool, "no", Anytime,
         "Delete snapshots made for replicas only", no effect: SYNC_BY_FILE;
     RdbKeySaveDelay "rdb-key-save-delay", Integer(i32::MIN as i64, INT), "0", Anytime,
-        "Microseconds of waiting for each key that is saved";
+        "Pause in microseconds for each key that is saved; for tests";
     RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Bool, "yes", Anytime,
         "Sync a snapshot in parts while it is written";
     RdbChecksum "rdbchecksum", Bool, "yes", Startup,
@@ -350,7 +351,7 @@ options! {
     ReplicaReadOnly "replica-read-only" / "slave-read-only", Bool, "yes", Anytime,
         "As a replica, refuse writes";
     ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Bool, "yes", Anytime,
-        "As a replica without its primary, serve the data that it has";
+        "As a replica: serve the present data while the primary cannot be reached";
     ReplicaOf "replicaof" / "slaveof", Primary, "", Startup,
         "Primary to be a replica of: host and port, or `no one`";
     RequirePass "requirepass", Text, "", Anytime, "Password of the default user; empty is none";
@@ -363,8 +364,8 @@ options! {
         "Integers up to which a set is stored as sorted integers";
     SetProcTitle "set-proc-title", Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
     Shards "shards", Integer(0, 65536), "0", Startup,
-        "Shards of the data, each with its own lock, rounded up to a power of two; 0: 256 for each worker, at most 4,096, \
-         and never fewer than 64 for each worker";
+        "Number of shards; each has its own lock. Rounded up to a power of two. 0: 256 for each worker, but at most \
+         4,096, or 64 for each worker if that is more";
     ShutdownOnSigint "shutdown-on-sigint", Flags(SHUTDOWN), "default", Anytime,
         "Options of the SHUTDOWN that SIGINT starts";
     ShutdownOnSigterm "shutdown-on-sigterm", Flags(SHUTDOWN), "default", Anytime,

@@ -51,7 +51,7 @@ fn names_of_versions_and_datasets_are_bounded_and_counted() {
     assert_eq!(keep(&"d".repeat(60 * 1024), "v"), Value::Int(0), "no key of this dataset is indexed");
     assert_eq!(
         keep("d", &"v".repeat(129)),
-        Value::Error(b"ERR The version's name must have at most 128 bytes".into())
+        Value::Error(b"ERR The version id must have at most 128 bytes".into())
     );
     assert_eq!((w.kept().len(), bytes()), (0, 0));
     assert_eq!(keep(&"d".repeat(10_000), "v"), Value::Int(1));

@@ -32,11 +32,12 @@ A document is a hash at NAME:path. The files in an archive (zip, tar, gz, xz, zs
 the archive's path comes before their own, and their field parent names it. The archive itself is also a document. Every \
 document has path, name, kind and size. Mail (RFC 5322, with or without an mbox 'From ' line) has message_id, date (Unix \
 seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags. HTML, text, JSON, \
-CSV, office files and PDF have body and a few more fields. A file that claims to be mail (.eml, in a Maildir, or by its first \
-line) but is not readable as mail is a failed document: it is listed at the end and counted as failed. The import continues.
+CSV, office files and PDF have body and a few more fields. A file counts as mail if its name ends in .eml, if it lies in a \
+Maildir, or if it begins like a mail. If such a file cannot be read as mail, it is a failed document. The summary counts and \
+lists failed documents, and the import continues.
 
-Filters choose among the files of the source. They do not look into archives. If an earlier run imported a file that they \
-now leave out, it is removed.
+Filters choose among the files of the source. They do not look into archives. If an earlier run imported a file and the \
+filters now leave it out, this run removes its documents.
 
 Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) \
 documents differ or failed; 4 stopped by --max-delete (the message says how many \
@@ -68,7 +69,7 @@ pub struct ImportArgs {
     /// there is no default, and without records every run writes all documents
     #[arg(long, value_name = "FOLDER", requires = "to")]
     pub state: Option<PathBuf>,
-    /// The database to import into; other than 0 only with --no-index
+    /// The database to import into. Any database but 0 needs --no-index
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "to")]
     pub db: u32,
     /// Print what would change, and change nothing
@@ -110,7 +111,7 @@ pub struct ImportArgs {
     /// share always allows 100 documents, unless no document would be left)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
-    /// Bounds on what an archive, with all archives in it, may cost. A bound that is not named has its default
+    /// Limits for an archive and all archives in it. Limits that you leave out keep their defaults
     #[arg(
         long,
         value_name = "NAME=VALUE,...",

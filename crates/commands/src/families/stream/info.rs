@@ -211,11 +211,12 @@ pub(crate) fn xinfo_help(call: &mut Call<'_, '_>) {
         "XINFO",
         &[
             "CONSUMERS <key> <groupname>",
-            "    Show consumers of <groupname>.",
+            "    Return each consumer of a group: name, number of pending entries, milliseconds without a command.",
             "GROUPS <key>",
-            "    Show the stream consumer groups.",
-            "STREAM <key> [FULL [COUNT <count>]",
-            "    Show information about the stream.",
+            "    Return each group: name, numbers of consumers and pending entries, last ID, entries read, lag.",
+            "STREAM <key> [FULL [COUNT <count>]]",
+            "    Return length, IDs and internal numbers of a stream, the number of groups, the first and the last entry.",
+            "    FULL: also the groups and consumers. COUNT (10 by default; 0: all) limits each list of entries and pending entries.",
         ],
     );
 }

@@ -9,13 +9,13 @@ pub(super) const NOT_UNLOADED: &str = "ERR Error unloading module: no such modul
 
 const MODULE_HELP: &[&str] = &[
     "LIST",
-    "    Return a list of loaded modules.",
+    "    Return an empty list.",
     "LOAD <path> [<arg> ...]",
-    "    Load a module library from <path>, passing to it any optional arguments.",
+    "    Always fails: Strand loads no modules.",
     "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
-    "    Load a module library from <path>, while passing it module configurations and optional arguments.",
+    "    Always fails: Strand loads no modules.",
     "UNLOAD <name>",
-    "    Unload a module.",
+    "    Always fails: there is no module.",
 ];
 
 impl Session {

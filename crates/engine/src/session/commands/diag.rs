@@ -314,5 +314,5 @@ const HELP: &[&str] = &[
     "SLOWLOG [<count>]",
     "    Return slow commands with their phases, and commands that waited long, with the causes of the waits.",
     "SYSTEM",
-    "    Return what the system says of the process, its threads and the machine, in its own words.",
+    "    Return the kernel's text about the process, its threads and the machine.",
 ];

@@ -123,7 +123,7 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             "diag",
             "0.1.0",
             "By threads",
-            "Returns what the system says of the process, as JSON.",
+            "Returns the kernel's text about the process, its threads and the machine, as JSON.",
         )
         .flags(FLAGS)
         .tips(TIPS)
