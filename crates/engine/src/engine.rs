@@ -5,7 +5,7 @@ use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::diag::Diag;
-use crate::echo::Echo;
+use crate::eviction_messages::Echo;
 use crate::following::Following;
 use crate::headroom::Headroom;
 use crate::importers::Importers;

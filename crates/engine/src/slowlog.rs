@@ -2,7 +2,8 @@
 //!
 //! Each thread that executes a command times it and reports a slow one. The slow log cuts the command to a bounded
 //! size, removes passwords, and keeps the newest `slowlog-max-len` commands. It is locked only for a slow command or
-//! a query.
+//! a query. Entries come from `session/laps.rs` (commands that executed long) and `session/phases.rs` (commands that
+//! waited long).
 
 use crate::Now;
 use crate::clients::Client;

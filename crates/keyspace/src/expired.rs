@@ -3,6 +3,11 @@
 //!
 //! Usually the record is removed, or the expired fields of its hash are. In a replica the primary decides what expires
 //! ([`crate::Settings::keeps_expired`]): there, clients miss what has expired, and the primary's commands find it.
+//!
+//! The path of an expired field of a hash, from the primary to a replica: the ticker (`crates/server/src/driver/ticker.rs`)
+//! calls [`crate::Keyspace::expire_slice`], which calls `Shard::expire_step`. The fields become a `Removal`
+//! (`journal/removal.rs`): HDEL with their names, or an ECHO when they are very many. The stream brings this command to the
+//! replica: `crates/engine/src/following/link.rs` reads the command, and `crates/commands/src/replay.rs` runs it.
 
 use crate::extendible::{Content, Location, position_of};
 use crate::record::key_expiry_ms;

@@ -1,6 +1,7 @@
 //! Converts between values and Redis's bytes, for DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files.
 //!
-//! [`value_type`] and [`write()`] encode a value. A [`ValueBuilder`] makes a value from the parts that a reader returns.
+//! [`value_type`] and [`write()`] encode a value. A [`ValueBuilder`] makes a value from the parts that a reader
+//! returns. The reader is the other half: `ValueReader` in `crates/rdb/src/value/mod.rs`.
 //! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Each collection has one
 //! module here, which implements [`Serial`]. The compiler asks for that module when a type is added.
 

@@ -6,9 +6,14 @@
 //! append-only file with every change. Files, threads and clocks are the host's. At most one save runs at a time,
 //! beside at most one rewrite of the append-only file.
 //!
-//! Every command checks one number, [`Persist::alerts`]. It is zero except in seven states: the dataset is loading, the
-//! last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
-//! journal waits to be written, the server makes its last save, it is a replica or lacks replicas.
+//! Every command checks one number, [`Persist::alerts`]. It is zero except in these states:
+//! - the dataset is loading;
+//! - the last save failed;
+//! - the append-only file cannot be written;
+//! - a snapshot keeps more than its budget;
+//! - too much of the journal waits to be written;
+//! - the server waits for its replicas or makes its last save, before it ends, or it has ended;
+//! - this server is a replica, or has too few replicas.
 
 mod aof;
 mod end;

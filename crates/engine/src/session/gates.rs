@@ -2,10 +2,10 @@
 //! command's name.
 
 use super::needs::Lane;
+use super::phases::ParkReason;
 use super::run::NextStep;
 use super::session_command::{CommandKind, SessionCommand, kind_of};
 use super::transaction::shards_of_queue;
-use super::waits::ParkReason;
 use super::{RetryState, Session, State, Turn, script};
 use crate::Now;
 use crate::admission::Admission;

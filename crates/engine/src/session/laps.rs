@@ -7,7 +7,7 @@
 //! at its end is also the start of the next command.
 
 use super::Session;
-use super::waits::Waits;
+use super::phases::Waits;
 use crate::clients::Client;
 use crate::{Engine, Now};
 use strand_commands::cost::{Cost, QUICK_ARGUMENTS, is_quick};

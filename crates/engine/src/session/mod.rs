@@ -16,6 +16,7 @@ mod multi;
 mod needs;
 mod on_lane;
 mod permit;
+mod phases;
 mod rehearsal;
 mod run;
 mod samples;
@@ -25,16 +26,15 @@ mod settings;
 mod state;
 mod subscriptions;
 mod transaction;
-mod waits;
 mod watch;
 
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, database_to_select, load_library};
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use permit::DeniedCommand;
+pub(crate) use phases::{PARK_REASONS, ParkReason, Waits};
 pub(crate) use script::replay as replay_script;
 pub(crate) use session_command::{CommandKind, DetachedContext, InFiles, InScripts, SessionCommand};
-pub(crate) use waits::{PARK_REASONS, ParkReason, Waits};
 
 use crate::clients::{Client, ClientFacts};
 use crate::pubsub::Subscriptions;
@@ -45,6 +45,7 @@ use commands::ReplicaSession;
 use framing::{Replies, Requests};
 use laps::Laps;
 use multi::Queue;
+use phases::Parked;
 use settings::SessionSettings;
 use state::{
     ClientFlags, DiskWait, Identity, LoginWait, OutputWatch, ReplyMode, RetryState, Sample, ShutdownOutcome,
@@ -57,7 +58,6 @@ use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
 use transaction::Transaction;
-use waits::Parked;
 use watch::Watch;
 
 /// Maximum number of commands that a session executes in one turn. Larger commands end the turn earlier.

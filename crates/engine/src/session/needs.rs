@@ -9,10 +9,10 @@
 
 use super::lane::LaneCheck;
 use super::multi::Queued;
+use super::phases::ParkReason;
 use super::run::NextStep;
 use super::script::runs_script;
 use super::transaction::Transaction;
-use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
 use crate::acl::DenialContext;

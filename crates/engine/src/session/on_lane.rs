@@ -4,7 +4,7 @@ use super::lane::{
     JobHandle, JobInput, LaneCheck, LaneDone, LaneJob, LaneWrite, RightsCheck, is_hard_pattern,
     runs_without_client,
 };
-use super::waits::Parked;
+use super::phases::Parked;
 use super::{Session, State};
 use crate::Now;
 use crate::acl::Rights;

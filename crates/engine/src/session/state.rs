@@ -113,7 +113,7 @@ pub(super) enum State {
     Ready,
     /// The session waits until its output has drained.
     Draining,
-    /// The current command is parked ([`ParkReason`](super::waits::ParkReason) says why), or runs on in the next turn.
+    /// The current command is parked ([`ParkReason`](super::phases::ParkReason) says why), or runs on in the next turn.
     Parked,
     /// The session waits for data, or for a timeout.
     Blocked(Box<Blocked>),

@@ -2,7 +2,8 @@
 //!
 //! [`ValueReader::begin`] reads the data before the first piece and returns the kind of the value.
 //! [`ValueReader::next`] yields its [`ValuePart`]s, then `None`. A value without parts is an empty collection. Redis
-//! never writes one, except for streams; the loader decides whether to accept it.
+//! never writes one, except for streams; the loader decides whether to accept it. The other half of reading a value is
+//! `ValueBuilder` in `crates/commands/src/serial/build.rs`: it makes a value of the parts.
 
 mod hash_ttl;
 mod module;

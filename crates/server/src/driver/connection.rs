@@ -7,7 +7,7 @@
 //! and one write, and no system call that only finds nothing to do.
 
 use super::door::Arrival;
-use super::stream::{Stream, Waited, refuse};
+use super::socket::{Stream, Waited, refuse};
 use super::tls_stream::TlsStreamError;
 use super::turns::yield_to_ready_tasks;
 use super::wake::WakeCell;

@@ -7,7 +7,7 @@
 
 use super::connection::{self, ConnectionEnd, HANDSHAKE_US_MAX, is_client_hello};
 use super::door::Arrival;
-use super::stream::{Stream, refuse};
+use super::socket::{Stream, refuse};
 use super::tls_stream::TlsStreamError;
 use super::wake::WakeCell;
 use super::worker::Context;

@@ -3,7 +3,7 @@
 //! Bytes of the socket go through rustls into the session's target. Output goes the other way. rustls's buffers bound
 //! both directions: one record in, [`SENT_BYTES_MAX`] out.
 
-use super::stream::Written;
+use super::socket::Written;
 use rustls::{AlertDescription, Error, InvalidMessage, ServerConfig, ServerConnection};
 use socket2::SockRef;
 use std::fmt;

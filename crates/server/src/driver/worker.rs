@@ -9,7 +9,7 @@ use super::door::{Arrival, Protocol};
 use super::host::IoDriverCounts;
 use super::http;
 use super::lane::LanePool;
-use super::stream::drive;
+use super::socket::drive;
 use super::tls_stream::TlsStreamError;
 use super::wake::{WakeCell, WakeQueue};
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use tokio::task::LocalSet;
 const ARRIVALS_PER_TURN_MAX: usize = 16;
 
 /// With `io-driver auto`, a connection begins polled while its worker has at most this many connections. Polling was
-/// cheaper with 2 connections, equal with 17, and dearer with 32 ([`super::stream`] has figures).
+/// cheaper with 2 connections, equal with 17, and dearer with 32 ([`super::socket`] has figures).
 const POLLED_CONNECTIONS: usize = 4;
 
 /// Maximum number of warnings about peers in an interval.

@@ -15,8 +15,8 @@ mod keyless;
 pub(super) use keyless::{KeylessWait, NO_AOF};
 
 use super::multi::lock;
+use super::phases::ParkReason;
 use super::run::NextStep;
-use super::waits::ParkReason;
 use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;

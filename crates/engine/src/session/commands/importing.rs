@@ -4,7 +4,7 @@ use super::{DONE, NextStep, Outcome, SYNTAX, Session};
 use crate::acl::Rights;
 use crate::headroom::{IMPORT_BYTES, WorkAdmission, refusal};
 use crate::importers::{REPORT_BYTES_MAX, REPORT_WORDS_MAX, Status};
-use crate::session::waits::ParkReason;
+use crate::session::phases::ParkReason;
 use crate::{Now, TABLE};
 use std::collections::BTreeSet;
 use strand_commands::call::KeyRights;

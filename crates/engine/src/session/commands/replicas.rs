@@ -4,9 +4,9 @@
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::following;
 use crate::replication::{self, Facts, FailoverPhase, FailoverRequest, Phase, Replica, SnapshotParts, Taken};
+use crate::session::phases::ParkReason;
 use crate::session::run::NextStep;
 use crate::session::settings::OutputClass;
-use crate::session::waits::ParkReason;
 use crate::tracking::TrackingFlags;
 use crate::{Engine, Framing, Now, system_text};
 use std::sync::Arc;
@@ -275,9 +275,7 @@ impl Session {
     #[cold]
     pub(in crate::session) fn disconnect_replica(&mut self, text: &[u8]) {
         let (who, text) = (&self.client.peer.addr, String::from_utf8_lossy(text));
-        self.engine
-            .host
-            .warn(&format!("Disconnecting replica {who}: its request failed: {text}"));
+        self.engine.host.warn(&format!("Disconnecting replica {who}: its request failed: {text}"));
         self.client.kill();
     }
     /// Logs that a replica is about to be disconnected, because too much waits for it.

@@ -1,4 +1,4 @@
-//! The waits of a command before it runs: [`Parked`] during a wait, [`Waits`] after the run.
+//! The phases of a command before it runs: [`Parked`] during a wait, [`Waits`] after the run.
 //!
 //! A command's time has four phases. *Queued*: waiting for a helper thread. *Parked*: waiting for another cause (a
 //! shard under a long lock, a pause, memory, the disk). *Executing*. *Flushing*: waiting until the client takes the

@@ -1,4 +1,4 @@
-//! [`Echo`]: what clients are told about evicted keys takes memory, and must not cause more eviction.
+//! [`Echo`]: the memory of messages about evicted keys. This memory must not cause more eviction.
 //!
 //! An evicted key may cause a message to each client that has a copy of the key (CLIENT TRACKING) or listens
 //! (`notify-keyspace-events`). The messages wait in the server until the clients' sockets take them. Without this module, an
