@@ -1,15 +1,13 @@
 //! The directory: the number of subscribers of each channel and pattern at each dispatcher.
 
+use super::parted_map::{PARTS, Part, part_of};
 use ahash::RandomState;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use strand_commands::glob;
-
-/// Parts of the channels. Each has its own lock, so publishers of different channels rarely meet.
-const PARTS: usize = 16;
 
 /// Minimum number of elements that matching a pattern counts as.
 const PATTERN_STEPS: usize = 8;
@@ -63,22 +61,20 @@ impl Recipients {
     }
 }
 
-/// The channels of one part that have subscribers.
-pub(super) type ChannelPart = HashMap<Arc<[u8]>, Counts, RandomState>;
-
-/// All channels of a kind, divided into parts.
+/// All channels of a kind, divided into parts. Each part has its own lock, so publishers of different channels rarely
+/// meet.
 pub(super) struct Topics {
-    parts: [RwLock<ChannelPart>; PARTS],
+    parts: Box<[RwLock<Part<Counts>>]>,
     hasher: RandomState,
 }
 
 impl Topics {
     pub(super) fn new() -> Topics {
-        Topics { parts: Default::default(), hasher: RandomState::new() }
+        Topics { parts: (0..PARTS).map(|_| RwLock::default()).collect(), hasher: RandomState::new() }
     }
     /// The part of a channel.
-    pub(super) fn part(&self, channel: &[u8]) -> &RwLock<ChannelPart> {
-        &self.parts[self.hasher.hash_one(channel) as usize % PARTS]
+    pub(super) fn part(&self, channel: &[u8]) -> &RwLock<Part<Counts>> {
+        &self.parts[part_of(&self.hasher, channel)]
     }
     /// Number of channels with subscribers.
     pub(super) fn len(&self) -> usize {
@@ -86,7 +82,7 @@ impl Topics {
     }
     /// Visits the channels with subscribers. A visit may take long, so no lock is held meanwhile.
     pub(super) fn each(&self, visit: &mut dyn FnMut(&[u8])) {
-        for part in &self.parts {
+        for part in self.parts.iter() {
             let channels: Vec<Arc<[u8]>> = part.read().keys().cloned().collect();
             channels.iter().for_each(|channel| visit(channel));
         }

@@ -3,6 +3,7 @@
 use super::congestion::Congestion;
 use super::directory::matches;
 use super::message::{Frame, Message, MessageKind};
+use super::parted_map::PartedMap;
 use super::prefix_map::PrefixMap;
 use super::prefixes::Change;
 use super::pressure::{Patience, is_due};
@@ -12,7 +13,7 @@ use crate::clients::{Client, Clients as AllClients};
 use crate::tracking;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
@@ -163,8 +164,8 @@ type Clients = Vec<Arc<Client>>;
 /// The clients of a dispatcher and their subscriptions.
 #[derive(Default)]
 struct Subscribers {
-    channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
-    shard_channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
+    channels: PartedMap<Clients>,
+    shard_channels: PartedMap<Clients>,
     patterns: BTreeMap<Arc<[u8]>, Clients>,
     prefixes: PrefixMap<Clients>,
 }
@@ -200,8 +201,8 @@ impl Dispatcher {
     pub(super) fn add(&self, topic: Topic, name: &Arc<[u8]>, client: &Arc<Client>) {
         let mut subscribers = self.subscribers.lock();
         let clients = match topic {
-            Topic::Channel => subscribers.channels.entry(name.clone()).or_default(),
-            Topic::Shard => subscribers.shard_channels.entry(name.clone()).or_default(),
+            Topic::Channel => subscribers.channels.get_or_add(name),
+            Topic::Shard => subscribers.shard_channels.get_or_add(name),
             Topic::Pattern => subscribers.patterns.entry(name.clone()).or_default(),
         };
         insert(clients, client);
@@ -217,18 +218,15 @@ impl Dispatcher {
     /// Removes the subscription of the client with the id `client`.
     pub(super) fn remove(&self, topic: Topic, name: &[u8], client: u64) {
         let subscribers = &mut *self.subscribers.lock();
-        let is_left = |clients: Option<&mut Clients>| clients.is_some_and(|clients| remove(clients, client));
+        let is_last = |clients: &mut Clients| remove(clients, client);
         match topic {
-            Topic::Channel if is_left(subscribers.channels.get_mut(name)) => {
-                subscribers.channels.remove(name);
+            Topic::Channel => subscribers.channels.remove_if(name, is_last),
+            Topic::Shard => subscribers.shard_channels.remove_if(name, is_last),
+            Topic::Pattern => {
+                if subscribers.patterns.get_mut(name).is_some_and(is_last) {
+                    subscribers.patterns.remove(name);
+                }
             }
-            Topic::Shard if is_left(subscribers.shard_channels.get_mut(name)) => {
-                subscribers.shard_channels.remove(name);
-            }
-            Topic::Pattern if is_left(subscribers.patterns.get_mut(name)) => {
-                subscribers.patterns.remove(name);
-            }
-            _ => {}
         }
     }
     /// Puts the messages that wait for `client`, with these subscriptions, into its inbox. Later messages go to the

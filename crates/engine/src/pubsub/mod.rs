@@ -30,6 +30,7 @@ mod directory;
 mod dispatcher;
 mod inbox;
 mod message;
+mod parted_map;
 mod prefix_map;
 mod prefixes;
 mod pressure;
@@ -47,6 +48,7 @@ use directory::{Patterns, Recipients, Topics};
 use dispatcher::Dispatcher;
 use message::Message;
 use parking_lot::RwLock;
+use parted_map::remove_if;
 use prefix_map::PrefixMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -191,9 +193,7 @@ impl PubSub {
         match topic.kind() {
             Some(kind) => {
                 let mut topics = self.topics(kind).part(name).write();
-                if topics.get_mut(name).is_some_and(|counts| counts.remove(at)) {
-                    topics.remove(name);
-                }
+                remove_if(&mut topics, name, |counts| counts.remove(at));
                 remove();
             }
             None => {
