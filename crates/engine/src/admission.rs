@@ -31,7 +31,7 @@ const HUGE_BYTES_MIN: i64 = 1 << 20;
 /// No command is refused by a sample that is older than this. A sample costs 25 us.
 const OLD_SAMPLE_US: u64 = 1_000;
 /// Writers wait for eviction when memory exceeds the limit by more than the limit divided by this number, or by more
-/// than [`OVER_BYTES_MIN`] if that is larger.
+/// than [`OVER_BYTES_MIN`] if that is larger. What exceeds a limit only because the limit was lowered does not count.
 const OVER_PART: u64 = 32;
 /// Writers wait only when memory exceeds the limit by more than this many bytes. See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
@@ -139,7 +139,8 @@ impl Engine {
             }
             data_bytes = self.keyspace.data_bytes() as u64;
             let over = self.memory.over_bytes(data_bytes);
-            if over > OVER_BYTES_MIN.max(self.memory.limit_bytes() / OVER_PART) {
+            let allowed = OVER_BYTES_MIN.max(self.memory.limit_bytes() / OVER_PART);
+            if over > allowed.saturating_add(self.memory.lowered_excess_bytes()) {
                 return Admission::Later { at_us: now.mono_us + WAIT_US };
             }
         }

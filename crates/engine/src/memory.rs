@@ -155,6 +155,8 @@ pub(crate) struct Memory {
     is_watched: AtomicBool,
     /// The data size at which the limit is reached. Negative: the server would be over the limit without any data.
     data_bytes_max: AtomicI64,
+    /// Bytes over the limit because the limit was lowered: the least excess that a sample has shown since then.
+    lowered_excess_bytes: AtomicU64,
     /// The time of the last sample, on the clock of [`crate::Now::mono_us`].
     pub(crate) sampled_us: AtomicU64,
     /// The time at which spare blocks were freed last, on the same clock.
@@ -184,6 +186,7 @@ impl Memory {
             has_slowed_clients: false.into(),
             is_watched: false.into(),
             data_bytes_max: i64::MAX.into(),
+            lowered_excess_bytes: 0.into(),
             sampled_us: 0.into(),
             blocks_freed_us: 0.into(),
             used_bytes: startup_bytes.into(),
@@ -237,13 +240,22 @@ impl Memory {
     fn choose_limit(&self) {
         let limits = [self.configured_bytes(), self.ceiling_bytes()];
         let least = limits.into_iter().filter(|bytes| *bytes > 0).min();
-        self.limit_bytes.store(least.unwrap_or(0), Relaxed);
+        let former = self.limit_bytes.swap(least.unwrap_or(0), Relaxed);
+        if least.is_some_and(|bytes| former == 0 || bytes < former) {
+            // The next sample shows how much memory is over the new limit.
+            self.lowered_excess_bytes.store(u64::MAX, Relaxed);
+        }
         self.is_watched.store(least.is_some() || self.has_slowed_clients.load(Relaxed), Relaxed);
     }
     /// Bytes over the limit when the data has `data_bytes`.
     #[inline]
     pub(crate) fn over_bytes(&self, data_bytes: u64) -> u64 {
         (data_bytes as i64).saturating_sub(self.data_bytes_max.load(Relaxed)).max(0) as u64
+    }
+    /// Bytes over the limit because the limit was lowered, and not because the data has grown. Eviction takes them away.
+    /// Until then no writer waits for these bytes: the eviction of gigabytes takes seconds.
+    pub(crate) fn lowered_excess_bytes(&self) -> u64 {
+        self.lowered_excess_bytes.load(Relaxed)
     }
     /// Bytes below the limit when the data has `data_bytes`.
     pub(crate) fn spare_bytes(&self, data_bytes: u64) -> i64 {
@@ -262,6 +274,7 @@ impl Memory {
             }
         };
         self.data_bytes_max.store(max, Relaxed);
+        self.lowered_excess_bytes.fetch_min(self.over_bytes(data_bytes), Relaxed);
     }
     /// True when the spare blocks of the network buffers were not freed for a while. Then call this again after
     /// [`BLOCKS_FREED_EVERY_US`] at the earliest.
@@ -377,6 +390,24 @@ mod tests {
         memory.set_limit(u64::MAX);
         memory.record_sample(5000, 550, 0);
         assert_eq!(memory.over_bytes(1 << 40), 0);
+    }
+
+    #[test]
+    fn the_excess_of_a_lowered_limit_only_falls() {
+        let memory = Memory::new(0);
+        memory.set_limit(1000);
+        memory.record_sample(900, 900, 0);
+        memory.record_sample(1100, 1100, 0);
+        assert_eq!(memory.lowered_excess_bytes(), 0, "the data has grown");
+        memory.set_limit(100);
+        let excesses = [1100, 800, 900, 90, 300].map(|bytes| {
+            memory.record_sample(bytes, bytes, 0);
+            memory.lowered_excess_bytes()
+        });
+        assert_eq!(excesses, [1000, 700, 700, 0, 0]);
+        memory.set_limit(200);
+        memory.record_sample(300, 300, 0);
+        assert_eq!(memory.lowered_excess_bytes(), 0, "the limit was raised");
     }
 
     #[test]
