@@ -46,14 +46,18 @@ pub enum DialError {
     Handshake(io::Error),
 }
 
-/// The error of a handshake, with a sentence instead of rustls's name for a certificate of an authority.
+/// The error of a handshake, with a sentence in place of rustls's name for two frequent causes.
 fn readable(error: io::Error) -> io::Error {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    if !cause.is_some_and(may_sign_others) {
-        return error;
-    }
-    let text = "the server's certificate is a CA certificate (CA:TRUE) that is not itself trusted for a server. To trust \
-                this certificate itself, name its file with --cacert (a replica: tls-ca-cert-file)";
+    let text = match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+            "the server does not speak TLS at this port"
+        }
+        Some(cause) if may_sign_others(cause) => {
+            "the server's certificate is a CA certificate (CA:TRUE) that is not itself trusted for a server. To trust this \
+             certificate itself, name its file with --cacert (a replica: tls-ca-cert-file)"
+        }
+        _ => return error,
+    };
     io::Error::new(error.kind(), text)
 }
 

@@ -206,7 +206,9 @@ async fn send(context: &Context, args: &Words) -> Waiting {
     // The hold would last as long as the connection.
     let holds = is(0, b"IMPORT.VERSION") && is(1, b"HOLD");
     if REFUSED.iter().any(|word| is(0, word)) || changes_client || holds {
-        let name = String::from_utf8_lossy(args.get(0).unwrap_or_default()).to_ascii_uppercase();
+        let words = if changes_client || holds { 2 } else { 1 };
+        let name = args.iter().take(words).map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
+        let name = name.to_ascii_uppercase();
         return Waiting::Refused(format!(
             "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"
         ));

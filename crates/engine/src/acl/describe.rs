@@ -59,6 +59,8 @@ impl Selector {
             let sign: &[u8] = match p.access {
                 Access::READ => b"%R~",
                 Access::WRITE => b"%W~",
+                // `~*` means all keys, to which no pattern can be added.
+                _ if *p.pattern == *b"*" && self.keys.len() > 1 => b"%RW~",
                 _ => b"~",
             };
             [sign, &p.pattern].concat()

@@ -37,6 +37,8 @@ fn users_are_described_as_redis_server_describes_them() {
         ("skip-sanitize-payload", "off skip-sanitize-payload resetchannels -@all"),
         ("~x* %R~r* %W~w* %RW~rw %r~x* &ch &ch", "off ~x* %R~r* %W~w* ~rw resetchannels &ch -@all"),
         ("%R~a %W~a", "off ~a resetchannels -@all"),
+        // A pattern may follow this rule. No pattern may follow redis-server's `~*`.
+        ("%RW~* %R~a", "off %RW~* %R~a resetchannels -@all"),
         ("%R", "off %R~ resetchannels -@all"),
         ("%RW~*", "off ~* resetchannels -@all"),
         ("+@read -get", "off resetchannels -@all +@read -get"),

@@ -27,9 +27,11 @@ pub(crate) struct FieldsExpired {
 }
 
 impl FieldsExpired {
-    /// The number of keys, 0 or 1, and of fields.
+    /// The number of keys, 0 or 1, and of fields. As in Redis, a hash that loses its last field to expiry is no expired
+    /// key.
     pub(crate) fn counts(&self) -> ExpiredCounts {
-        ExpiredCounts { keys: usize::from(!self.stays), fields: self.expired }
+        let is_expired_key = !self.stays && self.fields.is_none();
+        ExpiredCounts { keys: usize::from(is_expired_key), fields: self.expired }
     }
     /// The events of the key, each with the data that it removed, `None` for nothing. A hash that loses its last field to
     /// expiry has the event `del` instead of `expired`.

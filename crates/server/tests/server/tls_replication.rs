@@ -91,7 +91,7 @@ fn the_primary_s_certificate_must_be_trusted_and_its_name_does_not_matter() {
     // The primary's plain port speaks no TLS.
     let plain = fixture.server.address.port().to_string();
     assert_eq!(call(&mut client, &["REPLICAOF", "127.0.0.1", &plain]), "OK");
-    logs("Connection with the primary lost: received corrupt message of type InvalidContentType");
+    logs("Connection with the primary lost: the server does not speak TLS at this port");
     assert_eq!(call(&mut client, &["CONFIG", "SET", "tls-replication", "no"]), "OK");
     comes_true(|| field(&mut client, "master_link_status") == "up");
 }
