@@ -17,16 +17,23 @@ pub(crate) struct Meter {
     /// When the rate allows the bytes so far.
     due: Cell<Instant>,
     bytes: Cell<u64>,
+    /// Number of reads that failed.
+    failures: Cell<u64>,
 }
 
 impl Meter {
     pub(crate) fn new(rate: Option<u64>) -> Rc<Meter> {
-        Rc::new(Meter { rate, due: Cell::new(Instant::now()), bytes: Cell::new(0) })
+        Rc::new(Meter { rate, due: Cell::new(Instant::now()), bytes: Cell::new(0), failures: Cell::new(0) })
     }
 
     /// The bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.get()
+    }
+
+    /// Number of reads of wrapped objects that failed so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.get()
     }
 
     /// Wraps `object`, so that the meter counts its bytes. Each read waits until the rate allows its bytes.
@@ -56,12 +63,18 @@ struct Metered {
     meter: Rc<Meter>,
 }
 
+impl Metered {
+    fn count_failure(&self) {
+        self.meter.failures.set(self.meter.failures.get() + 1);
+    }
+}
+
 impl Object for Metered {
     fn stat(&self) -> io::Result<Stat> {
-        self.object.stat()
+        self.object.stat().inspect_err(|_| self.count_failure())
     }
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let got = self.object.read_at(offset, into)?;
+        let got = self.object.read_at(offset, into).inspect_err(|_| self.count_failure())?;
         self.meter.count(got);
         Ok(got)
     }

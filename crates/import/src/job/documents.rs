@@ -56,6 +56,10 @@ impl DocumentPlace<'_> {
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
     }
+    /// True when the server certainly does not hold the document.
+    fn is_missing(&self) -> bool {
+        self.old.is_none_or(|old| old.get(DIGEST_NOTE).is_none() && old.get(MAYBE_NOTE).is_none())
+    }
     /// How a document counts that was sent or copied.
     fn outcome(&self) -> Outcome<'static> {
         if was_present(self.known, self.new.name) { Outcome::Updated } else { Outcome::Added }
@@ -315,8 +319,13 @@ impl Job<'_> {
             self.summary.bytes_read = self.meter.bytes();
             let done = match read {
                 Ok(done) => done,
-                // The server keeps the old document. The next run reads the file again.
-                Err(error) => return self.record_failure(place, &[], &error.to_string(), true, builder),
+                // The server keeps the old document. The next run reads the file again, unless the bytes of the archive
+                // are the cause. The token of the new bytes is not recorded beside an old document.
+                Err(error) => {
+                    let lasts = place.is_missing() && self.lasts_in_archive(&error);
+                    let token = if lasts { place.new.token } else { &[] };
+                    return self.record_failure(place, token, &error.to_string(), true, builder);
+                }
             };
             // A file that was written a moment ago may change again without a new token. Send its content, and record
             // an empty token, so that the next run reads the file again.

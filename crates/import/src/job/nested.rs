@@ -3,26 +3,30 @@
 //! An archive is a document that holds documents. The archive's own hash has only its name and size. The containers in
 //! the archive are recorded below the archive's path, like the containers of a folder. The archive's entry notes the
 //! number of documents in the archive, and how many of them failed ([`INNER_NOTE`]). An archive with an unchanged token
-//! is opened only if a document in it failed or is missing at the server. The note of a large mailbox also has the
-//! mailbox's [`Prefix`] and the digest of the record of its messages. So a mailbox that only grew is read from its
+//! is opened only if a document in it is missing at the server, or if a failure in it may pass
+//! ([`Job::keep_archive`]). Other failures are reported again from the records. The note of a large mailbox also has
+//! the mailbox's [`Prefix`] and the digest of the record of its messages. So a mailbox that only grew is read from its
 //! former end on.
 
 use super::failed::ImportMode;
 use super::moves::Departure;
-use super::{Job, Level, documents_in, join, view};
+use super::{ERROR_NOTE, Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::container::{Container, ContainerDigest, Entry, EntryKind};
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, is_declared_mail};
 use crate::source::archive::{Archive, ArchiveBudget, Format, Prefix, Window};
-use crate::source::{FLAGS_KEY, Object, Source};
+use crate::source::{FLAGS_KEY, Object, ReadError, Source};
 use crate::versions::{self, INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 /// Bytes of the note of an archive: the number of documents, and the number of failures.
 const COUNTS_BYTES: usize = 16;
+/// Bytes of the note of an archive that could not be opened, and cannot be opened before it changes: the two numbers,
+/// and one byte more.
+const LASTING_NOTE_BYTES: usize = COUNTS_BYTES + 1;
 /// Bytes of the note of a large mailbox: the two numbers, the prefix, and the digest of the record.
 const MAILBOX_NOTE_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<ContainerDigest>();
 /// Number of bytes at the beginning of a document that decide whether the document is an archive.
@@ -34,7 +38,7 @@ const BEGINNING_SHOWN_BYTES: usize = 24;
 pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
 
 /// An archive that was opened, or that was kept without being opened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Opened {
     /// The value of [`INNER_NOTE`]. `None` when the document is not an archive any more.
     pub(super) note: Option<Vec<u8>>,
@@ -42,6 +46,15 @@ pub(super) struct Opened {
     pub(super) kind: Option<&'static str>,
     /// The reason why the archive could not be opened.
     pub(super) error: Option<String>,
+}
+
+/// Numbers of the recorded documents in an archive.
+#[derive(Default)]
+struct RecordedCounts {
+    /// Documents that the server holds.
+    held: u64,
+    /// Documents that failed.
+    failed: u64,
 }
 
 /// The archive whose documents the job imports now.
@@ -52,6 +65,8 @@ pub(super) struct CurrentArchive {
     /// Number of archives around the current documents. 0 outside of archives.
     depth: usize,
     budget: Option<Rc<ArchiveBudget>>,
+    /// Number of reads of the source that had failed when the outermost archive was opened.
+    failures_before: u64,
     /// True when a retry imports the whole archive, because the archive has changed or failed as a whole.
     is_whole: bool,
 }
@@ -119,7 +134,7 @@ pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     };
     // No importer writes a note of another length. One failure makes the run open the archive again.
     match note.len() {
-        COUNTS_BYTES | MAILBOX_NOTE_BYTES => (number(0..8), number(8..16)),
+        COUNTS_BYTES | LASTING_NOTE_BYTES | MAILBOX_NOTE_BYTES => (number(0..8), number(8..16)),
         _ => (0, 1),
     }
 }
@@ -144,13 +159,11 @@ pub(crate) fn unknown_counts_note() -> Vec<u8> {
 }
 
 /// Reads from a mailbox's note the state of the mailbox at the last run: the prefix, and the digest of the record of
-/// the messages. `None` for a short mailbox and for an archive of another format. Also `None` if a message failed: then
-/// the run reads the whole mailbox.
+/// the messages. `None` for a short mailbox and for an archive of another format.
 fn mailbox_state(note: &[u8]) -> Option<(Prefix, &[u8])> {
-    let (counts, state) = note.split_at_checked(COUNTS_BYTES)?;
+    let (_, state) = note.split_at_checked(COUNTS_BYTES)?;
     let (prefix, record) = state.split_at_checked(Prefix::BYTES)?;
-    (note.len() == MAILBOX_NOTE_BYTES && self::counts(counts).1 == 0)
-        .then_some((Prefix::from_bytes(prefix)?, record))
+    (note.len() == MAILBOX_NOTE_BYTES).then_some((Prefix::from_bytes(prefix)?, record))
 }
 
 /// The kind and the error of a document with the name of an archive, whose bytes are not those of an archive: a download
@@ -223,7 +236,7 @@ impl Job<'_> {
                 if let Some(note) = recorded {
                     self.check_archive_removal(&child, Some(note), below)?;
                     self.remove(&child, below)?;
-                    nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
+                    nested.insert(entry.name.to_vec(), Opened::default());
                 }
                 continue;
             }
@@ -231,21 +244,19 @@ impl Job<'_> {
                 && !below.reopens_archives()
             {
                 let Some(note) = recorded else { continue };
-                let (documents, failed) = counts(note);
-                if failed == 0 && self.is_complete(&child, below)? {
-                    self.summary.unchanged += documents;
+                if self.keep_archive(&change, &child, note, below)? {
                     continue;
                 }
             }
             let may_contain_documents = change.recorded().is_some_and(|old| may_contain_documents(&old));
-            let old_failed = change.recorded().is_some_and(|old| old.get(super::ERROR_NOTE).is_some());
+            let old_failed = change.recorded().is_some_and(|old| old.get(ERROR_NOTE).is_some());
             let is_whole = old_failed || !matches!(change, Change::Unchanged { .. });
             let candidate = Candidate { entry: &entry, mail, child: &child, recorded, is_whole };
             let mut opened = self.open_archive(path, candidate, below)?;
             if opened.is_none() && may_contain_documents {
                 self.check_archive_removal(&child, recorded, below)?;
                 self.remove(&child, below)?;
-                opened = Some(Opened { note: None, kind: None, error: None });
+                opened = Some(Opened::default());
             }
             if let Some(opened) = opened {
                 nested.insert(entry.name.to_vec(), opened);
@@ -277,13 +288,19 @@ impl Job<'_> {
         // The documents of the last run stay at the server. Keep their number in the note, so that `--max-delete` counts
         // them when the archive is removed.
         let kept = recorded.map_or(0, |note| counts(note).0);
-        let failed = |job: &mut Job<'_>, kind: Option<&'static str>, error: String| {
+        let failed = |job: &mut Job<'_>, kind: Option<&'static str>, error: String, lasts: bool| {
             job.kept_in_failed += kept + u64::from(recorded.is_some());
-            Ok(Some(Opened { note: Some(counts_note(kept, 1)), kind, error: Some(error) }))
+            let mut note = counts_note(kept, 1);
+            note.resize(if lasts { LASTING_NOTE_BYTES } else { COUNTS_BYTES }, 1);
+            Ok(Some(Opened { note: Some(note), kind, error: Some(error) }))
+        };
+        let failures_before = match self.archive.depth {
+            0 => self.meter.failures(),
+            _ => self.archive.failures_before,
         };
         let object = match self.source.open(self.archive.path(path), entry) {
             Ok(object) => object,
-            Err(error) => return failed(self, None, error.to_string()),
+            Err(error) => return failed(self, None, error.to_string(), self.lasts_in_archive(&error)),
         };
         // The bytes of a nested archive are read from the outermost archive, where they are counted already.
         let object: Rc<dyn Object> = Rc::from(match self.archive.id() {
@@ -294,12 +311,14 @@ impl Job<'_> {
         let read = object.stat().and_then(|stat| Ok((stat, object.read_at(0, &mut beginning)?)));
         let (before, got) = match read {
             Ok(read) => read,
-            Err(error) => return failed(self, None, error.to_string()),
+            Err(error) => {
+                return failed(self, None, error.to_string(), self.lasts(&error, failures_before));
+            }
         };
         beginning.truncate(got);
         let Some(format) = Format::of(entry.name, &beginning).or(mail.then_some(Format::Mail)) else {
             return match lost_archive(entry.name, &beginning) {
-                Some((kind, error)) if kept > 0 => failed(self, Some(kind), error),
+                Some((kind, error)) if kept > 0 => failed(self, Some(kind), error, true),
                 _ => Ok(None),
             };
         };
@@ -314,7 +333,7 @@ impl Job<'_> {
         // Only the opened mail tells whether the mail has attachments.
         if is_too_deep && format != Format::Mail {
             self.summary.bytes_read = self.meter.bytes();
-            return failed(self, kind, too_deep());
+            return failed(self, kind, too_deep(), false);
         }
         let may_append = format == Format::Mailbox && !below.reopens_archives();
         let state = recorded.and_then(mailbox_state).filter(|_| may_append);
@@ -334,20 +353,23 @@ impl Job<'_> {
         self.summary.bytes_read = self.meter.bytes();
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
-            Ok(_) if is_too_deep => return failed(self, kind, too_deep()),
+            Ok(_) if is_too_deep => return failed(self, kind, too_deep(), false),
             Ok(archive) => archive,
             // The later reading of the mail makes a mail that cannot be parsed a failed document. A mail that could not be
             // read keeps its attachments.
             Err(error) if format == Format::Mail && error.kind() == ErrorKind::InvalidData => {
                 return Ok(None);
             }
-            Err(error) => return failed(self, kind, error.to_string()),
+            Err(error) => {
+                return failed(self, kind, error.to_string(), self.lasts(&error, failures_before));
+            }
         };
         let outer_source: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
         let inner = CurrentArchive {
             id: child.to_vec(),
             depth: self.archive.depth + 1,
             budget: Some(budget),
+            failures_before,
             is_whole,
         };
         let outer_archive = std::mem::replace(&mut self.archive, inner);
@@ -380,6 +402,23 @@ impl Job<'_> {
         Ok(Some(Opened { note: Some(note), kind, error }))
     }
 
+    /// True when `error` follows from the bytes of an archive, so that reading the unchanged archive again gives the same
+    /// error. False for an error of the system or of the source, and when the archive exceeds a bound, which another run
+    /// may set higher. `failures_before`: see [`CurrentArchive::failures_before`].
+    fn lasts(&self, error: &io::Error, failures_before: u64) -> bool {
+        const OF_THE_BYTES: [ErrorKind; 4] =
+            [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::UnexpectedEof, ErrorKind::Other];
+        error.raw_os_error().is_none()
+            && OF_THE_BYTES.contains(&error.kind())
+            && self.meter.failures() == failures_before
+    }
+
+    /// True when a document in an archive could not be read, and `error` follows from the bytes of the archive.
+    pub(super) fn lasts_in_archive(&self, error: &ReadError) -> bool {
+        let failures_before = self.archive.failures_before;
+        self.archive.depth > 0 && matches!(error, ReadError::Io(error) if self.lasts(error, failures_before))
+    }
+
     /// The record of the messages of the mailbox `child`, with the prefix of the mailbox at that time. `None` when the
     /// record does not have the digest in the note: a run was cut short after it recorded the messages and before it
     /// recorded the note.
@@ -393,23 +432,101 @@ impl Job<'_> {
         Ok(matches.then_some((prefix, known.blob)))
     }
 
-    /// True when the server holds every recorded document of the archive `path`.
-    fn is_complete(&mut self, path: &[u8], level: Level) -> Result<bool, ImportError> {
+    /// Keeps an archive with an unchanged token without opening it, if the records say what its documents are: the server
+    /// holds them, or they failed and would fail again. Counts the documents, and reports the failures again. Returns
+    /// false when the run must open the archive. A retry opens each archive in which a document failed.
+    fn keep_archive(
+        &mut self,
+        change: &Change<'_>,
+        path: &[u8],
+        note: &[u8],
+        below: Level,
+    ) -> Result<bool, ImportError> {
+        let (documents, failed) = counts(note);
+        if failed > 0 && self.options.mode != ImportMode::Import {
+            return Ok(false);
+        }
+        if let Change::Unchanged { old, .. } = change
+            && is_closed(old)
+        {
+            self.kept_in_failed += documents + 1;
+            return Ok(true);
+        }
+        let mut recorded = RecordedCounts::default();
+        let is_complete = self.is_complete(path, below, &mut recorded)?;
+        // An entry whose name cannot be a path has failed, too, and has no record.
+        if !is_complete || recorded.failed != failed || recorded.held > documents {
+            return Ok(false);
+        }
+        if failed > 0 {
+            self.report_failures(path, below)?;
+        }
+        self.summary.unchanged += recorded.held;
+        self.kept_in_failed += documents - recorded.held;
+        Ok(true)
+    }
+
+    /// Counts the recorded documents of the archive `path`. Returns false when the run must open the archive: the server
+    /// has lost a document, or the next reading of a failed document may succeed.
+    fn is_complete(
+        &mut self,
+        path: &[u8],
+        level: Level,
+        counts: &mut RecordedCounts,
+    ) -> Result<bool, ImportError> {
         let known = self.load(path)?;
         let below = level.below(path, known.blob.len())?;
         let container = view(&known.blob);
-        let lost = container.iter().any(|entry| entry.get(MAYBE_NOTE).is_some());
         let is_outdated = versions::extractor(container) != EXTRACTOR_VERSION;
-        if !known.recorded || known.interrupted || lost || is_outdated || below.depth > super::DEPTH_MAX {
+        if !known.recorded || known.interrupted || is_outdated || below.depth > super::DEPTH_MAX {
             return Ok(false);
         }
-        let holds = |entry: &Entry<'_>| entry.kind == EntryKind::Container || entry.get(INNER_NOTE).is_some();
-        for entry in container.iter().filter(holds) {
-            if !self.is_complete(&join(path, entry.name), below)? {
+        for entry in container.iter() {
+            let has_failed = entry.get(ERROR_NOTE).is_some();
+            // A folder or an archive that could not be opened, unless its error lasts. Or a mail that failed beside its
+            // attachments.
+            let is_doubtful = has_failed && (entry.token.is_empty() || holds_documents(&entry));
+            if is_doubtful || entry.get(MAYBE_NOTE).is_some() {
+                return Ok(false);
+            }
+            if entry.kind == EntryKind::Document {
+                *if has_failed { &mut counts.failed } else { &mut counts.held } += 1;
+            }
+        }
+        for entry in container.iter().filter(holds_documents) {
+            if !self.is_complete(&join(path, entry.name), below, counts)? {
                 return Ok(false);
             }
         }
         self.progress.listed(path, documents_in(container));
         Ok(true)
     }
+
+    /// Reports the failed documents of the archive `path` again, from the records that [`Job::is_complete`] checked.
+    fn report_failures(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
+        let known = self.load(path)?;
+        let below = level.below(path, known.blob.len())?;
+        let container = view(&known.blob);
+        for entry in container.iter().filter(holds_documents) {
+            self.report_failures(&join(path, entry.name), below)?;
+        }
+        for entry in container.iter() {
+            if let Some(reason) = entry.get(ERROR_NOTE) {
+                self.fail(&join(path, entry.name), &String::from_utf8_lossy(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True when the recorded entry is an archive that could not be opened, and cannot be opened before it changes. The
+/// documents that an earlier run found in it stay.
+fn is_closed(entry: &Entry<'_>) -> bool {
+    entry.get(INNER_NOTE).is_some_and(|note| note.len() == LASTING_NOTE_BYTES)
+        && entry.get(ERROR_NOTE).is_some()
+}
+
+/// True when documents are recorded below the entry of an archive's record, and the next run looks at them.
+fn holds_documents(entry: &Entry<'_>) -> bool {
+    entry.kind == EntryKind::Container || entry.get(INNER_NOTE).is_some() && !is_closed(entry)
 }

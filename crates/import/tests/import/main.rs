@@ -9,6 +9,7 @@ mod cache;
 mod changes;
 mod doubtful;
 mod extraction;
+mod failed_in_archives;
 mod failures;
 mod fake;
 mod files;

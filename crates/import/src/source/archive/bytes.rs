@@ -192,7 +192,7 @@ impl Unpacking {
             let ratio = self.budget.ratio();
             let allowed = self.packed_bytes.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
             if state.spool.len() > allowed {
-                return Err(archive_error(format!("it unpacks to more than {ratio} times its size")));
+                return Err(bound_error(format!("it unpacks to more than {ratio} times its size")));
             }
         }
         Ok(())
