@@ -19,6 +19,7 @@ mod interruptions;
 mod listings;
 mod moves;
 mod nested;
+mod odd_archives;
 mod parts;
 mod proof;
 mod refused;

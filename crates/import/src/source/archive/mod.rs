@@ -41,6 +41,11 @@ const SUFFIXES: [&str; 13] =
 /// The endings of [`SUFFIXES`] that mailboxes have.
 const MAILBOX_SUFFIXES: [&str; 2] = ["mbox", "mbx"];
 
+/// The endings of [`SUFFIXES`] that tars have.
+const TAR_SUFFIXES: [&str; 2] = ["tar", "ova"];
+/// The endings of [`SUFFIXES`] that compressed tars have.
+const PACKED_TAR_SUFFIXES: [&str; 3] = ["tgz", "txz", "tzst"];
+
 /// Bytes of a token that is a digest.
 const DIGEST_BYTES: usize = size_of::<ContainerDigest>();
 
@@ -64,6 +69,18 @@ fn ending(name: &[u8]) -> Option<&[u8]> {
 
 fn is_one_of(ending: &[u8], suffixes: &[&str]) -> bool {
     suffixes.iter().any(|suffix| ending.eq_ignore_ascii_case(suffix.as_bytes()))
+}
+
+/// True when the name says that the document is a tar.
+fn is_tar_name(name: &[u8]) -> bool {
+    ending(name).is_some_and(|ending| is_one_of(ending, &TAR_SUFFIXES))
+}
+
+/// True when the name says that the document is a compressed tar: `a.tgz` or `a.tar.gz`.
+fn is_packed_tar_name(name: &[u8]) -> bool {
+    let before_ending = || name.iter().rposition(|b| *b == b'.').map(|dot| &name[..dot]);
+    ending(name).is_some_and(|ending| is_one_of(ending, &PACKED_TAR_SUFFIXES))
+        || before_ending().is_some_and(is_tar_name)
 }
 
 impl Format {
@@ -94,7 +111,7 @@ impl Format {
         let found =
             magics.into_iter().find(|(magic, _)| beginning.starts_with(magic)).map(|(_, format)| format);
         found.or_else(|| {
-            if tar::is_tar(beginning) {
+            if tar::is_tar(beginning, is_tar_name(name)) {
                 Some(Format::Tar)
             } else {
                 mbox::is_mailbox(beginning).then_some(Format::Mailbox)
@@ -350,8 +367,9 @@ impl Archive {
             Err(error) if Codec::needs_more(&error) => unpacked(codec.bytes_max())?,
             other => other?,
         };
-        let beginning = unpacked.bytes(0, unpacked.len().min(512) as usize)?;
-        if tar::is_tar(&beginning) {
+        let beginning_bytes = unpacked.len().min(tar::BEGINNING_BYTES as u64);
+        let beginning = unpacked.bytes(0, beginning_bytes as usize)?;
+        if tar::is_tar(&beginning, is_packed_tar_name(name)) {
             self.window = unpacked;
             return self.tar(found);
         }

@@ -9,6 +9,13 @@ use super::limits::TAR_HEADER_BYTES_MAX;
 use std::io;
 
 const BLOCK_BYTES: u64 = 512;
+/// Number of blocks of zeros that end a tar. A tar without entries has no other blocks.
+const EMPTY_BLOCKS: usize = 2;
+/// Maximum number of bytes of a tar without entries. GNU tar writes 10,240 bytes, and one record with `-b`, whose largest
+/// usual size is 1 MiB.
+const EMPTY_BYTES_MAX: u64 = 1 << 20;
+/// Number of bytes at the beginning that decide whether a document is a tar.
+pub(super) const BEGINNING_BYTES: usize = EMPTY_BLOCKS * BLOCK_BYTES as usize;
 /// Offset of the byte `isextended` in the header of a sparse file (GNU tar's old format, `struct oldgnu_header`). 1: a
 /// block of the sparse map follows the header.
 const SPARSE_HEADER_EXTENDED: usize = 482;
@@ -34,9 +41,19 @@ pub(super) struct Members {
     pub(super) special: u64,
 }
 
-/// True when the bytes begin with a tar header.
-pub(super) fn is_tar(beginning: &[u8]) -> bool {
-    beginning.get(257..262) == Some(b"ustar") && beginning.get(..512).is_some_and(checksum_fits)
+/// True when the bytes begin with a tar header. `is_named_tar`: the name says that the document is a tar. Then the header
+/// may also be of the format v7, which has no magic. And the document may consist of blocks of zeros: a tar without
+/// entries. `beginning` has the first
+/// [`BEGINNING_BYTES`], or the whole document if it is shorter.
+pub(super) fn is_tar(beginning: &[u8], is_named_tar: bool) -> bool {
+    const BLOCK: usize = BLOCK_BYTES as usize;
+    let Some(header) = beginning.get(..BLOCK) else { return false };
+    let has_magic = header.get(257..262) == Some(b"ustar");
+    let is_empty = || {
+        let blocks = beginning.len() / BLOCK;
+        beginning.len().is_multiple_of(BLOCK) && blocks >= EMPTY_BLOCKS && beginning.iter().all(|b| *b == 0)
+    };
+    (has_magic || is_named_tar) && checksum_fits(header) || is_named_tar && is_empty()
 }
 
 /// The files of the archive, in the order of their headers.
@@ -52,7 +69,7 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
         at += BLOCK_BYTES;
         // Two blocks of zeros end the archive. One is enough here.
         if header.iter().all(|b| *b == 0) {
-            return Ok(members);
+            return if at == BLOCK_BYTES { check_empty(tar).map(|()| members) } else { Ok(members) };
         }
         if !checksum_fits(&header) {
             let header_at = at - BLOCK_BYTES;
@@ -130,6 +147,21 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
     match long_name.is_none() && long_size.is_none() && !is_sparse {
         true => Ok(members),
         false => Err(cut_off(tar, "after an extended header, before the entry of this header")),
+    }
+}
+
+/// Checks that a tar which begins with zeros is a tar without entries. A download that was cut off may have zeros in
+/// place of its first bytes, or consist of zeros.
+fn check_empty(tar: &Window) -> io::Result<()> {
+    let len = tar.len();
+    if len > EMPTY_BYTES_MAX {
+        return Err(archive_error(format!(
+            "the tar begins with zeros and has {len} bytes; a tar without entries has at most {EMPTY_BYTES_MAX}"
+        )));
+    }
+    match tar.bytes(0, len as usize)?.iter().position(|b| *b != 0) {
+        None => Ok(()),
+        Some(at) => Err(archive_error(format!("the tar begins with zeros, and byte {at} is not zero"))),
     }
 }
 
