@@ -25,3 +25,4 @@ mod proof;
 mod refused;
 mod restic;
 mod retry;
+mod solr;

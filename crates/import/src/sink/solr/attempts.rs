@@ -2,7 +2,8 @@
 //!
 //! The HTTP status decides. 400, 409, 413 and 422 are about the documents, so the batch is halved. 401, 403, 404, 405
 //! and 415 are about the collection, and end the run. Every other failure may pass, so the batch is sent again after a
-//! pause. The pause doubles with each attempt. After the target's patience the run fails. If the server fails
+//! pause. The pause doubles with each attempt. After the target's patience the run fails, also if the server takes
+//! requests and does not respond. If the server fails
 //! repeatedly on a batch but accepts a message without documents, a document is assumed to be the cause.
 
 use super::request::Answer;
@@ -38,9 +39,15 @@ enum Sent {
 }
 
 impl Solr {
-    /// Sends the batch until each step is accepted or refused. `answer` is the response to the whole batch.
-    pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
-        let mut answer = Some(answer);
+    /// Sends the batch until each step is accepted or refused. `answer` is the response to the whole batch, for which the
+    /// sink has waited since `begun`.
+    pub(super) fn deliver(
+        &mut self,
+        batch: &Batch,
+        answer: Answer,
+        begun: Instant,
+    ) -> Result<(), ImportError> {
+        let mut answer = Some((answer, begun));
         let whole = 0..batch.steps.len();
         let mut parts = vec![whole];
         while let Some(part) = parts.pop() {
@@ -77,7 +84,7 @@ impl Solr {
         &mut self,
         batch: &Batch,
         part: Range<usize>,
-        answer: Option<Answer>,
+        answer: Option<(Answer, Instant)>,
     ) -> Result<Sent, ImportError> {
         let envelope = self.envelope();
         let documents = part.len();
@@ -85,25 +92,32 @@ impl Solr {
     }
 
     /// Sends the message until it is accepted, or refused because of its documents. `answer`: the answer to the first
-    /// attempt, if it was sent already. `documents`: the number of documents in the message.
+    /// attempt, if it was sent already, and since when the sink has waited for it. `documents`: the number of documents in
+    /// the message.
     ///
     /// # Errors
     /// When the collection refuses all messages, or does not accept this message within the target's patience.
     fn send_repeatedly(
         &mut self,
-        mut answer: Option<Answer>,
+        answer: Option<(Answer, Instant)>,
         message: &mut dyn FnMut(u32) -> Vec<u8>,
         documents: usize,
     ) -> Result<Sent, ImportError> {
-        let (begun, mut pause) = (Instant::now(), PAUSE_FIRST);
+        let (mut answer, begun) = match answer {
+            Some((answer, begun)) => (Some(answer), begun),
+            None => (None, Instant::now()),
+        };
+        let mut pause = PAUSE_FIRST;
         for failures in 1u32.. {
-            let latest = answer.take().unwrap_or_else(|| self.client.send(message(failures)));
+            let left = self.target.patience.saturating_sub(begun.elapsed());
+            let latest = answer.take().unwrap_or_else(|| self.client.send(message(failures), left));
             let reason = match self.classify(latest)? {
                 Verdict::Accepted => return Ok(Sent::Accepted),
                 Verdict::Refused(reason) => return Ok(Sent::Refused(reason)),
                 Verdict::Failed(reason) => reason,
             };
-            if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.accepts_other_messages()? {
+            let left = self.target.patience.saturating_sub(begun.elapsed());
+            if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.accepts_other_messages(left)? {
                 return Ok(Sent::Refused(reason));
             }
             if begun.elapsed() >= self.target.patience {
@@ -112,7 +126,8 @@ impl Solr {
                 )));
             }
             self.client.next_server();
-            let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
+            let left = self.target.patience.saturating_sub(begun.elapsed());
+            let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0).min(left);
             self.notices.notify(&format!(
                 "{} does not accept documents ({reason}); the batch is sent again in {:.1} s",
                 self.client.shown(),
@@ -125,13 +140,13 @@ impl Solr {
     }
 
     /// True when the server accepts a message without a document: the delete of a document that cannot exist, because
-    /// no path is empty. A message without a change would say nothing about the index.
-    fn accepts_other_messages(&mut self) -> Result<bool, ImportError> {
+    /// no path is empty. A message without a change would say nothing about the index. `limit`: how long the sink waits.
+    fn accepts_other_messages(&mut self, limit: Duration) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
         envelope.begin_change(ChangeKind::Delete, &mut probe);
         update::delete(&mut probe, &update::id(&self.dataset, b""));
         envelope.end(&mut probe);
-        let answer = self.client.send(probe);
+        let answer = self.client.send(probe, limit);
         Ok(matches!(self.classify(answer)?, Verdict::Accepted))
     }
 

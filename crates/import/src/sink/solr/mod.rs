@@ -18,6 +18,7 @@ use crate::fields::Fields;
 use request::{Client, Pending};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+use std::time::Instant;
 
 /// A batch is closed when it has this number of bytes.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -132,7 +133,7 @@ impl Solr {
         });
         self.ids.insert(id);
         if open_batch.chunk.len() >= CHUNK_BYTES {
-            open_batch.pending.push(std::mem::take(&mut open_batch.chunk));
+            open_batch.pending.push(std::mem::take(&mut open_batch.chunk), self.target.patience);
         }
         if open_batch.batch.bytes.len() >= BATCH_BYTES_MAX
             || open_batch.batch.steps.len() >= BATCH_DOCUMENTS_MAX
@@ -146,7 +147,7 @@ impl Solr {
     fn close(&mut self) {
         if let Some(mut open_batch) = self.open_batch.take() {
             open_batch.envelope.end(&mut open_batch.chunk);
-            open_batch.pending.push(open_batch.chunk);
+            open_batch.pending.push(open_batch.chunk, self.target.patience);
             open_batch.pending.end();
             self.in_flight.push_back((open_batch.batch, open_batch.pending));
         }
@@ -163,8 +164,9 @@ impl Solr {
     /// Waits until all steps of the oldest batch are accepted or refused.
     fn settle_oldest(&mut self) -> Result<(), ImportError> {
         let Some((batch, pending)) = self.in_flight.pop_front() else { return Ok(()) };
-        let answer = pending.answer();
-        self.deliver(&batch, answer)?;
+        let begun = Instant::now();
+        let answer = pending.answer(self.target.patience);
+        self.deliver(&batch, answer, begun)?;
         batch.steps.iter().for_each(|step| {
             self.ids.remove(&step.id);
         });

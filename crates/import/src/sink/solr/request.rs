@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum time to connect.
@@ -21,6 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time from the end of the request to the response. It is also the maximum time for which the server may
 /// accept no bytes of the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// Minimum time to wait for a response, also when no patience is left.
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// TCP keepalive: a connection without traffic is probed after this time, and then at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Maximum time for which an unused connection is kept. Solr keeps it longer.
@@ -44,6 +46,9 @@ pub(super) enum NoAnswer {
     /// The response says success, but it is not Solr's: a page for a login, for instance.
     #[error("{status}: the response is not Solr's: expected JSON with responseHeader.status 0, not {text}")]
     NotSolr { status: u16, text: String },
+    /// The server did not take the request, or did not respond to it, within this time.
+    #[error("the server did not answer within {:.0} s", .0.as_secs_f64())]
+    Silent(Duration),
     /// The client's thread ended before the response arrived.
     #[error("the HTTP client stopped before the server answered")]
     Stopped,
@@ -64,6 +69,11 @@ pub(super) struct Client {
 pub(super) struct Pending {
     body: Option<mpsc::Sender<Bytes>>,
     answer: oneshot::Receiver<Answer>,
+    handle: tokio::runtime::Handle,
+    /// Ends the request.
+    task: tokio::task::AbortHandle,
+    /// The time for which the server took no chunk, when the request was ended for that reason.
+    silent: Option<Duration>,
 }
 
 impl Client {
@@ -123,29 +133,39 @@ impl Client {
         let sent_bytes = Arc::new(AtomicU64::new(0));
         let request = request.body(reqwest::Body::wrap(Chunks { chunks, sent_bytes: sent_bytes.clone() }));
         let sent_request = SentRequest::new("POST", &self.host(), 0);
-        self.handle.spawn(async move {
+        let task = self.handle.spawn(async move {
             let _ = answer_sender.send(send_request(request, sent_request, &sent_bytes).await);
         });
-        Pending { body: Some(body), answer }
+        let (handle, task) = (self.handle.clone(), task.abort_handle());
+        Pending { body: Some(body), answer, handle, task, silent: None }
     }
 
-    /// Sends a message and waits for the response.
-    pub(super) fn send(&self, message: Vec<u8>) -> Answer {
-        let mut pending = self.begin();
-        pending.push(message);
+    /// Sends a message and waits for the response, at most for `limit` in all: see [`Pending::answer`].
+    pub(super) fn send(&self, message: Vec<u8>, limit: Duration) -> Answer {
+        let (begun, mut pending) = (Instant::now(), self.begin());
+        pending.push(message, limit);
         pending.end();
-        pending.answer()
+        pending.answer(limit.saturating_sub(begun.elapsed()))
     }
 }
 
 impl Pending {
-    /// Adds a chunk to the body. If the request has failed already, the chunk is dropped: [`Pending::answer`] returns
-    /// the reason.
-    pub(super) fn push(&mut self, chunk: Vec<u8>) {
-        if let Some(body) = &self.body
-            && body.blocking_send(chunk.into()).is_err()
-        {
-            self.body = None;
+    /// Adds a chunk to the body. Waits at most for `limit` until the server takes earlier chunks, with the bounds of
+    /// [`Pending::answer`]. If the request has failed already, or fails now, the chunk is dropped: [`Pending::answer`]
+    /// returns the reason.
+    pub(super) fn push(&mut self, chunk: Vec<u8>, limit: Duration) {
+        let limit = bounded(limit);
+        let Some(body) = &self.body else { return };
+        let sent = self.handle.block_on(async { tokio::time::timeout(limit, body.send(chunk.into())).await });
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => self.body = None,
+            Err(_) => {
+                // The request must not end as if its body were whole.
+                self.task.abort();
+                self.silent = Some(limit);
+                self.body = None;
+            }
         }
     }
 
@@ -154,11 +174,27 @@ impl Pending {
         self.body = None;
     }
 
-    /// Waits for the response.
-    pub(super) fn answer(mut self) -> Answer {
+    /// Waits for the response, at most for `limit`. The wait is never shorter than [`ANSWER_TIMEOUT_MIN`], and never
+    /// longer than [`ANSWER_TIMEOUT`].
+    pub(super) fn answer(mut self, limit: Duration) -> Answer {
         self.end();
-        self.answer.blocking_recv().unwrap_or(Err(NoAnswer::Stopped))
+        if let Some(silent) = self.silent {
+            return Err(NoAnswer::Silent(silent));
+        }
+        let (limit, answer) = (bounded(limit), &mut self.answer);
+        let answered = self.handle.block_on(async { tokio::time::timeout(limit, answer).await });
+        match answered {
+            Ok(answer) => answer.unwrap_or(Err(NoAnswer::Stopped)),
+            Err(_) => {
+                self.task.abort();
+                Err(NoAnswer::Silent(limit))
+            }
+        }
     }
+}
+
+fn bounded(limit: Duration) -> Duration {
+    limit.clamp(ANSWER_TIMEOUT_MIN, ANSWER_TIMEOUT)
 }
 
 async fn send_request(
