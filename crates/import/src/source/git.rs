@@ -4,12 +4,12 @@
 //! token of its container, and a blob's id is the token of its document. So equal tokens mean equal bytes and equal
 //! subtrees. Symbolic links and submodules are counted, and not imported.
 
-use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
+use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide, text_with_causes};
 use crate::container::{ContainerBuilder, Entry, EntryKind};
 use gix::ObjectId;
 use gix::objs::TreeRefIter;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The beginning of the name of a revision as a source.
 pub const SCHEME: &str = "git+file://";
@@ -42,19 +42,23 @@ impl Git {
             let hint = if path.is_relative() { "; the path of a repository begins with /" } else { "" };
             return Err(other(format!("there is no folder {}{hint}", path.display())));
         }
-        let mut repository = gix::open_opts(path, gix::open::Options::isolated()).map_err(other)?;
+        let opened = gix::open_opts(path, gix::open::Options::isolated());
+        let mut repository = opened.map_err(|error| match has_sha256_ids(path) {
+            true => other("the repository has SHA-256 ids, which strand cannot read"),
+            false => failed(error),
+        })?;
         repository.object_cache_size(OBJECT_CACHE_BYTES);
         let found = repository.rev_parse_single(revision).map_err(|error| {
             let why = match repository.head() {
                 Ok(head) if head.is_unborn() && revision == "HEAD" => ": it has no commits".into(),
                 _ if repository.is_shallow().unwrap_or(false) => {
-                    format!(", which is a shallow clone: {error}")
+                    format!(", which is a shallow clone: {}", text_with_causes(&error))
                 }
-                _ => format!(": {error}"),
+                _ => format!(": {}", text_with_causes(&error)),
             };
             other(format!("there is no revision {revision:?} in the repository {}{why}", path.display()))
         })?;
-        let tree = found.object().map_err(other)?.peel_to_tree().map_err(other)?.id;
+        let tree = found.object().map_err(failed)?.peel_to_tree().map_err(failed)?.id;
         Ok(Git { repository, tree, shown: PathBuf::from(format!("{SCHEME}{location}")) })
     }
 
@@ -64,14 +68,14 @@ impl Git {
 
     /// The bytes of the object `id`. `None` when the repository does not have it.
     fn bytes(&self, id: ObjectId, kind: gix::objs::Kind, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-        let Some(header) = self.repository.try_find_header(id).map_err(other)? else { return Ok(None) };
+        let Some(header) = self.repository.try_find_header(id).map_err(failed)? else { return Ok(None) };
         if header.kind() != kind {
             return Err(other(format!("the object {id} is a {}, not a {kind}", header.kind())));
         }
         if header.size() > bytes_max {
             return Err(other(format!("the {kind} has {} bytes, more than {bytes_max}", header.size())));
         }
-        let object = self.repository.try_find_object(id).map_err(other)?;
+        let object = self.repository.try_find_object(id).map_err(failed)?;
         Ok(object.map(|object| object.detach().data))
     }
 
@@ -86,7 +90,7 @@ impl Git {
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             let mut found = None;
             for entry in TreeRefIter::from_bytes(&bytes, id.kind()) {
-                let entry = entry.map_err(other)?;
+                let entry = entry.map_err(failed)?;
                 if entry.mode.is_tree() && entry.filename == name {
                     found = Some(entry.oid.to_owned());
                     break;
@@ -105,7 +109,7 @@ impl Git {
         for entry in TreeRefIter::from_bytes(bytes, self.tree.kind()) {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return Err(ListError::Io { path: shown, error: other(error) }),
+                Err(error) => return Err(ListError::Io { path: shown, error: failed(error) }),
             };
             let (name, token) = (entry.filename, entry.oid.as_bytes());
             let pushed = if entry.mode.is_tree() {
@@ -142,7 +146,7 @@ impl Source for Git {
     }
 
     fn open(&mut self, _path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        let id = ObjectId::try_from(entry.token).map_err(|error| ReadError::Io(other(error)))?;
+        let id = ObjectId::try_from(entry.token).map_err(|error| ReadError::Io(failed(error)))?;
         let bytes = self.bytes(id, gix::objs::Kind::Blob, BLOB_BYTES_MAX).map_err(ReadError::Io)?;
         let bytes = bytes.ok_or_else(|| ReadError::Io(missing(id)))?;
         Ok(Box::new(Blob { bytes, token: entry.token.to_vec() }))
@@ -179,6 +183,22 @@ fn missing(id: ObjectId) -> io::Error {
     ))
 }
 
+/// True when the configuration of the repository at `path` says that its ids are digests of SHA-256.
+fn has_sha256_ids(path: &Path) -> bool {
+    let is_sha256 = |file: &str| {
+        let config = gix::config::File::from_path_no_includes(path.join(file), gix::config::Source::Local);
+        let format =
+            config.ok().and_then(|config| Some(config.string("extensions.objectFormat")?.to_string()));
+        format.is_some_and(|format| format.eq_ignore_ascii_case("sha256"))
+    };
+    ["config", ".git/config"].into_iter().any(is_sha256)
+}
+
+/// The error for a failure of the library, with its causes.
+fn failed(error: impl std::error::Error) -> io::Error {
+    other(text_with_causes(&error))
+}
+
 fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
@@ -187,7 +207,6 @@ fn other(error: impl std::fmt::Display) -> io::Error {
 mod tests {
     use super::*;
     use crate::fixture::TempDir;
-    use std::path::Path;
 
     #[test]
     fn the_path_of_the_repository_ends_at_a_folder() {

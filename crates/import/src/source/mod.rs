@@ -419,6 +419,24 @@ impl From<io::Error> for ReadError {
     }
 }
 
+/// Maximum number of causes of an error that are shown.
+const CAUSES_MAX: usize = 10;
+
+/// The text of `error` and of its causes. A cause whose text is already in the text is left out.
+pub(crate) fn text_with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    for _ in 0..CAUSES_MAX {
+        let Some(inner) = cause else { break };
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

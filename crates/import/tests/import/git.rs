@@ -456,3 +456,15 @@ fn a_run_interrupted_at_any_command_loses_and_leaves_nothing() {
     }
     assert!(states.len() > 21, "only {} states", states.len());
 }
+
+#[test]
+fn a_repository_that_cannot_be_opened_says_why() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+    git(tree.path(), &["init", "-q", "-b", "main", "--object-format=sha256"]);
+    let error = fake.try_import(&source(tree.path(), "main")).expect_err("strand knows SHA-1").to_string();
+    assert!(error.contains("the repository has SHA-256 ids, which strand cannot read"), "{error}");
+    let config = std::fs::read_to_string(tree.at(".git/config")).expect("git wrote it");
+    tree.write(".git/config", config.replace("sha256", "md5"));
+    let error = fake.try_import(&source(tree.path(), "main")).expect_err("nobody knows it").to_string();
+    assert!(error.contains("configuration could not be loaded: ") && error.contains("md5"), "{error}");
+}

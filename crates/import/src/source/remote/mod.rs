@@ -13,7 +13,7 @@ mod store;
 pub mod throttle;
 pub mod versions;
 
-use super::{Object, Stat};
+use super::{Object, Stat, text_with_causes};
 use crate::cache::CacheOptions;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -75,22 +75,6 @@ fn runtime() -> io::Result<Runtime> {
     // The call fails if the process has a provider already. Then that provider is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(Rc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
-}
-
-/// The text of `error` and of its causes. A cause whose text is already in the text is left out.
-fn text_with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    // Report at most ten causes.
-    for _ in 0..10 {
-        let Some(inner) = cause else { break };
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// A range of an object's bytes, and the object's version.
