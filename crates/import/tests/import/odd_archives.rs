@@ -3,7 +3,7 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
-use crate::nested::{gzip, tar};
+use crate::nested::{gzip, stored, tar, zip};
 
 /// The output of the tar command with these arguments, in the folder of the tree.
 fn tar_output(tree: &Tree, arguments: &[&str]) -> Vec<u8> {
@@ -63,4 +63,87 @@ fn a_tar_of_the_format_v7_is_an_archive() {
     assert_eq!(counts(&fake.import(tree.path())).0, [6, 0, 0, 0, 0]);
     assert_eq!(fake.field("old.tar/in/b.eml", "subject").as_deref(), Some("b"));
     assert_eq!(fake.field("old.tar.gz/a.eml", "subject").as_deref(), Some("a"));
+}
+
+/// Imports the bytes as `name`. Returns the ids of the documents, and the reason of the first failure.
+fn import_one(name: &str, bytes: &[u8]) -> (Vec<String>, String) {
+    let (tree, fake) = (Tree::new(&[]), Fake::start());
+    tree.write(name, bytes);
+    let summary = fake.import(tree.path());
+    (fake.ids(), summary.failed_documents.first().map_or(String::new(), |failed| failed.reason.clone()))
+}
+
+#[test]
+fn a_zip_with_bytes_behind_its_end_is_opened() {
+    let whole = zip(&[stored("a.eml", mail("a", "1").as_bytes())]);
+    let opened = ["x.zip".to_owned(), "x.zip/a.eml".to_owned()];
+    let commented = |says: u16, comment: &[u8]| {
+        let mut bytes = whole.clone();
+        let at = bytes.len() - 2;
+        bytes[at..].copy_from_slice(&says.to_le_bytes());
+        [bytes, comment.to_vec()].concat()
+    };
+    let junk = |bytes: &[u8]| [&whole[..], bytes].concat();
+    for bytes in [
+        whole.clone(),
+        junk(b"\r\n"),
+        junk(&[0; 512]),
+        // Something that looks like an end record, and is not.
+        junk(b"PK\x05\x06 is no record of this zip"),
+        commented(4, b"word"),
+        commented(4, b"wo"),
+        commented(4, b"words behind"),
+    ] {
+        assert_eq!(
+            import_one("x.zip", &bytes),
+            (opened.to_vec(), String::new()),
+            "{:?}",
+            bytes.escape_ascii().to_string()
+        );
+    }
+    // An archive that is stored in a cut-off archive does not stand for the whole archive.
+    let outer = zip(&[stored("first.txt", b"first"), stored("inner.zip", &whole)]);
+    let cut = memchr::memmem::rfind(&outer, b"PK\x01\x02").expect("a directory") - 60;
+    let end = memchr::memmem::find(&outer[..cut + 61], b"PK\x05\x06").map_or(cut, |at| at + 22);
+    let cut_off = [&outer[..end], b"x"].concat();
+    let (ids, reason) = import_one("x.zip", &cut_off);
+    assert_eq!(ids, ["x.zip"], "{reason}");
+}
+
+#[test]
+fn the_error_of_a_damaged_zip_names_the_cause() {
+    let whole = zip(&[stored("a.eml", b"From: a@b.example\n\nx"), stored("b.txt", b"b")]);
+    let directory = memchr::memmem::find(&whole, b"PK\x01\x02").expect("a directory");
+    let end = whole.len() - 22;
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let len = whole.len() - 5;
+    for (bytes, said) in [
+        (whole[..len].to_vec(), format!("there is no end-of-directory record in its last {len} bytes")),
+        (changed(end + 17, 9), "its end record says that the directory is".to_owned()),
+        (changed(directory, b'Q'), format!("byte {directory}: there is no directory")),
+        (changed(end + 10, 7), "its directory has 2 entries, its end record says 7".to_owned()),
+        (changed(directory + 29, 200), "the entry at byte 0 of its directory is cut off".to_owned()),
+    ] {
+        let (_, reason) = import_one("x.zip", &bytes);
+        let said = format!("the zip is damaged: {said}");
+        assert!(reason.starts_with(&said), "{reason:?} does not say {said:?}");
+    }
+    let second = memchr::memmem::rfind(&whole[..directory], b"PK\x03\x04").expect("an entry");
+    let (_, reason) = import_one("x.zip", &changed(second, b'Q'));
+    assert_eq!(reason, format!("the zip is damaged: byte {second}: there is no header of the entry"));
+}
+
+#[test]
+fn bytes_behind_a_gzip_stream_are_ignored() {
+    let packed = gzip(mail("a", "1").as_bytes());
+    for junk in [&b"junk"[..], b"\0\0\0\0", b"\0x", b"a longer line of text\n"] {
+        let (ids, reason) = import_one("a.eml.gz", &[&packed[..], junk].concat());
+        assert_eq!((ids, reason.as_str()), (vec!["a.eml.gz".to_owned(), "a.eml.gz/a.eml".to_owned()], ""));
+    }
+    let (ids, reason) = import_one("a.eml.gz", &packed[..packed.len() - 3]);
+    assert!(ids.len() == 1 && !reason.is_empty(), "{ids:?}");
 }

@@ -7,7 +7,7 @@ use super::budget::ArchiveBudget;
 use super::bytes::{Decoder, archive_error};
 use super::limits::{XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
 use flate2::bufread::GzDecoder;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
 
 /// Number of bytes at the beginning of a stream that [`Codec::stated_bytes`] needs.
 pub(super) const HEADER_BYTES: usize = 64;
@@ -75,45 +75,47 @@ impl Codec {
     }
 }
 
-/// A decoder of all members of a gzip stream. Zeros behind the last member are ignored, as gzip does: tapes and some
-/// downloads fill the last block with zeros.
+/// The first bytes of a member of a gzip stream.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The bytes of a gzip stream from a member on. The first bytes were read to see whether they begin a member.
+type GzipBytes<R> = io::Chain<io::Cursor<Vec<u8>>, BufReader<R>>;
+
+/// A decoder of all members of a gzip stream. Bytes behind the last member that begin no member are ignored, as gzip
+/// does: tapes and some downloads fill the last block with zeros, and some programs append bytes of their own.
 struct Gzip<R> {
     /// The decoder of the current member. `None` at the end.
-    member: Option<GzDecoder<BufReader<R>>>,
+    member: Option<GzDecoder<GzipBytes<R>>>,
 }
 
 impl<R: Read> Gzip<R> {
     fn new(packed: R) -> Gzip<R> {
-        Gzip { member: Some(GzDecoder::new(BufReader::new(packed))) }
+        Gzip { member: Some(member(Vec::new(), BufReader::new(packed))) }
     }
+}
+
+/// The decoder of the member that begins with the bytes `first`.
+fn member<R: Read>(first: Vec<u8>, rest: BufReader<R>) -> GzDecoder<GzipBytes<R>> {
+    GzDecoder::new(io::Cursor::new(first).chain(rest))
 }
 
 impl<R: Read> Read for Gzip<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         // Each round but the last reads at least the header of a member.
-        while let Some(member) = &mut self.member {
-            let got = member.read(into)?;
+        while let Some(current) = &mut self.member {
+            let got = current.read(into)?;
             if got > 0 || into.is_empty() {
                 return Ok(got);
             }
-            let mut rest = match self.member.take() {
-                Some(member) => member.into_inner(),
-                None => break,
-            };
-            let is_padding = rest.fill_buf()?.first() == Some(&0);
-            let mut padding = rest.fill_buf()?;
-            while is_padding && !padding.is_empty() {
-                if padding.iter().any(|byte| *byte != 0) {
-                    return Err(archive_error(
-                        "there are bytes behind the zeros at the end of the gzip stream",
-                    ));
-                }
-                let bytes = padding.len();
-                rest.consume(bytes);
-                padding = rest.fill_buf()?;
-            }
-            if !padding.is_empty() {
-                self.member = Some(GzDecoder::new(rest));
+            let Some(current) = self.member.take() else { break };
+            let (_, mut rest) = current.into_inner().into_inner();
+            let mut first = Vec::new();
+            rest.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut first)?;
+            if first == GZIP_MAGIC {
+                self.member = Some(member(first, rest));
+            } else {
+                // Read to the end, because an outer archive's checksum is compared there.
+                io::copy(&mut rest, &mut io::sink())?;
             }
         }
         Ok(0)
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_behind_the_last_member_of_a_gzip_stream_are_ignored() {
+    fn bytes_behind_the_last_member_of_a_gzip_stream_are_ignored() {
         let member = |text: &[u8]| {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(text).unwrap();
@@ -213,9 +215,14 @@ mod tests {
         for zeros in [0, 1, 20_000] {
             assert_eq!(read([both.clone(), vec![0; zeros]].concat()).unwrap(), b"one two", "{zeros} zeros");
         }
-        for behind in [&b"\0\0x"[..], b"words", b"\x1f\x8b\x08"] {
-            assert!(read([&both[..], behind].concat()).is_err(), "{behind:?}");
+        for behind in [&b"\0\0x"[..], b"words", b"x", b"junk", b"\x1f", b"\x1f\x8c\x08\0", &[b'x'; 100_000]] {
+            assert_eq!(read([&both[..], behind].concat()).unwrap(), b"one two", "{behind:?}");
         }
+        // A member that is cut off, and a stream that begins with no member.
+        for cut in [1, 5, member(b"two").len() - 2] {
+            assert!(read(both[..both.len() - cut].to_vec()).is_err(), "{cut}");
+        }
+        assert!(read([&both[..], b"\x1f\x8b\x08"].concat()).is_err() && read(b"words".to_vec()).is_err());
     }
 
     #[test]

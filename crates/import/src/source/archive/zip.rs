@@ -13,6 +13,10 @@ use std::rc::Rc;
 
 const END_BYTES: usize = 22;
 const COMMENT_BYTES_MAX: usize = 65_535;
+/// Number of bytes at the end of the archive in which the end record is searched.
+const TAIL_BYTES_MAX: usize = END_BYTES + COMMENT_BYTES_MAX;
+/// Maximum number of places that are tried as the end record.
+const END_RECORDS_MAX: usize = 64;
 const HEADER_BYTES: usize = 46;
 const LOCAL_HEADER_BYTES: usize = 30;
 /// Bytes of a member's token.
@@ -49,7 +53,7 @@ pub(super) fn members(zip: &Window, budget: &ArchiveBudget) -> io::Result<Vec<Me
         let lens = [28, 30, 32].map(|i| usize::from(u16_at(header, i)));
         let names = directory.get(at + HEADER_BYTES..).unwrap_or_default();
         let (Some(name), Some(extra)) = (names.get(..lens[0]), names.get(lens[0]..lens[0] + lens[1])) else {
-            return Err(damaged());
+            return Err(damaged(format_args!("the entry at byte {at} of its directory is cut off")));
         };
         // A folder counts when its first entry is added.
         if !name.ends_with(b"/") {
@@ -59,7 +63,8 @@ pub(super) fn members(zip: &Window, budget: &ArchiveBudget) -> io::Result<Vec<Me
         at += HEADER_BYTES + lens.iter().sum::<usize>();
     }
     if members.len() as u64 & u64::from(u16::MAX) != end.count & u64::from(u16::MAX) {
-        return Err(damaged());
+        let (found, said) = (members.len(), end.count);
+        return Err(damaged(format_args!("its directory has {found} entries, its end record says {said}")));
     }
     let mut places: Vec<_> = members.iter().map(|m| (m.header_at, m.packed)).collect();
     places.push((end.directory_at, 0));
@@ -84,7 +89,8 @@ pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<ArchiveBudget>) ->
     }
     let header = zip.bytes(member.header_at, LOCAL_HEADER_BYTES)?;
     if !header.starts_with(b"PK\x03\x04") {
-        return Err(damaged());
+        let at = member.header_at;
+        return Err(damaged(format_args!("byte {at}: there is no header of the entry")));
     }
     let lens = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
     let packed = zip.part(member.header_at + LOCAL_HEADER_BYTES as u64 + lens, member.packed)?;
@@ -107,7 +113,8 @@ pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<ArchiveBudget>) ->
 impl Member {
     fn read(header: &[u8], name: &[u8], extra: &[u8], shift: u64) -> io::Result<Member> {
         let wide = [24, 20, 42].map(|i| u64::from(u32_at(header, i)));
-        let [size, packed, header_at] = widen(wide, extra).ok_or_else(damaged)?;
+        let missing = || damaged("the zip64 extension of an entry is missing, or cut off");
+        let [size, packed, header_at] = widen(wide, extra).ok_or_else(missing)?;
         let unix = header[5] == 3;
         let mode = u32_at(header, 38) >> 16;
         // Method, time, date and checksum.
@@ -122,7 +129,9 @@ impl Member {
             method: u16_at(header, 10),
             crc: u32_at(header, 16),
             packed,
-            header_at: header_at.checked_add(shift).ok_or_else(damaged)?,
+            header_at: header_at
+                .checked_add(shift)
+                .ok_or_else(|| damaged("the offset of an entry is too large"))?,
             is_encrypted: header[8] & 1 != 0,
         })
     }
@@ -156,17 +165,36 @@ struct End {
 }
 
 impl End {
+    /// Finds the end record. Usually the record and its comment end with the archive. If no record does, bytes follow the
+    /// archive, or the comment is cut off. Then the last record counts whose directory is in its place. An archive that is
+    /// stored in a cut-off archive has no such record: its directory is in another place than its record says.
     fn find(zip: &Window) -> io::Result<End> {
-        let tail_bytes = zip.len().min((END_BYTES + COMMENT_BYTES_MAX) as u64);
+        let tail_bytes = zip.len().min(TAIL_BYTES_MAX as u64);
         let tail_at = zip.len() - tail_bytes;
         let tail = zip.bytes(tail_at, tail_bytes as usize)?;
-        let fits = |at: &usize| {
-            tail.get(*at..at + END_BYTES)
-                .is_some_and(|end| at + END_BYTES + usize::from(u16_at(end, 20)) == tail.len())
-        };
-        let at = memchr::memmem::rfind_iter(&tail, b"PK\x05\x06").find(fits).ok_or_else(damaged)?;
-        let end = &tail[at..at + END_BYTES];
-        let end_at = tail_at + at as u64;
+        let is_whole = |at: &usize| at + END_BYTES <= tail.len();
+        let ends_tail = |at: &usize| at + END_BYTES + usize::from(u16_at(&tail, at + 20)) == tail.len();
+        let mut places = memchr::memmem::rfind_iter(&tail, b"PK\x05\x06").filter(is_whole);
+        let at_end = places.clone().find(ends_tail);
+        let first = at_end.or_else(|| places.clone().next()).ok_or_else(|| {
+            damaged(format_args!("there is no end-of-directory record in its last {tail_bytes} bytes"))
+        })?;
+        let read = |at: usize| End::read(zip, &tail[at..at + END_BYTES], tail_at + at as u64);
+        let end = read(first);
+        if at_end.is_some() || end.as_ref().is_ok_and(|end| end.shift == 0) {
+            return end;
+        }
+        let exact =
+            places.by_ref().take(END_RECORDS_MAX).find_map(|at| read(at).ok().filter(|end| end.shift == 0));
+        exact.ok_or_else(|| {
+            end.err().unwrap_or_else(|| {
+                damaged("bytes follow its end record, and its directory is not in its place")
+            })
+        })
+    }
+
+    /// Reads the end record `end`, which is at `end_at`.
+    fn read(zip: &Window, end: &[u8], end_at: u64) -> io::Result<End> {
         let mut count = u64::from(u16_at(end, 10));
         let mut bytes = u64::from(u32_at(end, 12));
         let mut from = u64::from(u32_at(end, 16));
@@ -177,24 +205,34 @@ impl End {
                 directory_end = u64_at(&locator, 8);
                 let wide = zip.bytes(directory_end, 56)?;
                 if !wide.starts_with(b"PK\x06\x06") {
-                    return Err(damaged());
+                    return Err(damaged(format_args!("byte {directory_end}: there is no zip64 end record")));
                 }
                 (count, bytes, from) = (u64_at(&wide, 32), u64_at(&wide, 40), u64_at(&wide, 48));
             }
         }
-        let directory_at = directory_end.checked_sub(bytes);
-        let shift = directory_at.and_then(|at| at.checked_sub(from)).ok_or_else(damaged)?;
         if bytes > ZIP_DIRECTORY_BYTES_MAX {
             return Err(archive_error(format!(
                 "the zip's directory has {bytes} bytes, at most {ZIP_DIRECTORY_BYTES_MAX} are allowed"
             )));
         }
-        Ok(End { directory_at: from + shift, directory_bytes: bytes, count, shift })
+        let directory_at = directory_end.checked_sub(bytes);
+        let not_there = || {
+            damaged(format_args!(
+                "its end record says that the directory is {bytes} bytes at byte {from}, but the record is at byte \
+                 {directory_end}"
+            ))
+        };
+        let shift = directory_at.and_then(|at| at.checked_sub(from)).ok_or_else(not_there)?;
+        let directory_at = from + shift;
+        if bytes > 0 && !zip.bytes(directory_at, bytes.min(4) as usize)?.starts_with(b"PK\x01\x02") {
+            return Err(damaged(format_args!("byte {directory_at}: there is no directory")));
+        }
+        Ok(End { directory_at, directory_bytes: bytes, count, shift })
     }
 }
 
-fn damaged() -> io::Error {
-    archive_error("the zip is damaged".to_owned())
+fn damaged(cause: impl std::fmt::Display) -> io::Error {
+    archive_error(format!("the zip is damaged: {cause}"))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
