@@ -23,6 +23,10 @@ const ROWS_PER_TIME_CHECK: u64 = 1024;
 /// Adds a JSON value's scalars to `fields` and to the text.
 pub(super) fn json(bytes: &[u8], text: &mut Text, fields: &mut Fields) -> Result<(), ExtractError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    // An empty file is a document without text, as in the other formats.
+    if bytes.trim_ascii().is_empty() {
+        return Ok(());
+    }
     // The library bounds the depth of nesting.
     let value: Value = match serde_json::from_slice(bytes) {
         Ok(value) => value,

@@ -215,3 +215,18 @@ fn of_version_0(blob: &[u8]) -> Vec<u8> {
     }
     builder.finish().expect("it was a container")
 }
+
+#[test]
+fn an_empty_file_of_any_format_is_a_document() {
+    let names = ["a.json", "a.geojson", "a.html", "a.csv", "a.txt", "a.pdf", "a.docx"];
+    let tree = Tree::new(&names.map(|name| (name, "")));
+    tree.write("blank.json", " \r\n");
+    tree.write("marked.json", "\u{feff}");
+    tree.write("open.json", "{");
+    let fake = Fake::start();
+    let summary = fake.import(tree.path());
+    let failed: Vec<_> = summary.failed_documents.iter().map(|failed| &failed.path[..]).collect();
+    assert_eq!(failed, [b"open.json"], "{:?}", summary.failed_documents);
+    assert_eq!(fake.ids().len(), names.len() + 3);
+    assert_eq!(fake.field("a.json", "kind").as_deref(), Some("json"));
+}
