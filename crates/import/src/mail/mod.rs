@@ -14,7 +14,7 @@ pub(crate) use error::MailError;
 use crate::extract::TEXT_BYTES_MAX;
 use crate::fields::Fields;
 use charset::AttachmentNames;
-use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
+use mail_parser::{Addr, Address, HeaderName, HeaderValue, Message, MessageParser, MimeHeaders, PartType};
 use std::sync::LazyLock;
 
 /// Maximum number of bytes of a message. A larger message becomes a failed document. Parsing needs about four times the
@@ -176,36 +176,54 @@ fn header_name(line: &[u8]) -> Option<&[u8]> {
 }
 
 fn set_headers(message: &Message<'_>, fields: &mut Fields) {
-    fields.set_text("message_id", message.message_id().unwrap_or(""));
-    if let Some(date) = message.date().filter(|d| d.is_valid()) {
+    let message_id = message.header_values(HeaderName::MessageId).find_map(HeaderValue::as_text);
+    fields.set_text("message_id", message_id.unwrap_or(""));
+    let date = message.header_values(HeaderName::Date).find_map(HeaderValue::as_datetime);
+    if let Some(date) = date.filter(|date| date.is_valid()) {
         fields.set("date", date.to_timestamp().to_string().into_bytes());
     }
+    let from = all_addresses(message, HeaderName::From).next();
+    let from: Vec<&Addr<'_>> = from.into_iter().flat_map(Address::iter).collect();
+    fields.set_text("from", &display(&from));
+    fields.set_text("from_address", &addresses(&from).join(","));
     let mut recipients = Vec::new();
-    for (field, address) in [("from", message.from()), ("to", message.to()), ("cc", message.cc())] {
-        fields.set_text(field, &display(address));
-        match field {
-            "from" => fields.set_text("from_address", &addresses(address).join(",")),
-            _ => recipients.extend(addresses(address)),
-        }
+    for (field, name) in [("to", HeaderName::To), ("cc", HeaderName::Cc)] {
+        // RFC 5322, section 4.5.3: the lists of several fields are one list.
+        let all: Vec<&Addr<'_>> = all_addresses(message, name).flat_map(Address::iter).collect();
+        fields.set_text(field, &display(&all));
+        recipients.extend(addresses(&all));
     }
     fields.set_text("to_address", &recipients.join(","));
-    fields.set_text("subject", &one_line(message.subject().unwrap_or("")));
+    fields.set_text("subject", &one_line(subject(message)));
+}
+
+/// The message's subject. If there are several, the first one, which mail programs show.
+fn subject<'a>(message: &'a Message<'_>) -> &'a str {
+    message.header_values(HeaderName::Subject).find_map(HeaderValue::as_text).unwrap_or("")
+}
+
+/// The addresses in each header field `name` of the message.
+fn all_addresses<'a, 'x>(
+    message: &'a Message<'x>,
+    name: HeaderName<'x>,
+) -> impl Iterator<Item = &'a Address<'x>> {
+    message.header_values(name).filter_map(HeaderValue::as_address)
 }
 
 /// The addresses as a mail program shows them: `Name <address>, ...`.
-fn display(address: Option<&Address<'_>>) -> String {
-    let one = |a: &mail_parser::Addr<'_>| match (a.name(), a.address()) {
+fn display(addresses: &[&Addr<'_>]) -> String {
+    let one = |a: &&Addr<'_>| match (a.name(), a.address()) {
         (Some(name), Some(address)) => format!("{} <{}>", one_line(name), one_line(address)),
         (Some(text), None) | (None, Some(text)) => one_line(text),
         (None, None) => String::new(),
     };
-    let all: Vec<_> = address.into_iter().flat_map(|a| a.iter()).map(one).filter(|s| !s.is_empty()).collect();
+    let all: Vec<_> = addresses.iter().map(one).filter(|s| !s.is_empty()).collect();
     all.join(", ")
 }
 
 /// The addresses in lower case, without names.
-fn addresses(address: Option<&Address<'_>>) -> Vec<String> {
-    let all = address.into_iter().flat_map(|a| a.iter()).filter_map(|a| a.address());
+fn addresses(addresses: &[&Addr<'_>]) -> Vec<String> {
+    let all = addresses.iter().filter_map(|a| a.address());
     all.map(|a| one_line(a).to_lowercase()).filter(|a| !a.is_empty()).collect()
 }
 
@@ -222,7 +240,7 @@ fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     }
     for part in &message.parts {
         if let PartType::Message(nested) = &part.body {
-            append_paragraph(&one_line(nested.subject().unwrap_or("")), out);
+            append_paragraph(&one_line(subject(nested)), out);
             append_text(nested, out, depth + 1);
         }
     }
@@ -255,7 +273,7 @@ fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
     for part in message.attachments() {
         let name = match (attachment_names.name(message, part), &part.body) {
             (Some(name), _) => one_line(&name),
-            (None, PartType::Message(nested)) => one_line(nested.subject().unwrap_or("")),
+            (None, PartType::Message(nested)) => one_line(subject(nested)),
             (None, _) => String::new(),
         };
         if !name.is_empty() {
@@ -304,6 +322,27 @@ mod tests {
         assert_eq!(get("subject").as_deref(), Some("Grüße"));
         assert_eq!(get("body").as_deref(), Some("Hello\nthere"));
         assert_eq!(get("attachments"), None);
+    }
+
+    #[test]
+    fn of_several_equal_fields_the_first_counts_and_lists_of_recipients_are_joined() {
+        let fields = fields_of(concat!(
+            "Message-ID: <1@x>\nMessage-ID: <2@x>\nDate: Mon, 6 Jan 2025 11:00:00 +0100\n",
+            "Date: Tue, 7 Jan 2025 11:00:00 +0100\nFrom: a@b.example\nFrom: c@d.example\n",
+            "To: e@f.example\nTo: G <g@h.example>\nSubject: the first\nSubject: the second\n\ntext\n"
+        ))
+        .unwrap();
+        for (name, value) in [
+            ("message_id", "1@x"),
+            ("date", "1736157600"),
+            ("from", "a@b.example"),
+            ("from_address", "a@b.example"),
+            ("to", "e@f.example, G <g@h.example>"),
+            ("to_address", "e@f.example,g@h.example"),
+            ("subject", "the first"),
+        ] {
+            assert_eq!(fields.get(name), Some(value.as_bytes()), "{name}");
+        }
     }
 
     #[test]
