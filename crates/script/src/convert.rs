@@ -1,7 +1,7 @@
 //! Converts replies to Lua values and Lua values to replies, as redis-server does.
 
 use crate::state;
-use crate::vm::MemoryLimitLift;
+use crate::vm::{MemoryLimitLift, hook};
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_lua::{Answer, Plain, Short};
@@ -44,6 +44,7 @@ pub(crate) fn plain_reply(reply: &Chain, text: &mut Short) -> Option<Answer> {
 /// When the interpreter has no memory for the value.
 pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, ErrorText>> {
     state::charge(reply.len())?;
+    hook::expect_text(lua, reply.len())?;
     let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| MemoryLimitLift::new(lua));
     let mut slices = reply.slices();
     let (first, second) = (slices.next().unwrap_or_default(), slices.next());

@@ -1,8 +1,9 @@
 //! Guards for C functions of Lua that no hook can interrupt, and that Lua's authors did not write for hostile arguments.
 //!
 //! `unpack` computes the number of its results as a C `int`. With `unpack({}, -2147483648, 2147483647)` that number
-//! overflows, and the process ends. `table.insert`, `table.sort` and `table.concat` are loops over the table, so their
-//! steps are counted before they run.
+//! overflows, and the process ends. `table.insert`, `table.remove`, `table.sort`, `table.concat`, `table.maxn`,
+//! `table.foreach` and `table.foreachi` are loops over the table, so their steps are counted before they run.
+//! Each coroutine counts its instructions from zero, so creating one counts, too.
 
 use crate::convert::to_c_integer;
 use crate::errors::{self, Thrown};
@@ -14,15 +15,24 @@ use strand_lua::{Answer, Quick, Short, Values, guard};
 const RESULTS_MAX: i64 = i32::MAX as i64;
 /// Maximum number of elements that `table.insert` may move. More elements do not fit into an interpreter's memory.
 const MOVED_MAX: i64 = 1 << 26;
+/// Steps that the creation of a coroutine counts. A coroutine with fewer instructions than the hook waits for is never
+/// hooked.
+const COROUTINE_STEPS: usize = 100;
 
-/// Puts the guards in place of the functions in `base` and `table`.
-pub(crate) fn install(lua: &Lua, base: &Table, table: &Table) -> Result<()> {
+/// Puts the guards in place of the functions in `base`, `table` and `coroutine`.
+pub(crate) fn install(lua: &Lua, base: &Table, table: &Table, coroutine: &Table) -> Result<()> {
     let too_many =
         |lua: &Lua, _: MultiValue| Err::<Value, _>(errors::error(lua, "too many results to unpack"));
     base.set("unpack", guard::<Unpack>(lua, base.get("unpack")?, too_many)?)?;
     table.set("insert", guard::<Insert>(lua, table.get("insert")?, end)?)?;
     table.set("sort", guard::<Sort>(lua, table.get("sort")?, end)?)?;
-    table.set("concat", guard::<Concat>(lua, table.get("concat")?, end)?)?;
+    table.set("remove", guard::<Remove>(lua, table.get("remove")?, end)?)?;
+    for name in ["concat", "maxn", "foreach", "foreachi"] {
+        table.set(name, guard::<Walk>(lua, table.get(name)?, end)?)?;
+    }
+    for name in ["create", "wrap"] {
+        coroutine.set(name, guard::<Coroutine>(lua, coroutine.get(name)?, end)?)?;
+    }
     Ok(())
 }
 
@@ -75,12 +85,33 @@ impl Quick for Sort {
     }
 }
 
-/// `table.concat (table [, sep [, i [, j]]])`
-struct Concat;
+/// `table.remove (table [, pos])`
+struct Remove;
 
-impl Quick for Concat {
+impl Quick for Remove {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        let len = values.table_len(1) as i64;
+        let moved = int(values, 2).map_or(0, |at| if at >= 1 { len - at } else { 0 });
+        counted(moved.max(0) as usize)
+    }
+}
+
+/// A function that visits each element of its first argument. Lua does not say how many elements have other keys than
+/// 1, 2, 3 and so on. The hook limits how often a run visits these.
+struct Walk;
+
+impl Quick for Walk {
     fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
         counted(values.table_len(1))
+    }
+}
+
+/// `coroutine.create (f)` and `coroutine.wrap (f)`
+struct Coroutine;
+
+impl Quick for Coroutine {
+    fn answer(_: &Values<'_>, _: &mut Short) -> Answer {
+        counted(COROUTINE_STEPS)
     }
 }
 

@@ -91,7 +91,7 @@ impl Sandbox {
         base_functions(lua, &real, &protected, raw.get("next")?)?;
         let coroutine: Table = raw.get("coroutine")?;
         coroutine.set("resume", prelude.get::<Function>("resume")?)?;
-        guards::install(lua, &real, &raw.get("table")?)?;
+        guards::install(lua, &real, &raw.get("table")?, &coroutine)?;
         let string: Table = raw.get("string")?;
         strings::install(lua, &string, prelude.get("matches")?)?;
         let math: Table = raw.get("math")?;

@@ -7,6 +7,7 @@ use crate::args::Args;
 use crate::errors::Thrown;
 use crate::pattern::{Capture, Matcher, Stop};
 use crate::state;
+use crate::vm::hook;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 const SPECIALS: &[u8] = b"^$*+?.([%-";
@@ -255,6 +256,7 @@ fn rep(lua: &Lua, values: MultiValue) -> Result<LuaString> {
     let bytes = text.len().saturating_mul(n as usize);
     state::check_bytes(bytes)?;
     state::charge(bytes)?;
+    hook::expect_text(lua, bytes)?;
     lua.create_string(text.repeat(n as usize))
 }
 

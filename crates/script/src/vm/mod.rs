@@ -6,7 +6,7 @@ use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, CodeKind, Host};
 use crate::{convert, errors, redis};
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{BString, Function, HookTriggers, Lua, Result, Table, Value, VmState};
+use mlua::{BString, Function, Lua, Result, Table, Value};
 use sha1::{Digest, Sha1};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -14,14 +14,11 @@ use std::sync::Arc;
 use strand_lua::Passed;
 use strand_wire::reply::{ErrorText, Reply};
 
+pub(crate) mod hook;
+
 /// Maximum memory of one interpreter in bytes. Memory that Strand's functions use outside the interpreter has a limit
 /// of its own, which is equal.
 pub const VM_BYTES_MAX: usize = 256 << 20;
-/// Number of instructions between two calls of the hook. An instruction may copy a string that is as long as the memory
-/// limit of a worker allows. With 10,000 instructions a script held a worker for 165 ms until the next hook.
-const HOOK_INSTRUCTIONS: u32 = 1_000;
-/// As many bytes of memory as the interpreter has grown by count as one step in the hook.
-const GROWN_BYTES_PER_STEP: usize = 8;
 /// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
 /// them.
 const COMPILED_MAX: usize = 1000;
@@ -32,10 +29,6 @@ const CALLED_MAX: usize = 1000;
 /// short script leaves some hundred bytes in an interpreter of some hundred kilobytes, so each cycle marks much and
 /// frees little: with Lua's 200 % a GET in a script paid 1,000 instructions for this.
 const PAUSE_PERCENT: i32 = 500;
-/// The same percentage, from [`LARGE_BYTES`] on.
-const LARGE_PAUSE_PERCENT: i32 = 200;
-/// From this size on an interpreter counts as large.
-const LARGE_BYTES: usize = 1 << 20;
 const SCRIPT_NAME: &[u8] = b"@user_script";
 const FUNCTION_NAME: &[u8] = b"@user_function";
 
@@ -186,7 +179,7 @@ impl Vm {
         let functions = lua.create_table()?;
         let (scripts, libraries) = (HashMap::default(), HashMap::default());
         let vm = Vm { lua, sandbox, scripts, libraries, functions, called: 0, base_bytes };
-        vm.set_hook(HOOK_INSTRUCTIONS)?;
+        hook::set(&vm.lua)?;
         Ok(vm)
     }
     /// Memory that the interpreter takes, in bytes.
@@ -443,10 +436,7 @@ impl Vm {
         if is_limited {
             let _ = self.lua.set_memory_limit(VM_BYTES_MAX);
         }
-        if stopped {
-            // The hook was set to run at every instruction, so set it back.
-            let _ = self.set_hook(HOOK_INSTRUCTIONS);
-        }
+        hook::restore(&self.lua, stopped);
         if needs_sweep {
             let _ = self.sandbox.sweep.call::<()>(());
         }
@@ -454,10 +444,6 @@ impl Vm {
             set_pause(&self.lua, PAUSE_PERCENT);
         }
         (done, stopped)
-    }
-    fn set_hook(&self, instructions: u32) -> Result<()> {
-        let triggers = HookTriggers::new().every_nth_instruction(instructions);
-        self.lua.set_global_hook(triggers, move |lua, _| hook(lua, instructions))
     }
 }
 
@@ -503,38 +489,6 @@ impl LoadError {
 
 fn set_pause(lua: &Lua, percent: i32) {
     lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(percent)));
-}
-
-/// The hook of the interpreter. Called every few thousand instructions, during a run and during the cleanup between
-/// two runs.
-fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
-    #[cfg(test)]
-    tests::HOOKS.set(tests::HOOKS.get() + 1);
-    // The cleanup after a run has no host, and runs to its end.
-    if !state::is_running() {
-        return Ok(VmState::Continue);
-    }
-    let used_bytes = lua.used_memory();
-    if used_bytes > LARGE_BYTES && !state::set_large(true) {
-        set_pause(lua, LARGE_PAUSE_PERCENT);
-        // The next cycle begins now: the last one may have allowed more than the interpreter can have.
-        lua.gc_restart();
-    }
-    let grown_bytes = used_bytes.saturating_sub(state::set_used_bytes(used_bytes));
-    let grown_steps = u32::try_from(grown_bytes / GROWN_BYTES_PER_STEP).unwrap_or(u32::MAX);
-    let steps = instructions.saturating_add(grown_steps);
-    if !state::is_stopped() && state::count_steps(steps) {
-        return Ok(VmState::Continue);
-    }
-    if !state::has_stop_place() {
-        let place = errors::source_and_line(lua, 0);
-        state::set_stopped_at(place.map(|(_, source, line)| format!("{source}:{line}")));
-    }
-    let stop = state::stop();
-    // From here on each instruction fails, so that no pcall catches the end. In a coroutine this starts when the
-    // hook runs there.
-    lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |lua, _| hook(lua, 1))?;
-    Err(stop)
 }
 
 /// The reply for a script that does not compile.

@@ -189,6 +189,84 @@ fn a_run_that_is_stopped_ends_whatever_it_does_here() {
     }
 }
 
+/// Each of these takes few instructions, and long in functions of C.
+#[test]
+fn loops_in_c_count_their_steps() {
+    const TICKS: u64 = 100;
+    let fill = "local t, f = {}, function() end for i = 1, 20000 do t[i] = 1 end";
+    for body in [
+        "for i = 1, 100 do table.remove(t, 1) end",
+        "for i = 1, 100 do table.insert(t, 1, 1) end",
+        "for i = 1, 100 do table.maxn(t) end",
+        "for i = 1, 100 do table.foreachi(t, math.randomseed) end",
+        "for i = 1, 100 do table.foreach(t, math.randomseed) end",
+        "for i = 1, 20000 do coroutine.create(f) end",
+        "for i = 1, 20000 do coroutine.wrap(f) end",
+    ] {
+        let mut vm = Vm::new().expect("memory");
+        let (ended, reply) = run_in(&mut vm, &format!("{fill} {body}"), TICKS);
+        assert!(matches!(ended, RunEnd::Stopped(_)), "{body}: {reply}");
+        assert_eq!(run_in(&mut vm, "return 1", TICKS).1, ":1\r\n", "after {body}");
+    }
+    // Calls that move nothing are as cheap as before.
+    let (ended, _) = run_in(
+        &mut Vm::new().expect("memory"),
+        &format!("{fill} for i = 1, 10000 do t[#t + 1] = 1 table.remove(t) table.remove(t, -5) end"),
+        TICKS,
+    );
+    assert_eq!(ended, RunEnd::Done);
+}
+
+#[test]
+fn guarded_functions_have_lua_s_results_and_texts() {
+    for (body, want) in [
+        ("local t = {1, 2, 3} return {table.remove(t), table.remove(t, 1), #t}", "*3\r\n:3\r\n:1\r\n:1\r\n"),
+        ("return select('#', table.remove({}, 1))", ":0\r\n"),
+        ("return {select('#', table.remove({1}, 9)), table.maxn{1, [9] = 1}}", "*2\r\n:0\r\n:9\r\n"),
+        ("local n = 0 table.foreach({1, 2, x = 3}, function(k, v) n = n + v end) return n", ":6\r\n"),
+        ("return table.foreachi({5, 6}, function(k, v) return k == 2 and v or nil end)", ":6\r\n"),
+        (
+            "return select(2, pcall(table.remove, 1))",
+            "$60\r\nbad argument #1 to '?' (table expected, got number)",
+        ),
+        (
+            "table.maxn()",
+            "-ERR user_script:1: bad argument #1 to 'maxn' (table expected, got no value) script: ",
+        ),
+        ("table.foreach({}, 1)", "-ERR user_script:1: bad argument #2 to 'foreach' (function expected, got "),
+        (
+            "coroutine.wrap(1)",
+            "-ERR user_script:1: bad argument #1 to 'wrap' (Lua function expected) script: ",
+        ),
+    ] {
+        let reply = run(body);
+        let text = want.split_once("\r\nbad").map_or(want, |(_, text)| text);
+        assert!(reply.contains(text), "{body}: {reply}");
+    }
+}
+
+/// An instruction on a long string takes long, so the hook must come more often.
+#[test]
+fn the_hook_comes_more_often_while_the_interpreter_is_large() {
+    let mut vm = Vm::new().expect("memory");
+    let hooks = |vm: &mut Vm, body: &str| {
+        HOOKS.set(0);
+        let (ended, reply) = run_in(vm, body, 1_000_000);
+        assert_eq!((ended, reply.as_str()), (RunEnd::Done, ":1\r\n"), "{body}");
+        HOOKS.get()
+    };
+    let small = hooks(&mut vm, "for i = 1, 1e5 do end return 1");
+    assert!((90..200).contains(&small), "{small}");
+    let large = hooks(&mut vm, "local s = ('x'):rep(5e7) for i = 1, 1e5 do end return 1");
+    assert!(large > 5 * small, "{large}");
+    // A text that is known before its first instruction changes the pace at once.
+    let stopped =
+        run_in(&mut vm, "local s = ('x'):rep(5e7) for i = 1, 500 do local b = s < s end return 1", 3).0;
+    assert!(matches!(stopped, RunEnd::Stopped(_)));
+    let after = hooks(&mut vm, "collectgarbage() collectgarbage() for i = 1, 1e5 do end return 1");
+    assert!(after < 2 * small, "{after}");
+}
+
 #[test]
 fn memory_and_depth_have_bounds() {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(memory_and_depth_have_bounds_here);
@@ -268,7 +346,7 @@ fn garbage_has_bounds_in_small_interpreters_and_in_large_ones() {
         assert_eq!(run_in(&mut vm, "return #{KEYS[1] .. 'x', {}, {}}", 1_000_000).1, ":3\r\n");
         most = most.max(vm.grown_bytes());
     }
-    assert!((1 << 17..LARGE_BYTES).contains(&most), "{most} bytes");
+    assert!((1 << 17..hook::LARGE_BYTES).contains(&most), "{most} bytes");
     // 60 MB are alive, and 600 MB become garbage.
     let body = "local x, t = ('x'):rep(100000), {} for i = 1, 600 do t[i] = x .. i end \
                 for i = 1, 6000 do local s = x .. i for j = 1, 50 do end end return #t";
