@@ -8,6 +8,7 @@
 use crate::convert::to_c_integer;
 use crate::errors::{self, Thrown};
 use crate::state;
+use crate::vm::hook::FULL_PACE_BYTES;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use strand_lua::{Answer, Quick, Short, Values, guard};
 
@@ -15,6 +16,8 @@ use strand_lua::{Answer, Quick, Short, Values, guard};
 const RESULTS_MAX: i64 = i32::MAX as i64;
 /// Maximum number of elements that `table.insert` may move. More elements do not fit into an interpreter's memory.
 const MOVED_MAX: i64 = 1 << 26;
+/// Memory of an entry of a table whose key is not 1, 2, 3 and so on, in bytes.
+const ENTRY_BYTES: usize = 40;
 /// Steps that the creation of a coroutine counts. A coroutine with fewer instructions than the hook waits for is never
 /// hooked.
 const COROUTINE_STEPS: usize = 100;
@@ -27,7 +30,8 @@ pub(crate) fn install(lua: &Lua, base: &Table, table: &Table, coroutine: &Table)
     table.set("insert", guard::<Insert>(lua, table.get("insert")?, end)?)?;
     table.set("sort", guard::<Sort>(lua, table.get("sort")?, end)?)?;
     table.set("remove", guard::<Remove>(lua, table.get("remove")?, end)?)?;
-    for name in ["concat", "maxn", "foreach", "foreachi"] {
+    table.set("maxn", guard::<Maxn>(lua, table.get("maxn")?, end)?)?;
+    for name in ["concat", "foreach", "foreachi"] {
         table.set(name, guard::<Walk>(lua, table.get(name)?, end)?)?;
     }
     for name in ["create", "wrap"] {
@@ -48,7 +52,11 @@ fn end(_: &Lua, _: MultiValue) -> Result<Value> {
 /// read the number exactly as C does: C also reads texts like `0x10`, and the part of a text before a zero byte.
 fn int(values: &Values<'_>, n: i32) -> Option<i64> {
     // C takes the low 32 bits of the number as 64 bits.
-    values.c_number(n).map(|number| i64::from(to_c_integer(number) as i32))
+    values.c_number(n).map(int_of)
+}
+
+fn int_of(number: f64) -> i64 {
+    i64::from(to_c_integer(number) as i32)
 }
 
 /// `unpack (list [, i [, j]])`
@@ -96,8 +104,20 @@ impl Quick for Remove {
     }
 }
 
-/// A function that visits each element of its first argument. Lua does not say how many elements have other keys than
-/// 1, 2, 3 and so on. The hook limits how often a run visits these.
+/// `table.maxn (table)`
+struct Maxn;
+
+impl Quick for Maxn {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        // Lua does not say how many entries have other keys than 1, 2, 3 and so on. In a large interpreter there may be many.
+        let used_bytes = state::used_bytes();
+        let entries = if used_bytes > FULL_PACE_BYTES { used_bytes / ENTRY_BYTES } else { 0 };
+        counted(values.table_len(1) + entries)
+    }
+}
+
+/// A function that visits the elements 1, 2, 3 and so on of its first argument. `table.foreach` visits others, too, and
+/// calls a function for each of them.
 struct Walk;
 
 impl Quick for Walk {

@@ -135,6 +135,11 @@ pub(crate) fn set_used_bytes(used_bytes: usize) -> usize {
     USED_BYTES.replace(used_bytes)
 }
 
+/// Memory of the interpreter as it was noted last.
+pub(crate) fn used_bytes() -> usize {
+    USED_BYTES.get()
+}
+
 /// Notes whether the interpreter is large. Returns what was noted before.
 pub(crate) fn set_large(is_large: bool) -> bool {
     IS_LARGE.replace(is_large)

@@ -9,7 +9,7 @@ use std::cell::Cell;
 const INSTRUCTIONS_MAX: u32 = 1_000;
 /// From this size on the hook comes more often. It is the memory limit of a worker, so runs on workers are hooked as
 /// rarely as runs of small interpreters.
-const FULL_PACE_BYTES: usize = 4 << 20;
+pub(crate) const FULL_PACE_BYTES: usize = 4 << 20;
 /// An instruction may copy or compare strings, or walk a table, that take the interpreter's whole memory. In a large
 /// interpreter, the number of instructions between two calls of the hook × the bytes is at most this number. With 1,000
 /// instructions at any size, a loop with `a .. n` and a string of 10 MB held its thread for more than 25 s. With this

@@ -208,6 +208,13 @@ fn loops_in_c_count_their_steps() {
         assert!(matches!(ended, RunEnd::Stopped(_)), "{body}: {reply}");
         assert_eq!(run_in(&mut vm, "return 1", TICKS).1, ":1\r\n", "after {body}");
     }
+    // `table.maxn` visits entries with any key.
+    let fill_others = "local t = {} for i = 1, 1e5 do t[-i] = 1 end";
+    for (body, is_stopped) in [("", false), ("for i = 1, 600 do table.maxn(t) end", true)] {
+        let mut vm = Vm::new().expect("memory");
+        let (ended, _) = run_in(&mut vm, &format!("{fill_others} {body}"), 5 * TICKS);
+        assert_eq!(matches!(ended, RunEnd::Stopped(_)), is_stopped, "{body}");
+    }
     // Calls that move nothing are as cheap as before.
     let (ended, _) = run_in(
         &mut Vm::new().expect("memory"),
