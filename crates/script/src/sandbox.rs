@@ -371,10 +371,8 @@ impl Loader {
                 // As in Lua, `load` returns the error of its function.
                 let piece = match errors::call(lua, pieces, MultiValue::new()) {
                     Ok(Ok(piece)) => piece,
-                    Ok(Err(raised)) => return Ok((Value::Nil, raised)),
-                    Err(error) => {
-                        return Ok((Value::Nil, errors::visible(lua, Value::Error(Box::new(error)))?));
-                    }
+                    Ok(Err(raised)) => return Ok(failed(raised)),
+                    Err(error) => return Ok(failed(errors::visible(lua, Value::Error(Box::new(error)))?)),
                 };
                 match piece {
                     Value::Nil => break,
@@ -384,7 +382,10 @@ impl Loader {
                         let piece = lua.coerce_string(number)?;
                         text.extend(piece.iter().flat_map(|piece| piece.as_bytes().to_vec()));
                     }
-                    _ => return Err(args.error("reader function must return a string")),
+                    _ => {
+                        let error = args.error("reader function must return a string");
+                        return Ok(failed(errors::visible(lua, Value::Error(Box::new(error)))?));
+                    }
                 }
                 state::charge(1)?;
                 if text.len() > LOAD_BYTES_MAX {
@@ -399,17 +400,23 @@ impl Loader {
         }
         Ok(())
     }
-    fn load(&self, lua: &Lua, text: &[u8], name: &[u8]) -> Result<(Value, Value)> {
+    /// Returns the function alone, or nil and the error text.
+    fn load(&self, lua: &Lua, text: &[u8], name: &[u8]) -> Result<MultiValue> {
         let globals = match state::kind() {
             CodeKind::Script => &self.script,
             CodeKind::Function => &self.function,
         };
         state::charge(text.len())?;
         match compile(lua, text, name, globals)? {
-            Ok(function) => Ok((Value::Function(function), Value::Nil)),
-            Err(text) => Ok((Value::Nil, Value::String(lua.create_string(text)?))),
+            Ok(function) => Ok([Value::Function(function)].into_iter().collect()),
+            Err(text) => Ok(failed(Value::String(lua.create_string(text)?))),
         }
     }
+}
+
+/// The results of `load` when it fails.
+fn failed(error: Value) -> MultiValue {
+    [Value::Nil, error].into_iter().collect()
 }
 
 /// Compiles source text. Returns Lua's error text if it fails. `name` as in Lua: `@file`, `=name` or the text

@@ -285,3 +285,17 @@ fn a_panic_of_the_host_ends_the_script_alone() {
         assert_eq!(run_in(&mut vm, b"return redis.call('text', 'after')", &[]).1, "$5|after|");
     }
 }
+
+#[test]
+fn functions_have_redis_server_s_results_and_texts() {
+    check(&[
+        ("return select('#', loadstring('return 1'))", ":1|"),
+        ("return select('#', load(function() end))", ":1|"),
+        ("local t = {} table.insert(t, loadstring('return 1')) return t[1]()", ":1|"),
+        ("return {select('#', loadstring('x x')), type(select(2, loadstring('x x')))}", "*2|:2|$6|string|"),
+        (
+            "local f, text = load(function() return {} end) return {tostring(f), text}",
+            "*2|$3|nil|$51|user_script:1: reader function must return a string|",
+        ),
+    ]);
+}
