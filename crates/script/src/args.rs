@@ -3,6 +3,10 @@
 use crate::errors;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
+/// Maximum number of arguments and results of a function together. Lua has room for 8,000 (`LUAI_MAXCSTACK`), and mlua
+/// needs some of that room.
+const STACK_MAX: usize = 7950;
+
 /// The arguments of a call from Lua to one of Strand's functions.
 pub(crate) struct Args<'l> {
     pub(crate) lua: &'l Lua,
@@ -65,6 +69,16 @@ impl<'l> Args<'l> {
             Some(Value::Table(table)) => Ok(table.clone()),
             _ => Err(self.wrong_type(n, "table")),
         }
+    }
+    /// Checks that Lua's stack has room for `values` arguments and results.
+    ///
+    /// # Errors
+    /// When it has not. The text is that of `luaL_checkstack`.
+    pub(crate) fn check_stack(&self, values: usize, why: &str) -> Result<()> {
+        if values > STACK_MAX {
+            return Err(self.error(format!("stack overflow ({why})")));
+        }
+        Ok(())
     }
     /// The error for a bad argument `n`.
     pub(crate) fn bad(&self, n: usize, why: &str) -> mlua::Error {

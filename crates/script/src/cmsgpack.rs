@@ -180,6 +180,8 @@ fn array_len(table: &Table) -> Result<Option<usize>> {
     Ok((max == n).then_some(max))
 }
 
+const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
+
 /// Unpacks `limit` values (0: all), starting at `offset`. With `full` the next offset comes first, or -1 at the
 /// end.
 fn unpack(args: &Args<'_>, limit: i64, offset: i64, full: bool) -> Result<MultiValue> {
@@ -198,6 +200,7 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64, full: bool) -> Result<MultiV
     let mut reader = Reader { args, text, at: offset as usize };
     let mut values = Vec::new();
     while reader.at < text.len() && (values.len() as i64) < limit {
+        args.check_stack(args.len() + values.len(), TOO_MANY)?;
         values.push(reader.value(0)?);
     }
     let next = if reader.at < text.len() { reader.at as f64 } else { -1.0 };

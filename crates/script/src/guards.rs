@@ -5,12 +5,14 @@
 //! `table.foreach` and `table.foreachi` are loops over the table, so their steps are counted before they run.
 //! Each coroutine counts its instructions from zero, so creating one counts, too.
 
+use crate::args::Args;
 use crate::convert::to_c_integer;
 use crate::errors::{self, Thrown};
+use crate::sandbox::PRELUDE;
 use crate::state;
 use crate::vm::hook::FULL_PACE_BYTES;
 use mlua::{Lua, MultiValue, Result, Table, Value};
-use strand_lua::{Answer, Quick, Short, Values, guard};
+use strand_lua::{Answer, Plain, Quick, Short, Values, guard};
 
 /// Maximum number of results that fits into a C `int`. Lua itself refuses more than 8,000.
 const RESULTS_MAX: i64 = i32::MAX as i64;
@@ -26,6 +28,7 @@ const COROUTINE_STEPS: usize = 100;
 pub(crate) fn install(lua: &Lua, base: &Table, table: &Table, coroutine: &Table) -> Result<()> {
     let too_many =
         |lua: &Lua, _: MultiValue| Err::<Value, _>(errors::error(lua, "too many results to unpack"));
+    base.set("error", guard::<RaisedAt>(lua, base.get("error")?, raise_at)?)?;
     base.set("unpack", guard::<Unpack>(lua, base.get("unpack")?, too_many)?)?;
     table.set("insert", guard::<Insert>(lua, table.get("insert")?, end)?)?;
     table.set("sort", guard::<Sort>(lua, table.get("sort")?, end)?)?;
@@ -57,6 +60,35 @@ fn int(values: &Values<'_>, n: i32) -> Option<i64> {
 
 fn int_of(number: f64) -> i64 {
     i64::from(to_c_integer(number) as i32)
+}
+
+/// `error (message [, level])`, of which Lua's own version would count the frames of the prelude.
+struct RaisedAt;
+
+impl Quick for RaisedAt {
+    fn answer(values: &Values<'_>, _: &mut Short) -> Answer {
+        let is_text = matches!(values.iter().next(), Some(Some(Plain::Text(_) | Plain::Number(_))));
+        // Below level 3 there is no frame of the prelude, except for `pcall(error, text, 2)`.
+        if is_text && int(values, 2).is_some_and(|level| level > 2) { Answer::Slow } else { Answer::Original }
+    }
+}
+
+/// Raises the text with the position of a function that called the script's function.
+fn raise_at(lua: &Lua, values: MultiValue) -> Result<Value> {
+    let args = Args::new(lua, values);
+    // Level 0 is this function, and level 1 the guard.
+    let (mut at, mut left) = (2, int_of(args.number(2)?) - 1);
+    while let Some((_, source, _)) = errors::source_and_line(lua, at) {
+        state::charge(1)?;
+        if source != PRELUDE {
+            left -= 1;
+        }
+        if left < 0 {
+            break;
+        }
+        at += 1;
+    }
+    Err(errors::error_at(lua, at, &*args.string(1)?.as_bytes()))
 }
 
 /// `unpack (list [, i [, j]])`

@@ -44,6 +44,10 @@ pub(crate) fn collect<R>(lua: &Lua, load: impl FnOnce() -> R) -> Result<(Registe
 /// Runs `redis.register_function(name, callback)` or `redis.register_function{function_name=, callback=, flags=,
 /// description=}`.
 pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
+    let not_loading = || errors::reply("redis.register_function can only be called on FUNCTION LOAD command");
+    if REGISTERED.with_borrow(Option::is_none) {
+        return Err(not_loading());
+    }
     let values: Vec<Value> = values.into_iter().collect();
     let (registered, function) = match &values[..] {
         [Value::Table(named)] => from_named_arguments(lua, named)?,
@@ -69,7 +73,7 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     }
     REGISTERED.with_borrow_mut(|all| {
         let Some(all) = all else {
-            return Err(errors::reply("redis.register_function can only be called on FUNCTION LOAD command"));
+            return Err(not_loading());
         };
         let name = lua.create_string(&registered.name)?;
         if all.by_name.contains_key(&name)? {

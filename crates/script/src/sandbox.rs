@@ -6,6 +6,7 @@
 //! `setmetatable`, `pairs`, the metatable of strings, `load` of bytecode) are Strand's own.
 
 use crate::args::Args;
+use crate::convert::until_zero;
 use crate::errors::{self, Thrown, bad_argument, error};
 use crate::state::{self, CodeKind};
 use crate::{bits, cjson, cmsgpack, guards, redis, strings, structs};
@@ -36,7 +37,7 @@ const BASE: [&str; 14] = [
 /// The first byte of compiled Lua code.
 const BYTECODE: u8 = 0x1b;
 /// The name of the prelude's chunk.
-const PRELUDE: &str = "=prelude";
+pub(crate) const PRELUDE: &str = "=prelude";
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 /// Maximum number of bytes that `load` collects from its function.
 const LOAD_BYTES_MAX: usize = 16 << 20;
@@ -225,8 +226,12 @@ fn handler(lua: &Lua, value: Value) -> Result<Table> {
 }
 
 fn no_such_global(lua: &Lua, (_, name): (Value, Value)) -> Result<Value> {
-    let name = lua.coerce_string(name)?.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-    let text = [b"Script attempted to access nonexistent global variable '", &name[..], b"'"].concat();
+    let Some(name) = lua.coerce_string(name)? else {
+        return Err(error(lua, "Second argument to luaProtectedTableError must be a string or number"));
+    };
+    let name = name.as_bytes();
+    let text =
+        [b"Script attempted to access nonexistent global variable '", until_zero(&name), b"'"].concat();
     Err(error(lua, text))
 }
 

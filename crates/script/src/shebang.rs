@@ -51,9 +51,10 @@ impl ScriptFlags {
 type Words = Option<Vec<Vec<u8>>>;
 
 /// Splits the first line of a text that starts with `#!` into words. Also returns the text from the end of the line
-/// on, with the line feed, so that lines keep their numbers.
+/// on, with the line feed, so that lines keep their numbers. As in redis-server, a zero byte ends the text, so a line with
+/// one has no end.
 fn first_line(body: &[u8]) -> Option<(Words, &[u8])> {
-    let end = memchr::memchr(b'\n', body)?;
+    let end = memchr::memchr2(b'\n', 0, body).filter(|at| body[*at] == b'\n')?;
     Some((words(&body[..end]), &body[end..]))
 }
 
@@ -185,6 +186,8 @@ mod tests {
         assert_eq!(script(b"#!lua flags=x\n"), Err(b"Unexpected flag in script shebang: x".to_vec()));
         assert_eq!(script(b"#! \"lua\n"), Err(b"Invalid engine in script shebang".to_vec()));
         assert_eq!(script(b"#!lua"), Err(b"Invalid script shebang".to_vec()));
+        assert_eq!(script(b"#!lua\0\n"), Err(b"Invalid script shebang".to_vec()));
+        assert_eq!(script(b"#!lua\n\0").expect("fine").1, b"\n\0");
     }
 
     #[test]

@@ -108,7 +108,8 @@ fn find_plain(text: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, wanted)
 }
 
-/// The next match of a loop over `gmatch`: the index at which the next search begins, then the captures. The arguments
+/// The next match of a loop over `gmatch`: the index at which the next search begins, then the captures. After the last
+/// match there are no captures. The arguments
 /// are the subject, the pattern, and the index at which the search begins, counted from 0. `gmatch` itself is a function of
 /// the prelude, because Lua must hold the texts: an interpreter has room for only a few thousand references from Rust.
 pub(crate) fn next_match(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
@@ -127,7 +128,7 @@ pub(crate) fn next_match(lua: &Lua, values: MultiValue) -> Result<MultiValue> {
         }
     }
     state::charge(m.uncounted_steps())?;
-    Ok([Value::Number(s.len() as f64 + 1.0), Value::Nil].into_iter().collect())
+    Ok([Value::Number(s.len() as f64 + 1.0)].into_iter().collect())
 }
 
 /// Makes `gmatch` of the prelude's `matches`, which makes an iterator of a subject and a pattern.

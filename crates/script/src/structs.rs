@@ -186,6 +186,7 @@ fn unpack(args: &Args<'_>) -> Result<MultiValue> {
         if at > data.len() || option.size > data.len() - at {
             return Err(args.bad(2, "data string too short"));
         }
+        args.check_stack(args.len() + values.len(), "too many results")?;
         let bytes = &data[at..at + option.size];
         let mut size = option.size;
         match option.code {
@@ -201,8 +202,8 @@ fn unpack(args: &Args<'_>) -> Result<MultiValue> {
             b'd' => values.push(Value::Number(f64::from_bits(get_bits(bytes, format.little)))),
             b'c' => {
                 if size == 0 {
-                    let Some(Value::Number(n)) = values.pop().filter(|v| matches!(v, Value::Number(_)))
-                    else {
+                    let number = values.pop().map(|value| args.lua.coerce_number(value)).transpose()?;
+                    let Some(n) = number.flatten() else {
                         return Err(args.error("format 'c0' needs a previous size"));
                     };
                     size = n as usize;

@@ -188,7 +188,7 @@ impl Decoder<'_, '_> {
             match c {
                 b'"' => break,
                 b'\\' => {
-                    let Some(&escape) = self.text.get(i) else { return wrong("unexpected end of string", i) };
+                    let Some(&escape) = self.text.get(i) else { return wrong("invalid escape code", i - 1) };
                     i += 1;
                     match escape {
                         b'"' | b'\\' | b'/' => out.push(escape),
@@ -291,7 +291,8 @@ fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
         let value = digits[2..2 + hex]
             .iter()
             .fold(0.0, |all, c| all * 16.0 + f64::from((*c as char).to_digit(16).unwrap_or(0)));
-        return (hex > 0).then_some((sign * value, signed + 2 + hex));
+        // Without a digit, C reads the zero alone.
+        return Some((sign * value, signed + if hex > 0 { 2 + hex } else { 1 }));
     }
     let count = |from: usize| digits[from..].iter().take_while(|c| c.is_ascii_digit()).count();
     let mut len = count(0);
@@ -327,6 +328,8 @@ mod tests {
         assert_eq!(leading_number(b"-1.5e3x"), Some((-1500.0, 6)));
         assert_eq!(leading_number(b"1e+"), Some((1.0, 1)));
         assert_eq!(leading_number(b"0x1F,"), Some((31.0, 4)));
+        assert_eq!(leading_number(b"0xZ"), Some((0.0, 1)));
+        assert_eq!(leading_number(b"-0x"), Some((0.0, 2)));
         assert_eq!(leading_number(b"-"), None);
         assert_eq!(leading_number(b"."), None);
     }

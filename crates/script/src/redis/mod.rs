@@ -184,7 +184,8 @@ fn single_reply(lua: &Lua, values: MultiValue, field: &str) -> Result<Table> {
         _ => return errors::table(lua, b"ERR wrong number or type of arguments", false),
     };
     if field == "err" {
-        let text = text.strip_prefix(b"-").unwrap_or(&text);
+        let text = convert::until_zero(&text);
+        let text = text.strip_prefix(b"-").unwrap_or(text);
         let has_code = text.contains(&b' ');
         let text = if has_code { text.to_vec() } else { [b"ERR ", text].concat() };
         return errors::table(lua, &text, false);

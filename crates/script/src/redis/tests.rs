@@ -297,5 +297,67 @@ fn functions_have_redis_server_s_results_and_texts() {
             "local f, text = load(function() return {} end) return {tostring(f), text}",
             "*2|$3|nil|$51|user_script:1: reader function must return a string|",
         ),
+        ("return select('#', string.gmatch('a b', '^%a')())", ":0|"),
+        ("local n = 0 for w in string.gmatch('a b', '%a') do n = n + 1 end return n", ":2|"),
+        ("return redis.error_reply('a\\0b c')", "-ERR a|"),
+        ("return redis.error_reply('-a b\\0 c')", "-a b|"),
+        ("return {struct.unpack('c1c0', '3abc')}", "*2|$3|abc|:5|"),
+        ("return {struct.unpack('sc0', '0x2\\0abc')}", "*2|$2|ab|:7|"),
     ]);
+}
+
+#[test]
+fn errors_have_redis_server_s_texts_and_positions() {
+    let many = |body: &str| format!("return select('#', {body})");
+    let mut vm = Vm::new().expect("memory");
+    for (body, want) in [
+        ("return _G[nil]", "Second argument to luaProtectedTableError must be a string or number"),
+        ("return _G[{}]", "Second argument to luaProtectedTableError must be a string or number"),
+        ("return _G['a\\0b']", "nonexistent global variable \\'a\\' script"),
+        (
+            &many("struct.unpack(('b'):rep(9000), ('x'):rep(9000))"),
+            "user_script:1: stack overflow (too many results)",
+        ),
+        (&many("struct.unpack(('b'):rep(7948), ('x'):rep(9000))"), ":7949|"),
+        (
+            &many("cmsgpack.unpack(('\\1'):rep(8000))"),
+            "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)",
+        ),
+        (&many("cmsgpack.unpack(('\\1'):rep(7949))"), ":7949|"),
+        ("return cjson.decode('\"\\\\')", "invalid escape code at character 2"),
+        ("return cjson.decode('0xZ')", "Expected the end but found invalid token at character 2"),
+        (
+            "return cjson.decode('[0xxf]')",
+            "Expected comma or array end but found invalid token at character 3",
+        ),
+        ("return select(2, pcall(function() error('x', 3) end))", "$16|user_script:1: x|"),
+        ("return select(2, pcall(function() error('x', 2) end))", "$1|x|"),
+        ("return select(2, pcall(error, 'x', 3))", "$1|x|"),
+        ("return select(2, pcall(error, 'x', 0))", "$1|x|"),
+        ("return select(2, xpcall(function() error('x', 3) end, tostring))", "$16|user_script:1: x|"),
+        ("return select(2, pcall(coroutine.wrap(function() error('x', 2) end)))", "$1|x|"),
+        ("coroutine.wrap(function() error('x', 2) end)()", "-ERR user_script:1: x script"),
+        ("return type(select(2, pcall(error, {}, 3)))", "$5|table|"),
+        ("local function f()\n error(5, 2) end\nf()", "-ERR user_script:3: 5 script"),
+    ] {
+        let (_, reply) = run_in(&mut vm, body.as_bytes(), &[]);
+        assert!(reply.contains(want), "{body}: {reply}");
+    }
+}
+
+#[test]
+fn a_verbatim_string_s_format_has_three_bytes() {
+    let mut vm = Vm::new().expect("memory");
+    for (format, want) in [("txt", "txt"), ("t\\0t", "t  "), ("", "   "), ("\\255\\254xyz", "\\xff\\xfex")] {
+        let body =
+            format!("redis.setresp(3) return {{verbatim_string = {{format = '{format}', string = 'ab'}}}}");
+        let script = Script::new(body.as_bytes()).expect("a script");
+        let mut out = Chain::new();
+        let limits = VmLimits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+        let none: [&[u8]; 0] = [];
+        let input = Input { keys: none.into_iter(), args: none.into_iter(), limits };
+        vm.run(&script, input, &mut Replies, &mut Reply::new(&mut out, Protocol::Resp3));
+        let reply = out.slices().collect::<Vec<_>>().concat().escape_ascii().to_string();
+        assert_eq!(reply, format!("=6\\r\\n{want}:ab\\r\\n"), "{format}");
+    }
 }

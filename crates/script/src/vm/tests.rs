@@ -327,8 +327,17 @@ fn libraries_register_functions_and_see_little_while_they_load() {
     assert_eq!(call(b"f"), "*3\r\n:1\r\n$1\r\nk\r\n$1\r\na\r\n");
     assert_eq!(call(b"f"), "*3\r\n:2\r\n$1\r\nk\r\n$1\r\na\r\n");
     assert!(call(b"g").contains("nonexistent global variable 'KEYS'"));
+    let code = b"#!lua name=own\nredis.register_function('f', redis.register_function)";
+    let own = Arc::new(vm.load_library(code, NO_LIMIT, &mut host).expect("a library"));
+    let mut out = Chain::new();
+    let none: [&[u8]; 0] = [];
+    let input = Input { keys: none.into_iter(), args: none.into_iter(), limits: NO_LIMIT };
+    vm.call(&own, b"f", input, &mut host, &mut Reply::new(&mut out, Protocol::Resp2));
+    let reply = String::from_utf8_lossy(out.front()).into_owned();
+    assert!(reply.contains("redis.register_function can only be called on FUNCTION LOAD command"), "{reply}");
     for (code, text) in [
         ("return 1", "Missing library metadata"),
+        ("#!lua\0 name=x\nreturn 1", "Invalid library metadata"),
         ("#!lua name=x\nredis.call('a')", "nonexistent global variable 'call'"),
         ("#!lua name=x\nwhile true do end", "FUNCTION LOAD timeout"),
         ("#!lua name=x\nlocal a = string", "nonexistent global variable 'string'"),
