@@ -6,6 +6,8 @@
 
 use super::{AOF_FAILED, AofMode, ENDED, ENDING};
 use crate::config::Opt;
+use crate::long_locks::LongLock;
+use crate::scripts::busy_text;
 use crate::{Engine, Now, SaveError, ShutdownRequest};
 use parking_lot::Mutex;
 use std::io;
@@ -228,19 +230,10 @@ impl Engine {
         self.note_losses(request);
         self.check_file_is_written(request)?;
         let saves = self.saves_at_end(request);
-        if saves {
-            // Writes go on while a script keeps the save from beginning.
-            self.announce_until_cancelled(given_up).map_err(|_| SaveError::Aborted)?;
-        }
         let awaits_replicas = self.awaits_replicas_at_end(request);
         let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
         if saves || awaits_replicas {
-            self.persist.set(ENDING, true);
-            self.await_turns();
-            // An endless script must not keep a write from its end. A signal waits for the script instead.
-            self.scripts.stopping.store(!request.by_signal, Relaxed);
-            // The clients of these writes get replies, so the save and the replicas must have the writes.
-            self.await_lane_writes(|| !given_up.load(Relaxed) && (saves || self.host.mono_us() < until_us));
+            self.hold_writes_for_end(request, saves, until_us, given_up)?;
         }
         if awaits_replicas {
             self.persist.end.state.lock().waits_until_us = Some(until_us);
@@ -260,6 +253,52 @@ impl Engine {
         let saved = self.last_save(given_up, now).map_err(SaveError::Failed);
         let saved = saved.and_then(|()| self.check_first_base(request));
         if request.force { Ok(()) } else { saved }
+    }
+    /// Makes writes wait, and waits for those that have begun: their clients get replies, so the save and the replicas must
+    /// have these writes. An end without a save waits until `until_us` at most.
+    fn hold_writes_for_end(
+        &self,
+        request: ShutdownRequest,
+        saves: bool,
+        until_us: u64,
+        given_up: &AtomicBool,
+    ) -> Result<(), SaveError> {
+        loop {
+            if saves {
+                // Writes go on while a script keeps the save from beginning.
+                drop(self.announce_for_end(request, given_up)?);
+            }
+            self.persist.set(ENDING, true);
+            self.await_turns();
+            let is_busy = || self.long_locks.is_busy(None).is_some();
+            let is_late = || !saves && self.host.mono_us() >= until_us;
+            if self.await_lane_writes(|| !given_up.load(Relaxed) && !is_busy() && !is_late()) || !saves {
+                return Ok(());
+            }
+            // A script has begun meanwhile, and is busy now.
+            self.persist.set(ENDING, false);
+        }
+    }
+    /// Waits until no long lock is announced, and announces one on all shards. A signal waits for a busy script. A
+    /// SHUTDOWN fails, as it does when it meets a busy script at its beginning.
+    fn announce_for_end(
+        &self,
+        request: ShutdownRequest,
+        given_up: &AtomicBool,
+    ) -> Result<LongLock<'_>, SaveError> {
+        self.long_locks.announce_while(None, |busy| {
+            if given_up.load(Relaxed) {
+                return Err(SaveError::Aborted);
+            }
+            match busy {
+                Some(is_function) if !request.by_signal => {
+                    let text = busy_text(is_function);
+                    self.host.warn(&format!("Cannot shut down: {text}"));
+                    Err(SaveError::Failed(text.into()))
+                }
+                _ => Ok(()),
+            }
+        })
     }
     /// SHUTDOWN ABORT. False when no end is in progress.
     pub(crate) fn give_up_end(&self) -> bool {

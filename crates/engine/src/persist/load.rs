@@ -4,6 +4,7 @@ use super::loaders::Loaders;
 use super::{AofMode, DataError, LOADING, REPLACING};
 use crate::config::Opt;
 use crate::following::Position;
+use crate::scripts::busy_text;
 use crate::session::load_library;
 use crate::{Engine, Now, StartError, TABLE, system_text};
 use std::io::{self, Read};
@@ -126,7 +127,7 @@ impl Engine {
         self.await_rewrite();
         // Commands of a primary's stream do not look for long locks.
         let _between_commands = self.following.between_commands();
-        let _held = self.hold_writes();
+        let _held = self.hold_writes()?;
         let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
             self.save_under_lock(now)?;
@@ -139,14 +140,21 @@ impl Engine {
     /// replies, so the data that is saved next must have these writes. Call this with
     /// [`Following::between_commands`](crate::following::Following::between_commands) held, so that one thread at a time
     /// holds writes.
-    pub(super) fn hold_writes(&self) -> HeldWrites<'_> {
+    ///
+    /// # Errors
+    /// The BUSY error, when a long-running script holds shards.
+    pub(super) fn hold_writes(&self) -> Result<HeldWrites<'_>, &'static str> {
         // Writes go on while a script keeps the data from being replaced.
         drop(self.long_locks.announce(None));
         self.persist.set(REPLACING, true);
         let held = HeldWrites(self);
         self.await_turns();
-        self.await_lane_writes(|| !self.scripts.stopping.load(Relaxed));
-        held
+        let mut busy = None;
+        self.await_lane_writes(|| {
+            busy = self.long_locks.is_busy(None);
+            busy.is_none()
+        });
+        busy.map_or(Ok(held), |is_function| Err(busy_text(is_function)))
     }
     /// Replaces the data with `replace`, which the journal does not record. Replicas of this server are disconnected, and
     /// a new base of the append-only file is scheduled.

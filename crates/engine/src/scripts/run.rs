@@ -119,6 +119,8 @@ pub(crate) struct LaneChecks<'r> {
     pub(crate) yield_now: &'r dyn Fn(),
     /// True when the run's long lock is already marked busy.
     pub(crate) busy: bool,
+    /// True when the run is a part of EXEC, whose other commands may have written.
+    pub(crate) in_exec: bool,
 }
 
 /// One run of a script or function.
@@ -515,7 +517,7 @@ impl ScriptRun<'_, '_> {
         let why = if lane.running.fate.is_killed() {
             Some(StopReason::Killed)
         } else if lane.cancel.load(Relaxed) && !self.wrote
-            || self.engine.scripts.stopping.load(Relaxed) && (!self.wrote || lane.busy)
+            || self.engine.scripts.stopping.load(Relaxed) && (lane.busy || !self.wrote && !lane.in_exec)
         {
             // A script that has written something ends by itself, unless the script is busy.
             Some(StopReason::ClientGone)

@@ -74,7 +74,7 @@ pub struct LaneJob {
     pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
-    /// Counts the job if it may write.
+    /// Counts the job if it may write and is not heavy.
     pub(super) _write: Option<LaneWrite>,
 }
 
@@ -90,36 +90,38 @@ pub(super) enum LaneCheck {
     ThenReturn(DenialContext),
 }
 
+/// The error of a command that the end of the server has stopped.
+pub(super) const IS_ENDING: &str = "ERR the server is shutting down";
 /// Time between two looks whether writes may begin, or have ended.
 const LOOK_EVERY_US: u64 = 1_000;
 
-/// Counts a job that may write, from the moment at which the session sends the job until the job has ended. So a
-/// server that ends, or that replaces its data, can wait for the writes that were admitted before
-/// ([`Engine::await_lane_writes`]). A script may read for hours, so a script counts only while it may write
-/// ([`script::run_on_lane`]).
+/// Counts a job that may write, so that a server that ends, or that replaces its data, can wait for the writes that were
+/// admitted before ([`Engine::await_lane_writes`]).
+///
+/// A short job counts from the moment at which the session sends the job. A heavy job may wait for hours until it begins,
+/// and a script may read for hours. So a heavy job counts from its beginning, and a script while it may write
+/// ([`script::run_on_lane`]). While no write may begin, both wait at that point.
 pub(super) struct LaneWrite(Arc<Engine>);
 
 impl LaneWrite {
-    pub(super) fn begin(engine: &Arc<Engine>) -> LaneWrite {
+    fn begin(engine: &Arc<Engine>) -> LaneWrite {
         engine.lane_writes.fetch_add(1, SeqCst);
         LaneWrite(engine.clone())
     }
-    /// Begins to count a job of a command with these flags. The flags of EXEC include those of the queued commands. `None`:
-    /// the command does not write, or it is a script.
-    pub(super) fn of_command(engine: &Arc<Engine>, spec: &CommandSpec, flags: Flags) -> Option<LaneWrite> {
-        let runs_scripts = kind_of(spec) == CommandKind::Exec && flags.has(Flags::MAY_REPLICATE);
-        (flags.has(Flags::WRITE) || runs_scripts).then(|| LaneWrite::begin(engine))
+    /// Begins to count a job that is about to be sent, if the job may write and is not heavy.
+    pub(super) fn of_sent(job: &LaneJob) -> Option<LaneWrite> {
+        (job.may_write() && !job.is_heavy()).then(|| LaneWrite::begin(&job.engine))
     }
-    /// Begins to count a script that may write. Waits while no write may begin, because the server ends or replaces its
-    /// data. `None`: the script must not write, because the server has ended or `may_wait` is false.
-    pub(super) fn of_script(engine: &Arc<Engine>, may_wait: impl Fn() -> bool) -> Option<LaneWrite> {
+    /// Begins to count a heavy job or a script. Waits while no write may begin, because the server ends or replaces its
+    /// data. `None`: the job must not write, because the server has ended or `may_wait` is false.
+    pub(super) fn of_begun(engine: &Arc<Engine>, may_wait: impl Fn() -> bool) -> Option<LaneWrite> {
         loop {
             let write = LaneWrite::begin(engine);
             if !engine.persist.holds_writes() {
                 return Some(write);
             }
             drop(write);
-            if !may_wait() {
+            if !may_wait() || engine.scripts.stopping.load(Relaxed) {
                 return None;
             }
             engine.host.nap_us(LOOK_EVERY_US);
@@ -136,7 +138,7 @@ impl Drop for LaneWrite {
 impl Engine {
     /// Waits for the jobs that may write ([`LaneWrite`]). Call this when no further write can begin. False: `goes_on`
     /// was false before.
-    pub(crate) fn await_lane_writes(&self, goes_on: impl Fn() -> bool) -> bool {
+    pub(crate) fn await_lane_writes(&self, mut goes_on: impl FnMut() -> bool) -> bool {
         while self.lane_writes.load(SeqCst) > 0 {
             if !goes_on() {
                 return false;
@@ -174,6 +176,14 @@ impl LaneJob {
                 Err(hard) => job = hard,
             }
         }
+    }
+    /// True when the job's command may write. A script counts by itself: see [`LaneWrite`].
+    fn may_write(&self) -> bool {
+        let flags =
+            self.transaction.as_ref().map_or(self.spec.flags, |t| Flags(self.spec.flags.0 | t.queue.flags));
+        // An EXEC with scripts may write without a queued command that writes.
+        let runs_scripts = self.transaction.is_some() && flags.has(Flags::MAY_REPLICATE);
+        flags.has(Flags::WRITE) || runs_scripts
     }
     /// True while the job may wait for its shards: a client waits for the reply, or the command needs no client.
     pub(super) fn may_wait(&self) -> bool {
@@ -269,8 +279,12 @@ impl LaneJob {
         let flags =
             self.transaction.as_ref().map_or(spec.flags, |transaction| Flags(transaction.queue.flags));
         let writes = flags.has(Flags::WRITE);
+        // The data of a transaction that has run is written already.
+        let begun = (self.is_heavy() && self.may_write() && !has_run)
+            .then(|| LaneWrite::of_begun(&self.engine, || self.may_wait()));
         let refusal = match busy {
             Some(is_function) => Some(busy_text(is_function).into()),
+            None if matches!(begun, Some(None)) => Some(IS_ENDING.into()),
             None if writes && !has_run => engine.persist.write_refusal(),
             None => None,
         };

@@ -142,7 +142,7 @@ impl Session {
         let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
         let flags = Flags(spec.flags.0 | queued);
         self.state = State::OnLane { handle: handle.clone(), spec, is_admin: flags.has(Flags::ADMIN) };
-        Box::new(LaneJob {
+        let mut job = Box::new(LaneJob {
             engine: self.engine.clone(),
             handle,
             spec,
@@ -162,8 +162,10 @@ impl Session {
             sent_ns: self.engine.host.mono_ns(),
             parked: self.parked.take().map(Parked::handed_over),
             reservation: None,
-            _write: LaneWrite::of_command(&self.engine, spec, flags),
-        })
+            _write: None,
+        });
+        job._write = LaneWrite::of_sent(&job);
+        job
     }
     /// True while the session waits for a read-only job and holds no further input.
     pub fn only_reads(&self) -> bool {

@@ -250,7 +250,7 @@ fn figures_of_the_system_become_advice_and_pressure_makes_the_server_act() {
     assert!(
         find(&report["actions"], "rule", "memory-pressure")["did"]
             .as_str()
-            .is_some_and(|d| d.contains("gave"))
+            .is_some_and(|d| d.contains("returned"))
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
     assert_eq!(server.shrinks.load(Relaxed), 1, "caches are dropped first");

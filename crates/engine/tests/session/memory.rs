@@ -75,8 +75,11 @@ fn writers_far_over_the_limit_wait_and_are_denied_when_nothing_is_left() {
     let mut server = Server::with("maxmemory-policy allkeys-random");
     let mut peer = server.connect();
     fill(&server, &mut peer, 100);
-    server.used_bytes.store(900 * MB, Relaxed);
+    server.used_bytes.store(700 * MB, Relaxed);
     peer.script(&server, &[("CONFIG SET maxmemory 800mb", "+OK|")]);
+    server.used_bytes.store(900 * MB, Relaxed);
+    // Every change of an option reads the memory in use.
+    peer.script(&server, &[("CONFIG SET timeout 0", "+OK|")]);
     let now_us = server.now.mono_us;
     peer.feed(b"SET a 1\r\nGET a\r\n", 100);
     let mut waits = 0;
@@ -89,6 +92,15 @@ fn writers_far_over_the_limit_wait_and_are_denied_when_nothing_is_left() {
     assert_eq!(waits, 100 / 16 + 1, "16 keys at each look");
     assert_eq!(peer.run(&server, "ECHO x"), format!("{DENIED}$-1|$1|x|"));
     assert_eq!(server.engine.keyspace().len(0), 0);
+}
+
+#[test]
+fn no_writer_waits_because_the_limit_was_lowered() {
+    let mut server = Server::with("maxmemory-policy allkeys-random");
+    let mut peer = server.connect();
+    fill(&server, &mut peer, 100);
+    server.used_bytes.store(900 * MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 100mb", "+OK|"), ("SET a 1", "+OK|"), ("DBSIZE", ":85|")]);
 }
 
 #[test]

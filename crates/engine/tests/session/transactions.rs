@@ -97,7 +97,7 @@ fn a_login_inside_a_transaction_changes_the_rights_of_what_follows() {
     a.script(&server, &[("MULTI", "+OK|"), login, login, login]);
     let replies = a.run(&server, "EXEC");
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.|";
-    assert!(replies.starts_with(&format!("*3|{wrong}{wrong}-ERR after too many failed logins")), "{replies}");
+    assert!(replies.starts_with(&format!("*3|{wrong}{wrong}-ERR too many failed logins")), "{replies}");
     let stats = a.run(&server, "INFO errorstats commandstats");
     assert!(stats.contains("errorstat_WRONGPASS:count=2"), "{stats}");
     assert!(stats.contains("cmdstat_auth:") && stats.contains("failed_calls=3"), "{stats}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use strand_wire::client::Value;
 
 /// Sends EVAL of a script that contains spaces.
-fn eval(client: &mut Client, script: &str, rest: &[&str]) {
+pub fn eval(client: &mut Client, script: &str, rest: &[&str]) {
     let words = [&["EVAL", script], rest].concat();
     let mut out = format!("*{}\r\n", words.len());
     words.iter().for_each(|w| out.push_str(&format!("${}\r\n{w}\r\n", w.len())));
@@ -14,7 +14,7 @@ fn eval(client: &mut Client, script: &str, rest: &[&str]) {
 }
 
 /// True when a script has run for a millisecond on a helper thread.
-fn runs_a_script(server: &Server) -> bool {
+pub fn runs_a_script(server: &Server) -> bool {
     let mut client = strand_testkit::client::Client::connect(server.address).expect("it listens");
     let Value::Array(stats) = client.call(&["FUNCTION", "STATS"]).expect("a reply") else { return false };
     let Some(Value::Array(running)) = stats.get(1) else { return false };

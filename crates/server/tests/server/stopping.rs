@@ -5,6 +5,7 @@ use crate::following::follow;
 use crate::harness::{Client, Server, comes_true, command};
 use crate::replicas::field;
 use crate::saving::call;
+use crate::scripts::{eval, runs_a_script};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::time::Duration;
@@ -201,6 +202,79 @@ fn what_was_answered_before_the_end_is_in_the_files() {
             );
         }
     }
+}
+
+/// A script that computes for about half a second, and then writes its key.
+const COMPUTES: &str = "for i = 1, 5e7 do end return redis.call('set', KEYS[1], 'x')";
+
+/// The end waits for the EXEC, and cuts no part of it.
+#[test]
+fn a_script_in_exec_is_not_cut_by_the_end() {
+    for files in [["--appendonly", "yes", "--save", ""], ["--appendonly", "no", "--save", "900 1"]] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().to_str().expect("a plain path");
+        let options = [&["--workers", "2", "--dir", dir][..], &files].concat();
+        let mut server = Server::start(&options);
+        let (mut client, mut admin) = (server.connect(), server.connect());
+        client.call("MULTI", "+OK\r\n");
+        client.call("SET a 1", "+QUEUED\r\n");
+        eval(&mut client, COMPUTES, &["1", "b"]);
+        client.expect(b"+QUEUED\r\n");
+        client.call("SET c 1", "+QUEUED\r\n");
+        client.send(&command("EXEC"));
+        comes_true(|| runs_a_script(&server));
+        admin.send(&command("SHUTDOWN"));
+        client.expect(b"*3\r\n+OK\r\n+OK\r\n+OK\r\n");
+        assert!(server.end().success());
+        let again = Server::start(&options);
+        let mut client = again.connect();
+        comes_true(|| client.line_of("PING", 0) == "+PONG");
+        client.call("EXISTS a b c", ":3\r\n");
+    }
+}
+
+/// Scripts that have yet to write wait while the server ends, and take all threads for heavy jobs. FT.CREATE, which also
+/// writes, waits for one of these threads. Neither keeps the server from its end.
+#[test]
+fn waiting_scripts_and_a_waiting_heavy_write_let_the_server_end() {
+    for reload in [false, true] {
+        let options = ["--workers", "1", "--save", "900 1", "--enable-debug-command", "yes"];
+        let mut server = Server::start(&options);
+        server.connect().call("SET k v", "+OK\r\n");
+        let mut scripts: Vec<_> = (0..6).map(|_| server.connect()).collect();
+        for (n, client) in scripts.iter_mut().enumerate() {
+            eval(client, COMPUTES, &["1", &format!("key:{n}")]);
+        }
+        comes_true(|| runs_a_script(&server));
+        server.connect().send(&command("FT.CREATE index ON HASH PREFIX 1 d: SCHEMA t TEXT"));
+        if reload {
+            server.connect().call("DEBUG RELOAD", "+OK\r\n");
+            scripts.iter_mut().for_each(|client| client.expect(b"+OK\r\n"));
+        }
+        server.signal(Signal::TERM);
+        assert!(server.end().success());
+    }
+}
+
+/// A script becomes busy after the server has accepted SHUTDOWN. The SHUTDOWN fails, and clients go on.
+#[test]
+fn a_script_that_becomes_busy_ends_the_wait_of_shutdown() {
+    let options = ["--workers", "1", "--save", "900 1", "--busy-reply-threshold", "1000"];
+    let mut server = Server::start(&options);
+    let (mut long, mut admin, mut other) = (server.connect(), server.connect(), server.connect());
+    eval(&mut long, "redis.call('set', KEYS[1], 'x') while true do end", &["1", "k"]);
+    comes_true(|| runs_a_script(&server));
+    let reply = admin.line_of("SHUTDOWN", 0);
+    assert!(
+        ["-ERR Errors trying to SHUTDOWN", "-BUSY"].iter().any(|text| reply.starts_with(text)),
+        "{reply}"
+    );
+    // Some of these keys may lie in the script's shard.
+    let written = (0..20).filter(|i| other.line_of(&format!("SET other:{i} x"), 0) == "+OK");
+    assert!(written.count() > 10);
+    assert!(other.line_of("GET k", 0).starts_with("-BUSY"));
+    admin.send(&command("SHUTDOWN NOSAVE"));
+    assert!(server.end().success());
 }
 
 /// Sends a signal to another server.

@@ -17,7 +17,7 @@ impl Engine {
         self.await_rewrite();
         // Commands of a primary's stream do not look for long locks.
         let _between_commands = self.following.between_commands();
-        let _held = self.hold_writes();
+        let _held = self.hold_writes()?;
         let loaded = match self.persist.aof.mode() {
             AofMode::On => self.reload_written_files(now),
             AofMode::Off => self.load_left_files(now),

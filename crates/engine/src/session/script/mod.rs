@@ -9,6 +9,7 @@ mod call;
 mod on_lane;
 
 use super::Session;
+use super::lane::IS_ENDING;
 use super::multi::{lock, outcome_of_locked};
 use super::run::NextStep;
 use super::session_command::{CommandKind, kind_of};
@@ -24,7 +25,7 @@ pub(super) use call::{ScriptCall, load};
 pub(super) use on_lane::run_on_lane;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::{CommandSpec, Flags};
@@ -117,6 +118,11 @@ pub(super) fn runs_script(spec: &CommandSpec) -> bool {
 
 const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
 const CLIENT_GONE: &str = "ERR the client is gone";
+
+/// The error of a run that nobody waits for, or that the end of the server has stopped.
+fn gone_text(engine: &Engine) -> &'static str {
+    if engine.scripts.stopping.load(Relaxed) { IS_ENDING } else { CLIENT_GONE }
+}
 
 /// The outcome of one attempt to run a script.
 enum Attempt {
@@ -241,8 +247,11 @@ fn attempt(
         (StopReason::ClientGone, _) => {
             // A script that has written is cut only when the server ends. As in redis-server, the append-only file then
             // has nothing of the script.
-            txn.forget_effects_since(mark);
-            CLIENT_GONE.into()
+            match mode {
+                ScriptAccess::Final => txn.forget_effects_since(mark),
+                _ => take_back(txn),
+            }
+            gone_text(engine).into()
         }
         (_, ScriptAccess::Bounded) => {
             take_back(txn);
@@ -328,8 +337,13 @@ pub(super) fn in_transaction(
         Some(LaneRun { call, began_us }) => {
             let engine = context.engine;
             let running = engine.scripts.begin_run(running(&script_call, args, began_us));
-            let lane =
-                LaneChecks { running: &running, cancel: &GOES_ON, yield_now: call.yield_now, busy: false };
+            let lane = LaneChecks {
+                running: &running,
+                cancel: &GOES_ON,
+                yield_now: call.yield_now,
+                busy: false,
+                in_exec: true,
+            };
             let placement = Placement {
                 held: HeldShards::All,
                 mode: ScriptAccess::Final,
@@ -379,7 +393,8 @@ pub(crate) fn replay(
         CallContext { engine, client: &client, user: &user, db, now, rng: &mut rng, caching: false };
     let running = engine.scripts.begin_run(running(&script_call, args, engine.host.mono_us()));
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
-    let lane = LaneChecks { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
+    let lane =
+        LaneChecks { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false, in_exec: false };
     let placement =
         Placement { held: HeldShards::All, mode: ScriptAccess::Final, lane: Some(lane), view_reader: None };
     // A run in this mode does not restart.

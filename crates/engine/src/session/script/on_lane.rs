@@ -1,6 +1,6 @@
 //! A script on a helper thread: on a view of its shards while it only reads, or with its shards locked.
 
-use super::{Attempt, CLIENT_GONE, CallContext, KILLED, Placement, ScriptCall, attempt, running};
+use super::{Attempt, CallContext, KILLED, Placement, ScriptCall, attempt, gone_text, running};
 use crate::acl::User;
 use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, StopReason, ViewReader};
 use crate::scripts::{Routes, Running, busy_text};
@@ -54,10 +54,10 @@ pub(in crate::session) fn run_on_lane(
         if mode == ScriptAccess::Lane && needs_all {
             mode = ScriptAccess::Final;
         }
-        let may_write = mode != ScriptAccess::View && !script_call.is_read_only();
-        let write = may_write.then(|| LaneWrite::of_script(&job.engine, may_wait));
-        if matches!(write, Some(None)) {
-            call.reply.error(if running.fate.is_killed() { KILLED } else { CLIENT_GONE });
+        // Any run that holds shards counts, because it keeps the data from being saved.
+        let counted = (mode != ScriptAccess::View).then(|| LaneWrite::of_begun(&job.engine, may_wait));
+        if matches!(counted, Some(None)) {
+            call.reply.error(if running.fate.is_killed() { KILLED } else { gone_text(engine) });
             break;
         }
         let (held, shards) = match mode == ScriptAccess::Final || needs_all {
@@ -72,6 +72,7 @@ pub(in crate::session) fn run_on_lane(
                 cancel: call.cancel,
                 yield_now: call.yield_now,
                 busy: false,
+                in_exec: false,
             }),
             view_reader: None,
         };
@@ -115,7 +116,7 @@ pub(in crate::session) fn run_on_lane(
                 break;
             }
             Attempt::Restart(stop) => {
-                if let Some(text) = end_text(stop) {
+                if let Some(text) = end_text(stop, engine) {
                     call.reply.error(text);
                     break;
                 }
@@ -151,11 +152,11 @@ enum Data<'k> {
 }
 
 /// The error of a run that has changed nothing and does not restart. `None`: the run restarts.
-fn end_text(stop: StopReason) -> Option<&'static str> {
+fn end_text(stop: StopReason, engine: &Engine) -> Option<&'static str> {
     match stop {
         StopReason::Busy { is_function } => Some(busy_text(is_function)),
         StopReason::Killed => Some(KILLED),
-        StopReason::ClientGone => Some(CLIENT_GONE),
+        StopReason::ClientGone => Some(gone_text(engine)),
         StopReason::Overrun | StopReason::NeedsAllShards | StopReason::NeedsShards | StopReason::NoUndo => {
             None
         }
