@@ -82,6 +82,10 @@ impl Engine {
     pub(crate) fn failover_phase(&self) -> FailoverPhase {
         self.replication.failover.state.lock().0
     }
+    /// True while a FAILOVER is under way: from the pause of writes until another server is the primary.
+    pub(crate) fn is_failing_over(&self) -> bool {
+        self.replication.failover.is_on()
+    }
     /// `FAILOVER`: begins a change of the roles.
     ///
     /// # Errors

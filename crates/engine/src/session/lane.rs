@@ -95,8 +95,8 @@ pub(super) const IS_ENDING: &str = "ERR the server is shutting down";
 /// Time between two looks whether writes may begin, or have ended.
 const LOOK_EVERY_US: u64 = 1_000;
 
-/// Counts a job that may write, so that a server that ends, or that replaces its data, can wait for the writes that were
-/// admitted before ([`Engine::await_lane_writes`]).
+/// Counts a job that may write, so that a server that ends, replaces its data or hands its role over can wait for the
+/// writes that were admitted before ([`Engine::await_lane_writes`]).
 ///
 /// A short job counts from the moment at which the session sends the job. A heavy job may wait for hours until it begins,
 /// and a script may read for hours. So a heavy job counts from its beginning, and a script while it may write
@@ -112,12 +112,12 @@ impl LaneWrite {
     pub(super) fn of_sent(job: &LaneJob) -> Option<LaneWrite> {
         (job.may_write() && !job.is_heavy()).then(|| LaneWrite::begin(&job.engine))
     }
-    /// Begins to count a heavy job or a script. Waits while no write may begin, because the server ends or replaces its
-    /// data. `None`: the job must not write, because the server has ended or `may_wait` is false.
+    /// Begins to count a heavy job or a script. Waits while no write may begin, because the server ends, replaces its
+    /// data or hands its role over. `None`: the job must not write, because the server has ended or `may_wait` is false.
     pub(super) fn of_begun(engine: &Arc<Engine>, may_wait: impl Fn() -> bool) -> Option<LaneWrite> {
         loop {
             let write = LaneWrite::begin(engine);
-            if !engine.persist.holds_writes() {
+            if !engine.persist.holds_writes() && !engine.is_failing_over() {
                 return Some(write);
             }
             drop(write);
@@ -183,7 +183,8 @@ impl LaneJob {
             self.transaction.as_ref().map_or(self.spec.flags, |t| Flags(self.spec.flags.0 | t.queue.flags));
         // An EXEC with scripts may write without a queued command that writes.
         let runs_scripts = self.transaction.is_some() && flags.has(Flags::MAY_REPLICATE);
-        flags.has(Flags::WRITE) || runs_scripts
+        let only_checks = matches!(self.check, LaneCheck::ThenReturn(_));
+        !only_checks && (flags.has(Flags::WRITE) || runs_scripts)
     }
     /// True while the job may wait for its shards: a client waits for the reply, or the command needs no client.
     pub(super) fn may_wait(&self) -> bool {

@@ -7,7 +7,7 @@
 //! A request that arrives is not checked here: its bytes count as its client's memory, at every door, and fast clients
 //! are slowed ([`crate::headroom`]).
 
-use super::lane::LaneCheck;
+use super::lane::{LaneCheck, LaneWrite};
 use super::multi::Queued;
 use super::phases::ParkReason;
 use super::run::NextStep;
@@ -96,6 +96,7 @@ impl Session {
             Lane::OnlyCheck(context) => LaneCheck::ThenReturn(context),
         };
         job.reservation = reservation;
+        job._write = LaneWrite::of_sent(&job);
         NextStep::Stop(Turn::Lane(job))
     }
     /// Takes back what EXEC or a script prepared for its job. The command is retried from its beginning.

@@ -1,8 +1,7 @@
 //! A session and its jobs on the lane: it makes a job of the current command, takes the result, and cancels the job.
 
 use super::lane::{
-    JobHandle, JobInput, LaneCheck, LaneDone, LaneJob, LaneWrite, RightsCheck, is_hard_pattern,
-    runs_without_client,
+    JobHandle, JobInput, LaneCheck, LaneDone, LaneJob, RightsCheck, is_hard_pattern, runs_without_client,
 };
 use super::phases::Parked;
 use super::{Session, State};
@@ -142,7 +141,7 @@ impl Session {
         let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
         let flags = Flags(spec.flags.0 | queued);
         self.state = State::OnLane { handle: handle.clone(), spec, is_admin: flags.has(Flags::ADMIN) };
-        let mut job = Box::new(LaneJob {
+        Box::new(LaneJob {
             engine: self.engine.clone(),
             handle,
             spec,
@@ -163,9 +162,7 @@ impl Session {
             parked: self.parked.take().map(Parked::handed_over),
             reservation: None,
             _write: None,
-        });
-        job._write = LaneWrite::of_sent(&job);
-        job
+        })
     }
     /// True while the session waits for a read-only job and holds no further input.
     pub fn only_reads(&self) -> bool {

@@ -151,7 +151,10 @@ fn a_closed_port_and_a_server_of_another_protocol_are_errors() {
         let _ = stream.read(&mut [0; 1024]);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
-    fails(strand_import::run(&options, &mut Silent), &["no Redis server", &options.address]);
+    fails(
+        strand_import::run(&options, &mut Silent),
+        &["does not speak the Redis protocol", &options.address],
+    );
     web.join().unwrap();
 }
 
@@ -185,9 +188,12 @@ fn an_option_for_another_source_and_an_unknown_type_are_errors() {
             RemoteOptions { password_file: Some("p".into()), ..Default::default() },
             ["--password-file", "only for a restic repository"],
         ),
-        (RemoteOptions { region: Some("r".into()), ..Default::default() }, ["--region", "only a bucket"]),
-        (RemoteOptions { profile: Some("p".into()), ..Default::default() }, ["--profile", "only a bucket"]),
-        (RemoteOptions { anonymous: true, ..Default::default() }, ["--anonymous", "only a bucket"]),
+        (RemoteOptions { region: Some("r".into()), ..Default::default() }, ["--region", "only for a bucket"]),
+        (
+            RemoteOptions { profile: Some("p".into()), ..Default::default() },
+            ["--profile", "only for a bucket"],
+        ),
+        (RemoteOptions { anonymous: true, ..Default::default() }, ["--anonymous", "only for a bucket"]),
     ];
     for (remote, words) in of_others {
         let options = ImportOptions { remote, ..fake.options(tree.path()) };
@@ -290,7 +296,10 @@ fn a_reply_larger_than_any_container_ends_the_run_with_an_error() {
         let tree = Tree::new(&[]);
         let options =
             ImportOptions { address: hostile(answer), index: false, ..ImportOptions::new(tree.path(), "d") };
-        fails(strand_import::run(&options, &mut Silent), &["no Redis server", &options.address]);
+        fails(
+            strand_import::run(&options, &mut Silent),
+            &["does not speak the Redis protocol", &options.address],
+        );
     }
 }
 

