@@ -279,7 +279,7 @@ def a_sink_that_fails_past_the_patience_loses_nothing(world, collection):
     collection.server.judge = lambda number, _: (500, "no disk") if number > 2 else (200, "")
     docs = fill(world, 200)
     last, _ = imports(world, docs, collection.to("&patience=1"), code=1)
-    assert "500: no disk" in last["message"] and "continues from here" in last["message"], last
+    assert "500: no disk" in last["message"] and "The next run continues here" in last["message"], last
     assert len(collection.documents) == 100
     # What is gone from the source meanwhile may be there: it is deleted.
     shutil.rmtree(f"{docs}/002")
