@@ -161,7 +161,7 @@ def jobs_are_defined_run_and_told_of(world):
     for folder in range(1, 15):
         shutil.rmtree(f"{big}/{folder:03}")
     stopped = service("run", "big", "--wait", code=1)[0]["last"]
-    assert stopped["outcome"] == "stopped" and "would remove 280 of 300 documents" in stopped["error"], stopped
+    assert stopped["outcome"] == "stopped" and "280 of 300 documents would be removed" in stopped["error"], stopped
     assert world.client.dbsize() == 381
     # Beside a second service over the same state.
     second = world.run("jobs", "serve", f"{world.folder}/jobs.toml")

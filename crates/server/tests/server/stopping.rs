@@ -204,8 +204,8 @@ fn what_was_answered_before_the_end_is_in_the_files() {
     }
 }
 
-/// A script that computes for about half a second, and then writes its key.
-const COMPUTES: &str = "for i = 1, 5e7 do end return redis.call('set', KEYS[1], 'x')";
+/// A script that computes for a while, and then writes its key.
+const COMPUTES: &str = "for i = 1, 1e7 do end return redis.call('set', KEYS[1], 'x')";
 
 /// The end waits for the EXEC, and cuts no part of it.
 #[test]
@@ -213,7 +213,8 @@ fn a_script_in_exec_is_not_cut_by_the_end() {
     for files in [["--appendonly", "yes", "--save", ""], ["--appendonly", "no", "--save", "900 1"]] {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = folder.path().to_str().expect("a plain path");
-        let options = [&["--workers", "2", "--dir", dir][..], &files].concat();
+        let options =
+            [&["--workers", "2", "--dir", dir, "--busy-reply-threshold", "60000"][..], &files].concat();
         let mut server = Server::start(&options);
         let (mut client, mut admin) = (server.connect(), server.connect());
         client.call("MULTI", "+OK\r\n");
@@ -238,7 +239,9 @@ fn a_script_in_exec_is_not_cut_by_the_end() {
 #[test]
 fn waiting_scripts_and_a_waiting_heavy_write_let_the_server_end() {
     for reload in [false, true] {
+        let never_busy = ["--busy-reply-threshold", "60000"];
         let options = ["--workers", "1", "--save", "900 1", "--enable-debug-command", "yes"];
+        let options = [&options[..], &never_busy].concat();
         let mut server = Server::start(&options);
         server.connect().call("SET k v", "+OK\r\n");
         let mut scripts: Vec<_> = (0..6).map(|_| server.connect()).collect();

@@ -93,7 +93,7 @@ impl Engine {
         let file = match manifest.increments.last() {
             Some(last) => folder.append_to(&last.name)?,
             None => {
-                let new = manifest.next_file(0, |seq| names.increment(seq));
+                let new = self.new_aof_file(&*folder, &manifest, 0, |seq| names.increment(seq))?;
                 let file = new_increment(&*folder, &new)?;
                 manifest.increments.push(new);
                 write_manifest(&*folder, &manifest, &names)?;
@@ -129,7 +129,8 @@ impl Engine {
         let FoundAof { folder, mut manifest, .. } = found;
         // The existing files belong to other data. They are removed when the new base is complete.
         let base_seq = manifest.base_seq();
-        let new = manifest.next_file(manifest.increment_seq(), |seq| names.increment(seq));
+        let last = manifest.increment_seq();
+        let new = self.new_aof_file(&*folder, &manifest, last, |seq| names.increment(seq))?;
         let old = manifest.base.take().into_iter().chain(manifest.increments.drain(..));
         let old: Vec<File> = old.chain(manifest.history.drain(..)).collect();
         let file = new_increment(&*folder, &new)?;
@@ -227,7 +228,7 @@ impl Engine {
             };
             let FoundAof { folder, manifest: old, .. } = found;
             let is_rdb = self.is_base_rdb();
-            let base = old.next_file(old.base_seq(), |seq| names.base(seq, is_rdb));
+            let base = self.new_aof_file(&*folder, &old, old.base_seq(), |seq| names.base(seq, is_rdb))?;
             self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
             let history = old.base.into_iter().chain(old.increments).chain(old.history).collect();
             let mut manifest = Manifest { base: Some(base), increments: Vec::new(), history };
@@ -325,7 +326,7 @@ impl Engine {
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
             drop(status);
-            (moment, writer.folder.clone(), writer.next_base(is_rdb), aof.replaced.load(Acquire))
+            (moment, writer.folder.clone(), writer.next_base(self, is_rdb)?, aof.replaced.load(Acquire))
         };
         self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
         let base_bytes = folder.open(&base.name)?.map_or(0, |(_, bytes)| bytes);

@@ -109,8 +109,12 @@ impl Writer {
         self.base_seq = seq;
     }
     /// The file of the next base.
-    pub(super) fn next_base(&self, is_rdb: bool) -> File {
-        self.manifest.next_file(self.base_seq, |seq| self.names.base(seq, is_rdb))
+    ///
+    /// # Errors
+    /// Those of [`Engine::new_aof_file`].
+    pub(super) fn next_base(&self, engine: &Engine, is_rdb: bool) -> io::Result<File> {
+        let names = |seq| self.names.base(seq, is_rdb);
+        engine.new_aof_file(&*self.folder, &self.manifest, self.base_seq, names)
     }
     /// Ends the append-only file and empties the journal.
     pub(super) fn end(mut self, engine: &Engine) {
@@ -300,8 +304,9 @@ impl Writer {
         self.folder.sync().inspect_err(|why| engine.sync_failed(why))
     }
     fn next_file(&mut self, engine: &Engine) -> io::Result<()> {
-        let new = self.manifest.next_file(self.manifest.increment_seq(), |seq| self.names.increment(seq));
-        let file = new_increment(&*self.folder, &new)?;
+        let (folder, last) = (&*self.folder, self.manifest.increment_seq());
+        let new = engine.new_aof_file(folder, &self.manifest, last, |seq| self.names.increment(seq))?;
+        let file = new_increment(folder, &new)?;
         let mut manifest = self.manifest.clone();
         manifest.increments.push(new);
         self.replace_manifest(manifest)?;
@@ -343,7 +348,7 @@ impl io::Read for ChainReader {
     }
 }
 
-/// Creates the file of a new increment. A file with this name is left from a killed rewrite and belongs to no manifest.
+/// Creates the file of a new increment, whose name [`Engine::new_aof_file`] has chosen.
 ///
 /// # Errors
 /// The system's error.
@@ -353,6 +358,32 @@ pub(super) fn new_increment(folder: &dyn Folder, new: &File) -> io::Result<Box<d
 }
 
 impl Engine {
+    /// A new file whose number follows `seq`. A file with content in the folder that no manifest names may be data whose
+    /// manifest was lost, so its name is not used. An empty file is what a killed server has left.
+    ///
+    /// # Errors
+    /// The system's error, when it does not tell whether a file is there.
+    pub(super) fn new_aof_file(
+        &self,
+        folder: &dyn Folder,
+        manifest: &Manifest,
+        mut seq: u64,
+        names: impl Fn(u64) -> String,
+    ) -> io::Result<File> {
+        loop {
+            let new = manifest.next_file(seq, &names);
+            let is_used = folder.open(&new.name)?.is_some_and(|(_, bytes)| bytes > 0);
+            if !is_used {
+                return Ok(new);
+            }
+            self.host.warn(&format!(
+                "The folder of the append-only file has {}, and no manifest names this file. The file is neither loaded nor \
+                 changed. If it is your data, stop the server and restore the manifest; else remove the file",
+                new.name
+            ));
+            seq = new.seq;
+        }
+    }
     /// Runs `work` while nobody else takes bytes of the journal, under a long lock on all shards. `work` gets true when
     /// there is an append-only file. May block.
     pub(crate) fn while_nobody_takes<R>(&self, work: impl FnOnce(bool) -> R) -> R {
