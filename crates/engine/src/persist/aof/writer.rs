@@ -43,8 +43,10 @@ pub(super) struct Writer {
     pub(super) names: Names,
     /// The manifest on the disk. Without a base: the manifest to write once the base is complete.
     manifest: Manifest,
-    /// The sequence number of the latest base.
+    /// The number after which the next base gets its number.
     base_seq: u64,
+    /// The file of the base that the last rewrite has tried to write.
+    tried_base: Option<File>,
     file: Box<dyn AppendFile>,
     /// Length of the whole commands in the file.
     good_bytes: u64,
@@ -82,6 +84,7 @@ impl Writer {
             folder,
             names,
             base_seq: manifest.base_seq(),
+            tried_base: None,
             manifest,
             good_bytes: file.bytes(),
             file,
@@ -108,13 +111,21 @@ impl Writer {
     pub(super) fn set_base_seq(&mut self, seq: u64) {
         self.base_seq = seq;
     }
-    /// The file of the next base.
+    /// The file of the next base. After a failed rewrite this is the file of that rewrite's base.
     ///
     /// # Errors
     /// Those of [`Engine::new_aof_file`].
-    pub(super) fn next_base(&self, engine: &Engine, is_rdb: bool) -> io::Result<File> {
+    pub(super) fn next_base(&mut self, engine: &Engine, is_rdb: bool) -> io::Result<File> {
         let names = |seq| self.names.base(seq, is_rdb);
-        engine.new_aof_file(&*self.folder, &self.manifest, self.base_seq, names)
+        let again = self.manifest.next_file(self.base_seq, names);
+        if self.tried_base.as_ref() == Some(&again) {
+            return Ok(again);
+        }
+        let new = engine.new_aof_file(&*self.folder, &self.manifest, self.base_seq, names)?;
+        // A failed rewrite looks from this number on.
+        self.base_seq = new.seq - 1;
+        self.tried_base = Some(new.clone());
+        Ok(new)
     }
     /// Ends the append-only file and empties the journal.
     pub(super) fn end(mut self, engine: &Engine) {
