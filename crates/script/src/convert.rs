@@ -5,7 +5,7 @@ use crate::vm::{MemoryLimitLift, hook};
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_lua::{Answer, Plain, Short};
-use strand_wire::reply::{ErrorText, Protocol, Reply};
+use strand_wire::reply::{ErrorText, Reply};
 
 /// Maximum nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
 const DEPTH_MAX: usize = 100;
@@ -284,7 +284,9 @@ fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) 
         && let (Value::String(format), Value::String(text)) =
             (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
     {
-        write_verbatim(reply, until_zero(&format.as_bytes()), &text.as_bytes());
+        // As in redis-server, the format may have any bytes, and spaces fill it up to three.
+        let format = [until_zero(&format.as_bytes()), b"   "].concat();
+        reply.verbatim(&format[..3], &text.as_bytes());
         return Ok(());
     }
     let mut n = 0;
@@ -297,21 +299,6 @@ fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) 
         write_at(reply, &table.raw_get(i)?, resp3, depth + 1)?;
     }
     Ok(())
-}
-
-/// Writes a verbatim string. As in redis-server, the format may have any bytes, and spaces fill it up to three.
-fn write_verbatim(reply: &mut Reply<'_>, format: &[u8], text: &[u8]) {
-    if reply.protocol() == Protocol::Resp2 {
-        reply.bulk(text);
-        return;
-    }
-    let mut encoded = Chain::new();
-    encoded.push_slice(format!("={}\r\n", text.len() + 4).as_bytes());
-    encoded.push_slice(&[format, b"   "].concat()[..3]);
-    encoded.push_slice(b":");
-    encoded.push_slice(text);
-    encoded.push_slice(b"\r\n");
-    reply.raw(encoded);
 }
 
 fn count(table: &Table) -> Result<usize> {

@@ -306,16 +306,17 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.int(yes.into()),
         }
     }
-    /// Writes a verbatim string with a three-letter format (RESP2: a bulk string).
+    /// Writes a verbatim string with a format of three bytes (RESP2: a bulk string).
     ///
     /// # Panics
     /// Panics if the format is not three bytes long.
-    pub fn verbatim(&mut self, format: &str, text: &[u8]) {
+    pub fn verbatim(&mut self, format: impl AsRef<[u8]>, text: &[u8]) {
+        let format = format.as_ref();
         assert_eq!(format.len(), 3, "a verbatim format has three letters");
         match self.protocol {
             Protocol::Resp3 => {
                 self.number(b'=', text.len() as i64 + 4);
-                self.out.push_slice(format.as_bytes());
+                self.out.push_slice(format);
                 self.out.push_slice(b":");
                 self.out.push_slice(text);
                 self.out.push_slice(b"\r\n");

@@ -33,8 +33,7 @@ impl Engine {
     /// The thread: follows the primary with this number until another is set.
     pub(super) fn run_link(&self, number: u64) {
         // Writes of clients that were admitted before are made before the primary's data comes.
-        self.await_turns();
-        self.await_lane_writes(|| self.following.is_current(number));
+        self.await_begun_writes(|| self.following.is_current(number));
         if !self.leave_former_stream(number) {
             return;
         }

@@ -269,10 +269,9 @@ impl Engine {
                 drop(self.announce_for_end(request, given_up)?);
             }
             self.persist.set(ENDING, true);
-            self.await_turns();
             let is_busy = || self.long_locks.is_busy(None).is_some();
             let is_late = || !saves && self.host.mono_us() >= until_us;
-            if self.await_lane_writes(|| !given_up.load(Relaxed) && !is_busy() && !is_late()) || !saves {
+            if self.await_begun_writes(|| !given_up.load(Relaxed) && !is_busy() && !is_late()) || !saves {
                 return Ok(());
             }
             // A script has begun meanwhile, and is busy now.

@@ -148,9 +148,8 @@ impl Engine {
         drop(self.long_locks.announce(None));
         self.persist.set(REPLACING, true);
         let held = HeldWrites(self);
-        self.await_turns();
         let mut busy = None;
-        self.await_lane_writes(|| {
+        self.await_begun_writes(|| {
             busy = self.long_locks.is_busy(None);
             busy.is_none()
         });

@@ -237,7 +237,7 @@ impl Persist {
     }
     /// True while no write may begin, because the server ends or replaces its data. A thread that has counted its write
     /// before this call sees the alert, or the thread that has set the alert sees the count
-    /// ([`Engine::await_lane_writes`]).
+    /// ([`Engine::await_begun_writes`]).
     pub(crate) fn holds_writes(&self) -> bool {
         self.alerts.load(SeqCst) & (ENDING | ENDED | REPLACING) != 0
     }

@@ -4,7 +4,7 @@
 
 use ahash::RandomState;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Number of parts. With a million entries, a part that grows moves about 4,000 of them, in about 0.2 ms.
@@ -47,11 +47,7 @@ pub(super) fn part_of(hasher: &impl BuildHasher, name: &[u8]) -> usize {
 }
 
 /// [`PartedMap::remove_if`] for one part. A part of which little is left gives memory back.
-pub(super) fn remove_if<K: Eq + Hash + std::borrow::Borrow<[u8]>, V>(
-    part: &mut HashMap<K, V, RandomState>,
-    name: &[u8],
-    change: impl FnOnce(&mut V) -> bool,
-) {
+pub(super) fn remove_if<V>(part: &mut Part<V>, name: &[u8], change: impl FnOnce(&mut V) -> bool) {
     if part.get_mut(name).is_some_and(change) {
         part.remove(name);
         if part.len() < part.capacity() / 8 {

@@ -74,8 +74,8 @@ pub struct LaneJob {
     pub(super) parked: Option<Box<Parked>>,
     /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
-    /// Counts the job if it may write and is not heavy.
-    pub(super) _write: Option<LaneWrite>,
+    /// Counts the job since it was sent, if it may write and is not heavy.
+    pub(super) write: Option<LaneWrite>,
 }
 
 /// A rights check that is too long for a worker.
@@ -96,7 +96,7 @@ pub(super) const IS_ENDING: &str = "ERR the server is shutting down";
 const LOOK_EVERY_US: u64 = 1_000;
 
 /// Counts a job that may write, so that a server that ends, replaces its data or hands its role over can wait for the
-/// writes that were admitted before ([`Engine::await_lane_writes`]).
+/// writes that were admitted before ([`Engine::await_begun_writes`]).
 ///
 /// A short job counts from the moment at which the session sends the job. A heavy job may wait for hours until it begins,
 /// and a script may read for hours. So a heavy job counts from its beginning, and a script while it may write
@@ -136,9 +136,10 @@ impl Drop for LaneWrite {
 }
 
 impl Engine {
-    /// Waits for the jobs that may write ([`LaneWrite`]). Call this when no further write can begin. False: `goes_on`
-    /// was false before.
-    pub(crate) fn await_lane_writes(&self, mut goes_on: impl FnMut() -> bool) -> bool {
+    /// Waits for the workers' turns and the jobs that may write ([`LaneWrite`]). Call this when no further write can begin.
+    /// False: `goes_on` was false before.
+    pub(crate) fn await_begun_writes(&self, mut goes_on: impl FnMut() -> bool) -> bool {
+        self.await_turns();
         while self.lane_writes.load(SeqCst) > 0 {
             if !goes_on() {
                 return false;
@@ -281,7 +282,7 @@ impl LaneJob {
             self.transaction.as_ref().map_or(spec.flags, |transaction| Flags(transaction.queue.flags));
         let writes = flags.has(Flags::WRITE);
         // The data of a transaction that has run is written already.
-        let begun = (self.is_heavy() && self.may_write() && !has_run)
+        let begun = (self.write.is_none() && self.may_write() && !has_run)
             .then(|| LaneWrite::of_begun(&self.engine, || self.may_wait()));
         let refusal = match busy {
             Some(is_function) => Some(busy_text(is_function).into()),

@@ -96,7 +96,7 @@ impl Session {
             Lane::OnlyCheck(context) => LaneCheck::ThenReturn(context),
         };
         job.reservation = reservation;
-        job._write = LaneWrite::of_sent(&job);
+        job.write = LaneWrite::of_sent(&job);
         NextStep::Stop(Turn::Lane(job))
     }
     /// Takes back what EXEC or a script prepared for its job. The command is retried from its beginning.

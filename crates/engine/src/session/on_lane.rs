@@ -139,8 +139,8 @@ impl Session {
         let input = Mutex::new(JobInput { args, is_abandoned: false });
         let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
         let queued = self.outgoing_transaction.as_ref().map_or(0, |leaving| leaving.queue.flags);
-        let flags = Flags(spec.flags.0 | queued);
-        self.state = State::OnLane { handle: handle.clone(), spec, is_admin: flags.has(Flags::ADMIN) };
+        let is_admin = Flags(spec.flags.0 | queued).has(Flags::ADMIN);
+        self.state = State::OnLane { handle: handle.clone(), spec, is_admin };
         Box::new(LaneJob {
             engine: self.engine.clone(),
             handle,
@@ -161,7 +161,7 @@ impl Session {
             sent_ns: self.engine.host.mono_ns(),
             parked: self.parked.take().map(Parked::handed_over),
             reservation: None,
-            _write: None,
+            write: None,
         })
     }
     /// True while the session waits for a read-only job and holds no further input.

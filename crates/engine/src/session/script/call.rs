@@ -116,8 +116,7 @@ impl ScriptCall {
     /// The error when the script may not start.
     fn refusal(&self, out_of_memory: bool) -> Option<&'static str> {
         let flags = self.flags();
-        let refused =
-            out_of_memory && !flags.compatible && !flags.allow_oom && !flags.no_writes && !self.read_only;
+        let refused = out_of_memory && !flags.compatible && !flags.allow_oom && !self.is_read_only();
         refused.then_some(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         )
