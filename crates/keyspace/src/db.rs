@@ -361,9 +361,9 @@ impl Db<'_, '_> {
         self.report_change(key);
         Some(removed)
     }
-    /// Takes the changed record of `key` out of a draft ([`crate::draft`]), also if its expiry has passed. The removal is
-    /// reported neither as a change nor as an event.
-    pub(crate) fn take_copy(&mut self, key: &Key<'_>) -> Option<RemovedRecord> {
+    /// Takes the record of `key` out of a draft ([`crate::draft`]), also if its expiry has passed. The removal is reported
+    /// neither as a change nor as an event.
+    pub fn take_copy(&mut self, key: &Key<'_>) -> Option<RemovedRecord> {
         let slot = self.slot;
         let at = self.shard(key).table(slot)?.records.locate(position_of(key.hash.0), key.bytes)?;
         self.take_at(key, at)

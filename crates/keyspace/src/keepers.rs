@@ -1,18 +1,20 @@
-//! [`Keepers`]: the snapshots of all data ([`crate::Snapshot`]) and the views of some keys ([`crate::View`]) that read
-//! a past state of a shard. Before the shard writes a record, each of them keeps the record's former value.
+//! [`Keepers`]: who must hear of a write before a shard writes a record. A snapshot of all data ([`crate::Snapshot`]) and a
+//! view of some keys ([`crate::View`]) keep the record's former value. A read set ([`crate::ReadSet`]) notes the write.
 
 use crate::extendible::ExtendibleTable;
+use crate::read_set::ShardReads;
 use crate::record::Value;
 use crate::shard::{KeyPositions, Shard};
 use crate::snapshot::{ShardSnapshot, SnapshotLoad};
 use crate::view::ShardView;
 use std::sync::Arc;
 
-/// The parts of all current snapshots and views that belong to one shard.
+/// The parts of all current snapshots, views and read sets that belong to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     pub(crate) snapshots: Vec<ShardSnapshot>,
     pub(crate) views: Vec<ShardView>,
+    pub(crate) reads: Vec<ShardReads>,
 }
 
 /// The records of a table as they were before a flush or a swap took the table away. Costs one pointer per segment,
@@ -34,13 +36,13 @@ impl Keepers {
         self.snapshots.iter_mut().find(|shard_snapshot| shard_snapshot.is_of(load))
     }
     fn is_empty(&self) -> bool {
-        self.snapshots.is_empty() && self.views.is_empty()
+        self.snapshots.is_empty() && self.views.is_empty() && self.reads.is_empty()
     }
 }
 
 impl Shard {
     /// Call this before the record of `key` is written, added or removed. Costs one branch while the shard has no
-    /// snapshot and no view.
+    /// snapshot, no view and no read set.
     #[inline]
     pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
         if self.keepers.is_some() {
@@ -55,6 +57,7 @@ impl Shard {
             .iter_mut()
             .for_each(|shard_snapshot| shard_snapshot.keep(self, slot, position, key));
         keepers.views.iter_mut().for_each(|shard_view| shard_view.keep(self, slot, position, key));
+        keepers.reads.iter().for_each(|shard_reads| shard_reads.note_write(slot, position));
         self.keepers = Some(keepers);
     }
     /// Asks the processor to load what [`Shard::keep`] needs, for a key that may be written soon.
@@ -69,9 +72,10 @@ impl Shard {
         let Some(mut keepers) = self.keepers.take() else { return };
         keepers.snapshots.iter_mut().for_each(|shard_snapshot| shard_snapshot.keep_table(self, slot));
         keepers.views.iter_mut().for_each(|shard_view| shard_view.keep_table(self, slot));
+        keepers.reads.iter().for_each(|shard_reads| shard_reads.note_table(slot));
         self.keepers = Some(keepers);
     }
-    /// The keepers of this shard. Creates them if there are none, because the caller adds a snapshot or a view.
+    /// The keepers of this shard. Creates them if there are none, because the caller adds a part.
     pub(crate) fn keepers(&mut self) -> &mut Keepers {
         self.keepers.get_or_insert_default()
     }
@@ -93,6 +97,14 @@ impl Shard {
         let shard_view = keepers.views.swap_remove(at);
         self.forget_keepers();
         Some(shard_view)
+    }
+    /// Removes this shard's part of a read set and returns it.
+    pub(crate) fn take_shard_reads(&mut self, id: u64) -> Option<ShardReads> {
+        let keepers = self.keepers.as_mut()?;
+        let at = keepers.reads.iter().position(|shard_reads| shard_reads.id == id)?;
+        let shard_reads = keepers.reads.swap_remove(at);
+        self.forget_keepers();
+        Some(shard_reads)
     }
     fn forget_keepers(&mut self) {
         self.keepers = self.keepers.take().filter(|keepers| !keepers.is_empty());

@@ -18,14 +18,15 @@ use crate::extendible::position_of;
 use crate::shard::Shard;
 use crate::types::string::Str;
 use crate::{Db, Key, Keyspace, Txn};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
+/// Positions of keys.
+pub(crate) type PositionSet = HashSet<u64, ahash::RandomState>;
 
 /// Keys, each with the change that it will get. Built while no shard is held.
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ pub struct Promises {
 #[derive(Debug, Default)]
 struct ShardPromises {
     keys: Keys,
-    positions: BTreeSet<u64>,
+    positions: PositionSet,
 }
 
 /// The promise of one key.
@@ -66,7 +67,7 @@ pub(crate) struct PendingPromises {
     slot: usize,
     keys: Keys,
     /// Positions of all the keys, including keys whose promises were carried out already.
-    positions: BTreeSet<u64>,
+    positions: PositionSet,
     /// The event name and the client of the command that made the promises.
     caller: EventSource,
     /// Time of the promises: a record with this expiry or an earlier one had expired then.
@@ -124,17 +125,11 @@ impl PendingPromises {
     /// True when one of these positions, which ascend, is the position of a promised key. Another key may have that
     /// position, too.
     fn meets(&self, slot: usize, positions: &[u64]) -> bool {
-        let (mut promised, mut others) = (self.positions.iter().peekable(), positions.iter().peekable());
-        while slot == self.slot
-            && let (Some(a), Some(b)) = (promised.peek(), others.peek())
-        {
-            match a.cmp(b) {
-                Ordering::Less => promised.next(),
-                Ordering::Greater => others.next(),
-                Ordering::Equal => return true,
-            };
-        }
-        false
+        slot == self.slot
+            && match self.positions.len() < positions.len() {
+                true => self.positions.iter().any(|position| positions.binary_search(position).is_ok()),
+                false => positions.iter().any(|position| self.positions.contains(position)),
+            }
     }
 }
 
@@ -164,10 +159,10 @@ impl Shard {
         }
         due
     }
-    /// Any key that has promises, and the slot of its database.
-    fn next_promised_key(&self) -> Option<(usize, Box<[u8]>)> {
+    /// At most `max` keys that have promises, and the slot of their database.
+    fn next_promised_keys(&self, max: usize) -> Option<(usize, Vec<Box<[u8]>>)> {
         let first = self.pending_promises.first()?;
-        Some((first.slot, first.keys.keys().next()?.clone()))
+        Some((first.slot, first.keys.keys().take(max).cloned().collect()))
     }
 }
 
@@ -214,6 +209,9 @@ impl Txn<'_> {
                     awaited.extend(waiters.keys_of(slot).filter_map(promised));
                 }
             }
+            if let Some(keepers) = &shard.keepers {
+                keepers.reads.iter().for_each(|shard_reads| shard_reads.note_promises(slot, &positions));
+            }
             let removed = removed.clone();
             shard.pending_promises.push(PendingPromises {
                 slot,
@@ -242,11 +240,18 @@ impl Txn<'_> {
         let shards: Vec<usize> =
             self.held_shards().filter(|(_, shard)| shard.has_promises()).map(|(at, _)| at).collect();
         for shard in shards {
-            while let Some((slot, key)) = self.shard_guard(shard).lock.next_promised_key() {
-                let key = self.keyspace.key(&key);
-                Db { txn: self, slot }.carry_out_promises(&key);
-            }
+            while self.carry_out_promises_of(shard, usize::MAX) {}
         }
+    }
+    /// Carries out promises of at most `keys_max` keys of a held shard, the oldest first. False: the shard had none.
+    pub fn carry_out_promises_of(&mut self, shard: usize, keys_max: usize) -> bool {
+        let next = self.shard_guard(shard).lock.next_promised_keys(keys_max);
+        let Some((slot, keys)) = next else { return false };
+        for key in keys {
+            let key = self.keyspace.key(&key);
+            Db { txn: self, slot }.carry_out_promises(&key);
+        }
+        true
     }
 }
 

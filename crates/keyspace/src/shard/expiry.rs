@@ -85,8 +85,9 @@ impl Shard {
         let (mut expired, mut notes) = (ExpiredCounts::default(), std::mem::take(&mut self.changed_keys));
         let mut watchers = std::mem::take(&mut self.watchers);
         let mut in_part = Vec::new();
+        let keepers = self.keepers.take();
         // A view must keep each record before the record is removed.
-        let stay = self.keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
+        let stay = keepers.as_ref().is_some_and(|keepers| !keepers.views.is_empty());
         let (mut looked_at, mut next) = self.change_table(slot, |table| {
             let (mut expiring, mut mortal, mut expiries_ms) = (0, 0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
@@ -99,6 +100,9 @@ impl Shard {
                 if watchers.has_any() {
                     watchers.raise(slot, key);
                 }
+                if let Some(keepers) = &keepers {
+                    keepers.reads.iter().for_each(|shard_reads| shard_reads.note_write(slot, position));
+                }
                 if slot == 0 {
                     notes.note(position, key);
                 }
@@ -109,7 +113,7 @@ impl Shard {
             table.mortal -= mortal;
             step
         });
-        (self.changed_keys, self.watchers) = (notes, watchers);
+        (self.changed_keys, self.watchers, self.keepers) = (notes, watchers, keepers);
         for key in in_part {
             let position = self.positions.position(&key);
             let key = Key { bytes: &key, hash: self.positions.hash(&key) };

@@ -91,7 +91,7 @@ pub(crate) struct Shard {
     positions: KeyPositions,
     pub(crate) changed_keys: ChangedKeys,
     pub(crate) watchers: Watchers,
-    /// `Some` while there is a snapshot of the data or a view of keys of this shard.
+    /// `Some` while there is a snapshot of the data, or a view or a read set of keys of this shard.
     pub(crate) keepers: Option<Box<Keepers>>,
     /// Promised writes that are not carried out yet, the oldest first.
     pub(crate) pending_promises: Vec<PendingPromises>,
