@@ -4,6 +4,7 @@
 //! it runs next. Each thread keeps one interpreter for its next script, so an interpreter is never locked. Libraries of
 //! functions are in [`functions`].
 
+pub(crate) mod copies;
 mod counts;
 pub(crate) mod functions;
 pub(crate) mod run;
@@ -30,8 +31,8 @@ pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
 /// Maximum number of bytes of scripts from SCRIPT LOAD.
 pub(crate) const LOADED_BYTES_MAX: usize = 256 << 20;
 /// After a run that was too long for a worker, this many runs of the script go directly to the lane. Then a worker
-/// tries again. After a run on the lane that had to hold its shards, this many runs hold their shards from their
-/// beginning.
+/// tries again. After a run on the lane that wrote, this many runs begin on a draft. After a run on the lane that had to
+/// hold its shards, this many runs hold their shards from their beginning.
 const LANE_RUNS: u32 = 64;
 
 /// What earlier runs of a script or a function showed.
@@ -39,6 +40,8 @@ const LANE_RUNS: u32 = 64;
 pub(crate) struct Routes {
     /// The number of next runs that go directly to the lane.
     lane_runs: AtomicU32,
+    /// The number of next runs on the lane that begin on a draft.
+    drafting_runs: AtomicU32,
     /// The number of next runs on the lane that hold their shards from their beginning.
     holding_runs: AtomicU32,
     /// True when the script used an undeclared key, or all keys. It then runs with every shard held.
@@ -53,6 +56,13 @@ impl Routes {
     /// True when this run on the lane should hold its shards from its beginning.
     pub(crate) fn starts_with_shards(&self) -> bool {
         take_one(&self.holding_runs)
+    }
+    /// True when this run on the lane should begin on a draft.
+    pub(crate) fn starts_on_draft(&self) -> bool {
+        take_one(&self.drafting_runs)
+    }
+    pub(crate) fn record_write(&self) {
+        self.drafting_runs.store(LANE_RUNS, Relaxed);
     }
     pub(crate) fn record_shard_need(&self) {
         self.holding_runs.store(LANE_RUNS, Relaxed);

@@ -5,10 +5,14 @@
 //! ([`Txn::save_for_undo`]). If it needs an undeclared key, its changes are undone, and it restarts on the worker with
 //! every shard held. If it is too long for a worker, its changes are undone, and it restarts on the lane. There it
 //! holds no shard while it only reads ([`ScriptAccess::View`]): each command runs on copies of the records of one
-//! moment. At its first write the script restarts with the declared shards held ([`ScriptAccess::Lane`]), or with every
-//! shard held ([`ScriptAccess::Final`]). A run with every shard held does not restart, and only SCRIPT KILL stops it. So
-//! no run waits for a shard while it holds another, no worker blocks, and a script is still atomic.
+//! moment. At its first write the script restarts on a draft ([`ScriptAccess::Draft`]): it still holds no shard, and
+//! its changes take effect together at its end. If other clients write what it reads, it restarts. If they do so again
+//! and again, or if one of its commands cannot run on copies, the script restarts with the declared shards held
+//! ([`ScriptAccess::Lane`]), or with every shard held ([`ScriptAccess::Final`]). A run with every shard held does not
+//! restart, and only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker blocks, and a
+//! script is still atomic.
 
+use super::copies::Copies;
 use super::{RunCounts, Running};
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
@@ -26,11 +30,10 @@ use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
 use strand_commands::introspect::key_accesses;
-use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::wait::refusal_in_script;
-use strand_keyspace::{Key, Txn, Viewed};
+use strand_keyspace::{Key, Txn};
 use strand_script::{CallOutcome, Host, ScriptFlags, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -47,9 +50,11 @@ pub(crate) enum ScriptAccess {
     Worker,
     /// Part of EXEC on a worker. As [`ScriptAccess::Worker`], but a long run is an error.
     Bounded,
-    /// On the lane, on copies of the records of one moment ([`ViewReader`]), with nothing held. Only reads. May
-    /// restart.
+    /// On the lane, on copies of the records of one moment ([`Copies`]), with nothing held. Only reads. May restart.
     View,
+    /// On the lane, on a draft, with nothing held: the commands read and write copies ([`Copies`]), and the changes
+    /// take effect at the end. May restart.
+    Draft,
     /// On the lane. May restart with every shard held.
     Lane,
     /// On the lane with every shard held. Runs to its end.
@@ -63,8 +68,10 @@ pub(crate) enum StopReason {
     Overrun,
     /// The run needs an undeclared key.
     NeedsAllShards,
-    /// The run writes, or asks for more than the records at its keys: it must hold its shards.
+    /// A run in [`ScriptAccess::View`] writes. Or a command of a run on copies needs more than the records at its keys.
     NeedsShards,
+    /// Other clients have written what the run needs: records that it has read, or more records than a view keeps.
+    Overtaken,
     /// The record that the run is about to overwrite cannot be kept for an undo.
     NoUndo,
     /// SCRIPT KILL or FUNCTION KILL has stopped the run.
@@ -87,7 +94,8 @@ pub(crate) enum HeldShards<'h> {
 }
 
 impl HeldShards<'_> {
-    fn has(self, shard: usize) -> bool {
+    /// True when the run holds this shard.
+    pub(crate) fn has(self, shard: usize) -> bool {
         match self {
             HeldShards::Some(shards) => shards.binary_search(&shard).is_ok(),
             HeldShards::All => true,
@@ -95,28 +103,14 @@ impl HeldShards<'_> {
     }
 }
 
-/// What a run in [`ScriptAccess::View`] reads: the records of one database at one moment.
-#[derive(Clone, Copy)]
-pub(crate) struct ViewReader<'r> {
-    pub(crate) db: usize,
-    pub(crate) read: &'r ReadAtMoment<'r>,
-}
-
-/// Reads the record at a key as of the moment of the view.
-///
-/// # Errors
-/// When the record is not kept, because too much was written since that moment.
-pub(crate) type ReadAtMoment<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, StopReason> + 'r;
-
-/// Maximum number of copies that a run in [`ScriptAccess::View`] keeps for its next commands.
-const COPIES_MAX: usize = 1024;
-
 /// What a run on a helper thread checks now and then.
 pub(crate) struct LaneChecks<'r> {
     pub(crate) running: &'r Arc<Running>,
     /// True when the session of the run has ended.
     pub(crate) cancel: &'r AtomicBool,
     pub(crate) yield_now: &'r dyn Fn(),
+    /// When the run got its shards, on the clock of [`Now::mono_us`]. `busy-reply-threshold` counts from then.
+    pub(crate) began_us: u64,
     /// True when the run's long lock is already marked busy.
     pub(crate) busy: bool,
     /// True when the run is a part of EXEC, whose other commands may have written.
@@ -140,10 +134,8 @@ pub(crate) struct ScriptRun<'r, 'k> {
     /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<LaneChecks<'r>>,
-    /// Set in [`ScriptAccess::View`]. Then `txn` holds a keyspace of copies.
-    pub(crate) view_reader: Option<ViewReader<'r>>,
-    /// The keys whose records were copied to that keyspace.
-    pub(crate) copied: Vec<Box<[u8]>>,
+    /// Set in [`ScriptAccess::View`] and [`ScriptAccess::Draft`]. Then `txn` holds a keyspace of copies.
+    pub(crate) copies: Option<Copies<'r>>,
     pub(crate) wrote: bool,
     pub(crate) steps: u64,
     pub(crate) elements: usize,
@@ -194,8 +186,10 @@ const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of keys that the run reads after writing them, for a client that keeps copies of keys.
 const REMEMBERED_MAX: usize = 4096;
-/// Maximum number of bytes of the run's events.
+/// Maximum number of bytes of the events of a run that may be undone.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of bytes of the events of a run on a draft.
+const DRAFT_EVENTS_BYTES_MAX: usize = 256 << 20;
 
 /// The error of a command that scripts may not call.
 pub(crate) const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
@@ -252,10 +246,7 @@ impl ScriptRun<'_, '_> {
         CallOutcome::Stop
     }
     fn may_restart(&self) -> bool {
-        matches!(
-            self.mode,
-            ScriptAccess::Worker | ScriptAccess::Bounded | ScriptAccess::View | ScriptAccess::Lane
-        )
+        self.mode != ScriptAccess::Final
     }
     fn is_on_worker(&self) -> bool {
         matches!(self.mode, ScriptAccess::Worker | ScriptAccess::Bounded)
@@ -312,8 +303,8 @@ impl ScriptRun<'_, '_> {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
         let keys = run::keys_of(spec, args, keyspace);
-        if let Some(view_reader) = self.view_reader {
-            if let Err(why) = self.copy(view_reader, spec, &keys) {
+        if let Some(copies) = &mut self.copies {
+            if let Err(why) = copies.take(self.txn, self.db, spec, args, &keys) {
                 return self.stopped(why);
             }
         } else if matches!(self.held, HeldShards::Some(_)) {
@@ -333,13 +324,8 @@ impl ScriptRun<'_, '_> {
             }
         }
         let writes = spec.flags.has(Flags::WRITE);
-        if writes && self.may_restart() {
-            let kept = !writes_elsewhere(spec)
-                && self.txn.kept_events().1 <= EVENTS_BYTES_MAX
-                && self.txn.save_for_undo(self.db, &keys);
-            if !kept {
-                return self.stopped(StopReason::NoUndo);
-            }
+        if writes && self.may_restart() && !self.may_be_undone(spec, &keys) {
+            return self.stopped(StopReason::NoUndo);
         }
         if spec.flags.has(Flags::READONLY)
             && self.client.tracked.keeps_copies(self.caching)
@@ -348,7 +334,9 @@ impl ScriptRun<'_, '_> {
             return self.stopped(StopReason::NoUndo);
         }
         if writes {
-            if self.lane.as_ref().is_some_and(|lane| !lane.running.fate.begin_write()) {
+            // No client sees what is written to a draft, so such a run may still be killed.
+            let begins = self.mode != ScriptAccess::Draft;
+            if begins && self.lane.as_ref().is_some_and(|lane| !lane.running.fate.begin_write()) {
                 return self.stopped(StopReason::Killed);
             }
             self.wrote = true;
@@ -357,7 +345,7 @@ impl ScriptRun<'_, '_> {
         let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
         let context = Context {
             client: self.client.id,
-            db: if self.view_reader.is_some() { 0 } else { self.db },
+            db: self.copies.as_ref().map_or(self.db, Copies::db),
             protocol,
             reply_bytes_max: VM_BYTES_MAX,
             rng: &mut *self.rng,
@@ -365,7 +353,14 @@ impl ScriptRun<'_, '_> {
         };
         let began_ns = self.engine.host.mono_ns();
         self.txn.advance_now_ms(self.now.unix_us_at(began_ns / 1000).div_euclid(1000));
+        let events_before = self.txn.kept_events().0;
         let error = run::with_keys(spec, args, &keys, self.txn, out, context).error;
+        if let Some(copies) = &mut self.copies
+            && self.txn.kept_events().0 > events_before
+        {
+            // PFCOUNT only reads, but it keeps the count in the value.
+            copies.note_written(&keys);
+        }
         self.count_call(spec, args, began_ns, error.as_deref());
         if self.is_on_worker() && out.len() > LONG_BYTES {
             return self.stopped(StopReason::Overrun);
@@ -375,39 +370,17 @@ impl ScriptRun<'_, '_> {
         }
         CallOutcome::Replied
     }
-    /// Puts copies of the records at `keys` into the keyspace on which the command runs.
-    ///
-    /// # Errors
-    /// Why the run must stop.
-    fn copy(
-        &mut self,
-        view_reader: ViewReader<'_>,
-        spec: &'static CommandSpec,
-        keys: &[Key<'_>],
-    ) -> Result<(), StopReason> {
-        if !long::reads_copies(spec) || self.db != view_reader.db {
-            return Err(StopReason::NeedsShards);
-        }
-        let keyspace = self.txn.keyspace();
-        if self.copied.len() + keys.len() > COPIES_MAX {
-            for key in self.copied.drain(..) {
-                self.txn.db(0).delete(&keyspace.key(&key));
+    /// True when the changes of the next command, which writes `keys`, can be undone.
+    fn may_be_undone(&mut self, spec: &CommandSpec, keys: &[Key<'_>]) -> bool {
+        let events_bytes = self.txn.kept_events().1;
+        match self.mode {
+            ScriptAccess::Draft => events_bytes <= DRAFT_EVENTS_BYTES_MAX,
+            _ => {
+                !writes_elsewhere(spec)
+                    && events_bytes <= EVENTS_BYTES_MAX
+                    && self.txn.save_for_undo(self.db, keys)
             }
         }
-        for key in keys {
-            if self.txn.db(0).peek(key).is_some() {
-                continue;
-            }
-            let of_data = self.engine.keyspace.key(key.bytes);
-            if !self.held.has(self.engine.keyspace.shard_of(of_data.hash)) {
-                return Err(StopReason::NeedsAllShards);
-            }
-            if let Some((value, expire_at_ms)) = (view_reader.read)(&of_data)? {
-                self.txn.db(0).insert(key, value, expire_at_ms);
-                self.copied.push(key.bytes.into());
-            }
-        }
-        Ok(())
     }
     /// Remembers that the client keeps copies of the keys that it is about to read. False: too many keys for a run
     /// that may restart.
@@ -487,6 +460,10 @@ impl ScriptRun<'_, '_> {
         if self.is_on_worker() && kind == Namespace::Channel && pubsub.is_long(channel.len()) {
             return self.stopped(StopReason::Overrun);
         }
+        // The notifications of a draft's changes come after its messages.
+        if self.mode == ScriptAccess::Draft && self.engine.notices.listens() {
+            return self.stopped(StopReason::NeedsShards);
+        }
         let receivers = if self.may_restart() {
             let published = self.deferred.iter().filter_map(|deferred| match &deferred.action {
                 ActionKind::Publish(_, argv) => Some(argv.heap_bytes()),
@@ -529,15 +506,15 @@ impl ScriptRun<'_, '_> {
             return false;
         }
         if !lane.busy && threshold_ms > 0 {
-            let ran_us = self.engine.host.mono_us().saturating_sub(lane.running.began_us);
+            let ran_us = self.engine.host.mono_us().saturating_sub(lane.began_us);
             if ran_us / 1000 >= threshold_ms {
                 lane.busy = true;
                 let shards = match self.held {
                     HeldShards::Some(shards) => Some(shards),
                     HeldShards::All => None,
                 };
-                // A run on a view holds no long lock. Another run's lock may be on exactly these shards.
-                let is_busy = self.view_reader.is_none()
+                // A run on copies holds no long lock. Another run's lock may be on exactly these shards.
+                let is_busy = self.copies.is_none()
                     && self.engine.long_locks.mark_busy(shards, lane.running.is_function);
                 lane.running.is_busy.store(is_busy, Relaxed);
             }

@@ -30,9 +30,9 @@ use strand_keyspace::journal::EffectsMark;
 use strand_keyspace::{Key, KeyHash, Promises, Txn, View, Viewed};
 use strand_wire::reply::Reply;
 
-/// Number of tries on copies. If other clients wrote one of the keys during each try, the transaction locks its shards
-/// instead.
-const TRIES: usize = 4;
+/// Number of tries on copies. If other clients wrote one of the keys during each try, the transaction or the script locks
+/// its shards instead.
+pub(super) const TRIES: usize = 4;
 
 /// The keys that the commands need.
 struct Needs<'a> {
@@ -333,7 +333,12 @@ fn pause_at(nth: usize, call: &LaneCall<'_>) {
 }
 
 /// Calls `each` for each of the keys, slice by slice. The shards of a slice's keys are locked meanwhile.
-fn in_slices(call: &LaneCall<'_>, db: usize, keys: &[Key<'_>], mut each: impl FnMut(&mut Txn<'_>, &Key<'_>)) {
+pub(super) fn in_slices(
+    call: &LaneCall<'_>,
+    db: usize,
+    keys: &[Key<'_>],
+    mut each: impl FnMut(&mut Txn<'_>, &Key<'_>),
+) {
     for keys in keys.chunks(SLICE_ARGUMENTS) {
         let mut txn = slice(call, db, keys);
         keys.iter().for_each(|key| each(&mut txn, key));

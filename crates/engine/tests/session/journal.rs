@@ -33,6 +33,9 @@ const MORE: &[&str] = &[
     "EVAL \"redis.call('set', KEYS[1], ARGV[1]) return redis.call('incrbyfloat', KEYS[1], '0.25')\" 1 float {n}",
     "EVAL \"for i = 1, 20 do redis.call('lpush', KEYS[1], i) end return redis.call('spop', 'set')\" 1 queue",
     "EVAL \"redis.call('set', 'undeclared', ARGV[1]) return 1\" 1 queue {n}",
+    // Too long for a worker: it runs on a draft.
+    "EVAL \"for i = 1, 50000 do end redis.call('set', 'undeclared' .. ARGV[1] % 9, ARGV[1], 'EX', 50) \
+     redis.call('lpush', 'queue', ARGV[1]) return redis.call('spop', 'set')\" 0 {n}",
     "SET soon {n} PX 3",
     "SETEX later 100 {n}",
     "GETEX later PX 7",

@@ -25,6 +25,7 @@ mod pause;
 mod pressure;
 mod pubsub;
 mod replicas;
+mod script_drafts;
 mod scripts;
 mod server;
 mod simulation;

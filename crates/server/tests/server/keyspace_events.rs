@@ -253,7 +253,7 @@ fn key_events_equal_redis_server_s() {
 /// with the scripts' own messages.
 const SCRIPTS: &[&str] = &[
     "EVAL redis.call('set',KEYS[1],'v')redis.call('publish','__key_own','m')redis.call('incr',KEYS[2]) 2 a n",
-    "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[2])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 2 a n",
+    "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[1])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 1 a",
     "EVAL redis.call('incr',KEYS[1])redis.call('publish','__key_own','m')redis.call('rpush','list','x') 1 n",
     "EVAL redis.call('rpop','list')redis.call('incr',KEYS[1])redis.call('get','nosuch') 1 n",
     "EVAL redis.call('set',KEYS[1],'v')redis.call('flushall')redis.call('set',KEYS[1],'w') 1 a",
@@ -264,6 +264,12 @@ const SCRIPTS: &[&str] = &[
     "EVAL redis.call('set',KEYS[1],'v','pxat',1000)redis.call('get',KEYS[1])redis.call('set','un','v')redis.call('get',KEYS[1]) 1 e",
     "EVAL redis.call('set',KEYS[1],'v','pxat',1000)redis.call('get',KEYS[1])for\ti=1,300000\tdo\tend\tredis.call('set',KEYS[1],'w') 1 e",
     "DEL n a e un",
+];
+
+/// Long scripts that write several keys. Their events come key by key.
+const LONG_SCRIPTS: &[&str] = &[
+    "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[2])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 2 a n",
+    "EVAL for\ti=1,3000\tdo\tredis.call('incr',KEYS[1])redis.call('set','un'..i,'v')end 1 n",
 ];
 
 /// Transactions in which a key expires that the transaction has made. Without a read of a long list, the transaction runs
@@ -312,10 +318,17 @@ fn events_of_scripts_come_once_even_after_a_restart() {
     let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
     let ours =
         Process::strand(Path::new(crate::harness::STRAND), &["--workers", "2"], None).expect("strand starts");
-    let (ours, theirs) = (events(ours.address, "AKE", SCRIPTS), events(theirs.address, "AKE", SCRIPTS));
-    let first = ours.iter().zip(&theirs).position(|(a, b)| a != b);
-    assert_eq!(first.map(|at| (at, &ours[at], &theirs[at])), None);
-    assert_eq!(ours.len(), theirs.len());
+    for (lines, is_key_by_key) in [(SCRIPTS, false), (LONG_SCRIPTS, true)] {
+        let (mut ours, mut theirs) =
+            (events(ours.address, "AKE", lines), events(theirs.address, "AKE", lines));
+        if is_key_by_key {
+            ours.sort();
+            theirs.sort();
+        }
+        let first = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+        assert_eq!(first.map(|at| (at, &ours[at], &theirs[at])), None);
+        assert_eq!(ours.len(), theirs.len());
+    }
 }
 
 /// A blocked call, and the command that serves it.

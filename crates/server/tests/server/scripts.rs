@@ -69,8 +69,8 @@ fn hostile_scripts_delay_no_other_client() {
 fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "20"]);
     let (mut long, mut other) = (server.connect(), server.connect());
-    // TOUCH makes the script hold the key's shard. A script that only reads values holds no shard.
-    eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
+    // OBJECT makes the script hold the key's shard. A script that only uses records holds no shard.
+    eval(&mut long, "redis.call('object', 'encoding', KEYS[1]) while true do end", &["1", "k"]);
     // Clients that need the key get BUSY after some time. All others are served.
     let busy = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     comes_true(|| {
@@ -104,7 +104,8 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
 
 /// Runs a script that writes, and tries to kill it. Returns true if the server refused to kill the script.
 fn is_unkillable_after_it_wrote(long: &mut Client, other: &mut Client, busy: &str) -> bool {
-    let script = "for i = 1, 200000 do redis.call('incr', KEYS[1]) end return redis.call('get', KEYS[1])";
+    let script = "redis.call('object', 'encoding', KEYS[1]) for i = 1, 200000 do redis.call('incr', KEYS[1]) end return \
+                  redis.call('get', KEYS[1])";
     eval(long, script, &["1", "n"]);
     let mut unkillable = false;
     loop {
@@ -150,7 +151,7 @@ fn long_commands_get_busy_during_a_long_script() {
     let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "200"]);
     let (mut long, mut killer) = (server.connect(), server.connect());
     killer.call("SET k v", "+OK\r\n");
-    eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
+    eval(&mut long, "redis.call('object', 'encoding', KEYS[1]) while true do end", &["1", "k"]);
     let many: Vec<String> = (0..5000).map(|i| format!("key:{i}")).collect();
     let values: Vec<String> = many.iter().map(|key| format!("{key} v")).collect();
     // The script holds its shard. A command that runs before the script is busy waits for the shard until the script
@@ -180,7 +181,11 @@ fn long_commands_get_busy_during_a_long_script() {
     }
     // The keys of these two are known only while they run. The script had written something, which is undone.
     assert!(killer.line_of("SORT none BY k*", 0).starts_with("-BUSY "));
-    eval(&mut killer, "redis.call('set', KEYS[1], 1) return redis.call('touch', 'k')", &["1", "undone"]);
+    eval(
+        &mut killer,
+        "redis.call('set', KEYS[1], 1) return redis.call('object', 'encoding', 'k')",
+        &["1", "undone"],
+    );
     assert!(killer.line().starts_with("-BUSY "));
     killer.call("EXISTS undone", ":0\r\n");
     killer.call("SCRIPT KILL", "+OK\r\n");
@@ -205,7 +210,7 @@ fn a_busy_script_that_has_written_stops_nobody_else_and_leaves_nothing() {
     queued.call("GET k", "+QUEUED\r\n");
     eval(
         &mut long,
-        "while true do redis.call('incr', KEYS[1]) redis.call('get', 'undeclared') end",
+        "redis.call('dbsize') while true do redis.call('incr', KEYS[1]) redis.call('get', 'undeclared') end",
         &["1", "k"],
     );
     let mut other = server.connect();
@@ -277,7 +282,8 @@ fn sigterm_beside_a_busy_script_lets_others_write_and_shutdown_nosave_ends_both(
     let mut waiting = server.connect();
     waiting.send(b"BLMOVE source k LEFT LEFT 0\r\n");
     comes_true(|| other.bulk("INFO clients").contains("blocked_clients:1"));
-    eval(&mut long, "redis.call('set', KEYS[1], 1) while true do end", &["1", "k"]);
+    let script = "redis.call('object', 'encoding', KEYS[1]) redis.call('set', KEYS[1], 1) while true do end";
+    eval(&mut long, script, &["1", "k"]);
     comes_true(|| other.line_of("GET k", 0).starts_with("-BUSY"));
     other.call("RPUSH source x", ":1\r\n");
     server.signal(rustix::process::Signal::TERM);

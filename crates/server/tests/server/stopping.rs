@@ -265,7 +265,9 @@ fn a_script_that_becomes_busy_ends_the_wait_of_shutdown() {
     let options = ["--workers", "1", "--save", "900 1", "--busy-reply-threshold", "1000"];
     let mut server = Server::start(&options);
     let (mut long, mut admin, mut other) = (server.connect(), server.connect(), server.connect());
-    eval(&mut long, "redis.call('set', KEYS[1], 'x') while true do end", &["1", "k"]);
+    let script =
+        "redis.call('object', 'encoding', KEYS[1]) redis.call('set', KEYS[1], 'x') while true do end";
+    eval(&mut long, script, &["1", "k"]);
     comes_true(|| runs_a_script(&server));
     let reply = admin.line_of("SHUTDOWN", 0);
     assert!(

@@ -2,10 +2,12 @@
 //!
 //! A script starts on the worker and holds the shards of its declared keys, unless its last runs were long. It stays
 //! there for at most half a millisecond (see [`ScriptRun`]). A longer script is undone and runs on the lane: on a view of its
-//! shards while it only reads, with a long lock on them when it writes. A script that uses an undeclared key, or all
-//! keys, is undone and runs with every shard viewed or held, then and in all later runs.
+//! shards while it only reads, on a draft when it writes ([`draft`]), and with a long lock on its shards if a draft does
+//! not do. A script that uses an undeclared key, or all keys, is undone and runs with every shard viewed or held, then
+//! and in all later runs.
 
 mod call;
+mod draft;
 mod on_lane;
 
 use super::Session;
@@ -15,8 +17,9 @@ use super::run::NextStep;
 use super::session_command::{CommandKind, kind_of};
 use crate::acl::{Acl, User};
 use crate::clients::Client;
+use crate::scripts::copies::Copies;
 use crate::scripts::run::{
-    DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, ViewReader, is_out_of_memory,
+    DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, is_out_of_memory,
 };
 use crate::scripts::{Fate, RunCounts, Running};
 use crate::stats::{CommandCounter, Stats};
@@ -170,7 +173,25 @@ struct Placement<'p> {
     held: HeldShards<'p>,
     mode: ScriptAccess,
     lane: Option<LaneChecks<'p>>,
-    view_reader: Option<ViewReader<'p>>,
+    /// The copies on which the attempt runs. `None`: it runs on the data.
+    copies: Option<Copies<'p>>,
+    /// Makes the changes of an attempt on a draft take effect.
+    commit: Option<&'p Commit<'p>>,
+}
+
+/// Makes the changes of a draft take effect.
+///
+/// # Errors
+/// Why they cannot. Then nothing has changed.
+type Commit<'c> = dyn Fn(&mut Txn<'_>, DraftedRun) -> Result<(), StopReason> + 'c;
+
+/// What a script has done on a draft, besides the changes in the draft's transaction.
+struct DraftedRun {
+    /// True when the script called a command that writes.
+    wrote: bool,
+    /// The keys that the script may have written.
+    written: Vec<Box<[u8]>>,
+    deferred: Vec<DeferredAction>,
 }
 
 /// Makes one attempt to run the script, on `txn`.
@@ -182,7 +203,7 @@ fn attempt(
     placement: Placement<'_>,
     reply: &mut Reply<'_>,
 ) -> Attempt {
-    let Placement { held, mode, lane, view_reader } = placement;
+    let Placement { held, mode, lane, copies, commit } = placement;
     let engine = context.engine;
     let mut vm = match engine.scripts.take_interpreter() {
         Ok(vm) => vm,
@@ -206,8 +227,7 @@ fn attempt(
         // As in redis-server, commands from a file ignore the memory limit.
         out_of_memory: !engine.persist.is_loading() && is_out_of_memory(engine, context.client, context.now),
         lane,
-        view_reader,
-        copied: Vec::new(),
+        copies,
         wrote: false,
         steps: 0,
         elements: 0,
@@ -217,8 +237,10 @@ fn attempt(
         counts: RunCounts::default(),
     };
     let (mark, changes) = (run.txn.effects_mark(), run.txn.changes_mark());
-    if mode != ScriptAccess::Final {
-        run.txn.keep_events();
+    match mode {
+        ScriptAccess::Final => {}
+        ScriptAccess::Draft => run.txn.keep_events_of_copies(),
+        _ => run.txn.keep_events(),
     }
     let limits = if matches!(mode, ScriptAccess::Worker | ScriptAccess::Bounded) {
         WORKER_LIMITS
@@ -227,14 +249,27 @@ fn attempt(
     };
     run.txn.set_runs_script(true);
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
-    let ScriptRun { stop, txn, deferred, counts, .. } = run;
+    let ScriptRun { stop, txn, mut deferred, counts, copies, wrote, .. } = run;
     txn.set_runs_script(false);
     engine.scripts.return_interpreter(vm);
     let RunEnd::Stopped(position) = ended else {
+        match commit {
+            None => report(&deferred, mode, engine, context.client, txn),
+            Some(commit) => {
+                let written = copies.map(Copies::into_written).unwrap_or_default();
+                if let Err(why) = commit(txn, DraftedRun { wrote, written, deferred }) {
+                    txn.forget();
+                    return Attempt::Restart(why);
+                }
+            }
+        }
         counts.add_to(&engine.stats, context.client.peer.worker);
-        report(&deferred, mode, engine, context.client, txn);
         return Attempt::Done(ReplyError::of(reply, ended == RunEnd::CommandFailed));
     };
+    if mode == ScriptAccess::Draft {
+        txn.forget();
+        deferred.clear();
+    }
     let stop = stop.unwrap_or(StopReason::Overrun);
     let take_back = |txn: &mut Txn<'_>| {
         txn.undo();
@@ -290,7 +325,7 @@ fn report(
     client: &Client,
     txn: &mut Txn<'_>,
 ) {
-    let is_whole = matches!(mode, ScriptAccess::Worker | ScriptAccess::Lane);
+    let is_whole = matches!(mode, ScriptAccess::Worker | ScriptAccess::Lane | ScriptAccess::Draft);
     if is_whole && engine.persist.aof.gates.is_on() {
         txn.record_effects();
     }
@@ -330,7 +365,8 @@ pub(super) fn in_transaction(
                 held: HeldShards::All,
                 mode: ScriptAccess::Bounded,
                 lane: None,
-                view_reader: None,
+                copies: None,
+                commit: None,
             };
             attempt(&script_call, args, &mut context, txn, placement, reply)
         }
@@ -341,6 +377,7 @@ pub(super) fn in_transaction(
                 running: &running,
                 cancel: &GOES_ON,
                 yield_now: call.yield_now,
+                began_us,
                 busy: false,
                 in_exec: true,
             };
@@ -348,7 +385,8 @@ pub(super) fn in_transaction(
                 held: HeldShards::All,
                 mode: ScriptAccess::Final,
                 lane: Some(lane),
-                view_reader: None,
+                copies: None,
+                commit: None,
             };
             let outcome = attempt(&script_call, args, &mut context, txn, placement, reply);
             engine.scripts.end_run(&running);
@@ -393,10 +431,21 @@ pub(crate) fn replay(
         CallContext { engine, client: &client, user: &user, db, now, rng: &mut rng, caching: false };
     let running = engine.scripts.begin_run(running(&script_call, args, engine.host.mono_us()));
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
-    let lane =
-        LaneChecks { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false, in_exec: false };
-    let placement =
-        Placement { held: HeldShards::All, mode: ScriptAccess::Final, lane: Some(lane), view_reader: None };
+    let lane = LaneChecks {
+        running: &running,
+        cancel: &cancel,
+        yield_now: &yield_now,
+        began_us: running.began_us,
+        busy: false,
+        in_exec: false,
+    };
+    let placement = Placement {
+        held: HeldShards::All,
+        mode: ScriptAccess::Final,
+        lane: Some(lane),
+        copies: None,
+        commit: None,
+    };
     // A run in this mode does not restart.
     let _ = attempt(&script_call, args, &mut context, &mut txn, placement, reply);
     engine.scripts.end_run(&running);
@@ -448,7 +497,8 @@ impl Session {
                 rng: &mut self.rng,
                 caching: self.flags.caching,
             };
-            let placement = Placement { held, mode: ScriptAccess::Worker, lane: None, view_reader: None };
+            let placement =
+                Placement { held, mode: ScriptAccess::Worker, lane: None, copies: None, commit: None };
             let outcome = attempt(&script_call, args, &mut context, &mut txn, placement, &mut reply);
             match outcome {
                 Attempt::Done(error) => {

@@ -1,0 +1,233 @@
+//! Long scripts that write: they run on a draft, keep nobody waiting, and take effect at one moment.
+
+use crate::fixture::{Peer, Server, Stop, command};
+use crate::long_transactions::finish;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::Relaxed;
+use strand_engine::LaneJob;
+
+/// A loop that takes too long for a worker.
+const LONG: &str = "for i = 1, 100000 do end";
+
+/// The lane job of a script.
+#[track_caller]
+fn job_of(server: &Server, peer: &mut Peer, line: &str) -> Box<LaneJob> {
+    peer.hold_jobs = true;
+    peer.feed(&command(line), usize::MAX);
+    assert_eq!(peer.drive(server), Stop::Parked, "{line:.60}");
+    peer.hold_jobs = false;
+    peer.job.take().expect("a job")
+}
+
+#[test]
+fn others_see_all_of_a_long_script_or_nothing_and_wait_for_nothing() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    other.run(&server, "RPUSH list a b");
+    let script = format!(
+        "EVAL \"for i = 0, 2999 do redis.call('incr', 'n' .. i) end {LONG} redis.call('rename', 'list', 'renamed') \
+         redis.call('del', 'n9') redis.call('expire', 'n7', 100) \
+         return {{redis.call('get', 'n2999'), redis.call('lpop', 'renamed'), redis.call('exists', 'n9', 'list')}}\" 0"
+    );
+    let job = job_of(&server, &mut peer, &script);
+    let (others, seen, pauses) = (RefCell::new(&mut other), RefCell::new(Vec::new()), Cell::new(0));
+    let reply = finish(&server, &mut peer, job, &|| {
+        let mut other = others.borrow_mut();
+        pauses.set(pauses.get() + 1);
+        // The first key, a key of the middle, the last key, a deleted key and a renamed key.
+        if pauses.get() % 3 == 0 {
+            assert_eq!(
+                other.run(&server, &format!("SET other{} x", pauses.get())),
+                "+OK|",
+                "a key of its own"
+            );
+            seen.borrow_mut().push(other.run(&server, "EXISTS n0 n1500 n2999 n9 list renamed"));
+        }
+    });
+    assert_eq!(reply, "*3|$1|1|$1|a|:0|");
+    let mut seen = seen.take();
+    assert!(seen.len() > 20, "{}", seen.len());
+    seen.dedup();
+    assert_eq!(seen, [":1|", ":4|"]);
+    let looks =
+        [("MGET n0 n2999 n9", "*3|$1|1|$1|1|$-1|"), ("TTL n7", ":100|"), ("LRANGE renamed 0 -1", "*1|$1|b|")];
+    other.script(&server, &looks);
+    let stats = other.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_incr:calls=3000,"), "the runs that were undone do not count: {stats}");
+}
+
+#[test]
+fn a_long_script_that_others_overtake_begins_anew_and_holds_its_shards_in_the_end() {
+    for (overtakes, holds) in [(1, false), (3, false), (usize::MAX, true)] {
+        let mut server = Server::new();
+        let (mut peer, mut other) = (server.connect(), server.connect());
+        let script = format!("EVAL \"redis.call('incr', 'first') {LONG} return redis.call('incr', 'n')\" 0");
+        let job = job_of(&server, &mut peer, &script);
+        let (others, overtaken, waited) = (RefCell::new(&mut other), Cell::new(0), Cell::new(false));
+        let reply = finish(&server, &mut peer, job, &|| {
+            if overtaken.get() < overtakes && !waited.get() {
+                let reply = others.borrow_mut().run(&server, "INCR first");
+                // While the script holds its shards, the other client is parked.
+                waited.set(reply.is_empty());
+                overtaken.set(overtaken.get() + 1);
+            }
+        });
+        assert_eq!((reply.as_str(), waited.get()), (":1|", holds), "{overtakes}");
+        other.drive(&server);
+        other.replies();
+        // Each INCR ran once.
+        let all = format!(":{}|", overtaken.get() + 1);
+        other.script(&server, &[("GET n", "$1|1|"), ("INCRBY first 0", &all)]);
+    }
+}
+
+#[test]
+fn a_draft_keeps_what_it_wrote_and_reads_again_what_it_only_read() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    (0..3000).for_each(|i| drop(peer.run(&server, &format!("SET n{i} {i}"))));
+    peer.script(&server, &[("PFADD loglog a b c", ":1|"), ("SADD set x", ":1|"), ("SET gone 1", "+OK|")]);
+    let script = format!(
+        "EVAL \"redis.call('del', 'gone') redis.call('set', 'new', 'v') redis.call('sadd', 'set', 'y') \
+         redis.call('set', 'n5', 'mine') local count = redis.call('pfcount', 'loglog') {LONG} \
+         local sum = 0 for round = 1, 2 do for i = 0, 2999 do \
+         local n = redis.call('get', 'n' .. i) if n ~= 'mine' then sum = sum + n end end end \
+         return {{sum, redis.call('exists', 'gone'), redis.call('get', 'new'), redis.call('scard', 'set'), \
+         redis.call('pfcount', 'loglog'), count}}\" 0"
+    );
+    let sum = 2 * (0..3000).filter(|n| *n != 5).sum::<u32>();
+    assert_eq!(peer.run(&server, &script), format!("*6|:{sum}|:0|$1|v|:2|:3|:3|"));
+    peer.script(
+        &server,
+        &[("EXISTS gone", ":0|"), ("GET n5", "$4|mine|"), ("GET n6", "$1|6|"), ("PFCOUNT loglog", ":3|")],
+    );
+    assert_eq!(peer.run(&server, "DBSIZE"), ":3003|");
+}
+
+#[test]
+fn a_key_that_expires_during_a_long_script_is_gone_in_it() {
+    for is_gone in [false, true] {
+        let mut server = Server::new();
+        let (mut peer, mut other) = (server.connect(), server.connect());
+        other.run(&server, "SET k old PX 100");
+        let script = format!(
+            "EVAL \"redis.call('set', 'a', 1) redis.call('append', 'k', 'new') {LONG} return redis.call('get', 'k')\" 0"
+        );
+        let job = job_of(&server, &mut peer, &script);
+        let pauses = Cell::new(0);
+        let reply = finish(&server, &mut peer, job, &|| {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() == 3 && is_gone {
+                server.step_us.store(1_000_000, Relaxed);
+            }
+        });
+        assert!(pauses.get() > 3, "{}", pauses.get());
+        assert_eq!(reply, if is_gone { "$3|new|" } else { "$6|oldnew|" });
+    }
+}
+
+#[test]
+fn a_script_on_a_draft_may_be_killed_after_it_wrote() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let job = job_of(&server, &mut peer, "EVAL \"redis.call('set', 'a', 1) while true do end\" 0");
+    let (others, pauses) = (RefCell::new(&mut other), Cell::new(0));
+    let reply = finish(&server, &mut peer, job, &|| {
+        pauses.set(pauses.get() + 1);
+        if pauses.get() == 20 {
+            let mut other = others.borrow_mut();
+            assert_eq!(other.run(&server, "SET a mine"), "+OK|");
+            assert_eq!(other.run(&server, "SCRIPT KILL"), "+OK|");
+        }
+    });
+    assert!(reply.starts_with("-ERR Script killed by user"), "{reply}");
+    other.script(
+        &server,
+        &[("GET a", "$4|mine|"), ("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.|")],
+    );
+}
+
+#[test]
+fn commands_that_need_more_than_their_keys_hold_shards() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for (call, reply) in [
+        ("redis.call('dbsize')", ":1|"),
+        ("redis.call('object', 'encoding', 'a')", "$3|int|"),
+        ("redis.call('select', 3) or redis.call('set', 'a', 2)", "+OK|"),
+        ("redis.call('randomkey')", "$1|a|"),
+        ("redis.call('copy', 'a', 'b', 'DB', 5)", ":1|"),
+        ("redis.call('keys', '*')", "*1|$1|a|"),
+    ] {
+        peer.run(&server, "FLUSHALL");
+        let script = format!("EVAL \"redis.call('set', 'a', 1) {LONG} return {call}\" 0");
+        assert_eq!(peer.run(&server, &script), reply, "{call}");
+        assert_eq!(peer.run(&server, "GET a"), "$1|1|", "{call}");
+        // The first part of a script may select, and the rest then uses that database.
+    }
+    let script = format!(
+        "EVAL \"redis.call('set', 'a', 1) {LONG} redis.call('select', 3) redis.call('set', 'b', 2) return 7\" 0"
+    );
+    assert_eq!(peer.run(&server, &script), ":7|");
+    peer.script(&server, &[("EXISTS b", ":0|"), ("SELECT 3", "+OK|"), ("GET b", "$1|2|")]);
+}
+
+#[test]
+fn a_draft_serves_who_waits_and_sends_its_messages_when_it_is_done() {
+    let mut server = Server::new();
+    let (mut peer, mut other, mut waiter) = (server.connect(), server.connect(), server.connect());
+    other.run(&server, "SUBSCRIBE news");
+    waiter.feed(b"BLPOP list 0\r\n", usize::MAX);
+    assert!(matches!(waiter.drive(&server), Stop::Blocked(_)));
+    let script = format!(
+        "EVAL \"redis.call('rpush', 'list', 'a', 'b') redis.call('publish', 'news', 'early') {LONG} \
+         return redis.call('llen', 'list')\" 0"
+    );
+    let job = job_of(&server, &mut peer, &script);
+    let (others, heard) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+    let reply =
+        finish(&server, &mut peer, job, &|| heard.borrow_mut().push(others.borrow_mut().hears(&server)));
+    assert_eq!(reply, ":2|", "its own commands see what they push");
+    heard.borrow_mut().push(other.hears(&server));
+    let heard = heard.take();
+    assert_eq!(
+        heard.iter().filter(|text| !text.is_empty()).count(),
+        1,
+        "once, although the script ran more than once"
+    );
+    waiter.drive(&server);
+    assert_eq!(waiter.replies(), "*2|$4|list|$1|a|");
+    assert_eq!(peer.run(&server, "LRANGE list 0 -1"), "*1|$1|b|");
+}
+
+#[test]
+fn rights_and_refusals_of_the_end_of_a_draft_count() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    for (change, back, error) in [
+        (
+            "ACL SETUSER default -set",
+            "ACL SETUSER default +@all",
+            "-ERR The user executing the script can't run this command or subcommand",
+        ),
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+            "-NOREPLICAS Not enough good replicas to write.",
+        ),
+    ] {
+        let job =
+            job_of(&server, &mut peer, &format!("EVAL \"redis.call('set', 'a', 1) {LONG} return 1\" 0"));
+        let (others, pauses) = (RefCell::new(&mut other), Cell::new(0));
+        let reply = finish(&server, &mut peer, job, &|| {
+            pauses.set(pauses.get() + 1);
+            // The draft has begun by then, and its script has written.
+            if pauses.get() == 8 {
+                assert_eq!(others.borrow_mut().run(&server, change), "+OK|");
+            }
+        });
+        assert!(pauses.get() > 8, "{}", pauses.get());
+        other.script(&server, &[(back, "+OK|"), ("EXISTS a", ":0|")]);
+        assert!(reply.starts_with(error), "{reply}");
+    }
+}
