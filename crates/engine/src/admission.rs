@@ -260,11 +260,14 @@ impl Engine {
         kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
     /// Bytes in use that do not count against the limit, besides those of [`Engine::garbage_bytes`] and the echo: what a
-    /// service frees by itself, a profile, what waits for replicas, and clients that are being closed. The allocator's
-    /// figures of a profile are those of its last reading, so read the memory in use first.
+    /// service frees by itself, a profile, what waits for replicas, clients that are being closed, and the interpreters of
+    /// scripts, because their garbage is not freed at once. The allocator's figures of a profile are those of its last
+    /// reading, so read the memory in use first.
     pub(crate) fn not_evicted_for(&self) -> u64 {
         let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
-        self.host.buffered_bytes() + self.replication.waiting_bytes() + leaving_bytes
+        // Lua counts the bytes that it asks for. The allocator's size classes round them up by at most a quarter.
+        let interpreters_bytes = self.memory.charged(Purpose::Scripts) / 4 * 5;
+        self.host.buffered_bytes() + self.replication.waiting_bytes() + leaving_bytes + interpreters_bytes
     }
     /// Hands deleted, replaced or evicted big values to the host, which frees them on a helper thread.
     pub(crate) fn reclaim(&self) {

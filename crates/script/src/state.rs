@@ -27,8 +27,9 @@ pub trait Host {
     fn is_permitted(&mut self, argv: &Argv) -> Option<bool>;
     /// Runs `redis.log`. The level is 0 (debug) to 3 (warning).
     fn log(&mut self, level: i64, text: &[u8]);
-    /// Notes that the script has done about `steps` more steps. Returns false when it must stop.
-    fn may_continue(&mut self, steps: u64) -> bool;
+    /// Notes that the script has done about `steps` more steps, and that its interpreter has `vm_bytes` bytes. Returns
+    /// false when the script must stop.
+    fn may_continue(&mut self, steps: u64, vm_bytes: usize) -> bool;
 }
 
 /// Result of a command that a script calls.
@@ -180,7 +181,7 @@ pub(crate) fn count_steps(steps: u32) -> bool {
     }
     STEPS_LEFT.set(STEPS_PER_TICK);
     let done = u64::from(STEPS_PER_TICK - left.min(STEPS_PER_TICK)) + u64::from(steps);
-    let may_continue = HOST.is_set() && HOST.with(|host| host.may_continue(done));
+    let may_continue = HOST.is_set() && HOST.with(|host| host.may_continue(done, USED_BYTES.get()));
     if !may_continue {
         STOPPED.set(true);
     }

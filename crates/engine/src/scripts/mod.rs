@@ -174,6 +174,13 @@ pub(crate) struct Interpreter {
     charge: Charge,
 }
 
+impl Interpreter {
+    /// The bytes of the interpreter in the memory ledger, as of the end of its last run.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.charged_bytes
+    }
+}
+
 thread_local! {
     /// The interpreter of this thread while no script runs here.
     static IDLE: Cell<Option<Box<Interpreter>>> = const { Cell::new(None) };

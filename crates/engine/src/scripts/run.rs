@@ -18,6 +18,7 @@ use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
 use crate::config::Opt;
+use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand, database_to_select};
@@ -142,6 +143,10 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) stop: Option<StopReason>,
     /// True when CLIENT CACHING came before the command.
     pub(crate) caching: bool,
+    /// The bytes of the interpreter that were charged before the run.
+    pub(crate) vm_charged_bytes: u64,
+    /// The bytes by which the interpreter has grown since, and their charge.
+    pub(crate) grown: Option<(Charge, u64)>,
     /// Actions that wait until the run is done.
     pub(crate) deferred: Vec<DeferredAction>,
     pub(crate) counts: RunCounts,
@@ -186,6 +191,8 @@ const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of keys that the run reads after writing them, for a client that keeps copies of keys.
 const REMEMBERED_MAX: usize = 4096;
+/// The memory ledger is updated when a running script's interpreter has grown or shrunk by this many bytes.
+const GROWN_STEP_BYTES: u64 = 128 << 10;
 /// Maximum number of bytes of the events of a run that may be undone.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of bytes of the events of a run on a draft.
@@ -549,8 +556,13 @@ impl Host for ScriptRun<'_, '_> {
     fn log(&mut self, level: i64, text: &[u8]) {
         self.engine.host.script_logs(level, text);
     }
-    fn may_continue(&mut self, steps: u64) -> bool {
+    fn may_continue(&mut self, steps: u64, vm_bytes: usize) -> bool {
         self.steps += steps;
+        let grown_bytes = (vm_bytes as u64).saturating_sub(self.vm_charged_bytes);
+        let charged_bytes = self.grown.as_ref().map_or(0, |(_, bytes)| *bytes);
+        if grown_bytes.abs_diff(charged_bytes) >= GROWN_STEP_BYTES {
+            self.grown = Some((Charge::new(&self.engine.memory, Purpose::Scripts, grown_bytes), grown_bytes));
+        }
         if self.is_on_worker() && self.steps > WORKER_STEPS_MAX {
             self.stop = Some(StopReason::Overrun);
             return false;

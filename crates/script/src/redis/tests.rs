@@ -59,7 +59,7 @@ impl Host for Replies {
         Some(true)
     }
     fn log(&mut self, _level: i64, _text: &[u8]) {}
-    fn may_continue(&mut self, _steps: u64) -> bool {
+    fn may_continue(&mut self, _steps: u64, _vm_bytes: usize) -> bool {
         true
     }
 }

@@ -21,7 +21,7 @@ impl Host for Echo {
         Some(true)
     }
     fn log(&mut self, _level: i64, _text: &[u8]) {}
-    fn may_continue(&mut self, _steps: u64) -> bool {
+    fn may_continue(&mut self, _steps: u64, _vm_bytes: usize) -> bool {
         self.ticks_left = self.ticks_left.saturating_sub(1);
         self.ticks_left > 0
     }

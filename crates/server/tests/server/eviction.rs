@@ -391,3 +391,29 @@ fn no_key_is_evicted_for_a_profile() {
     assert!(peer.set("written", 1));
     assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 20_001));
 }
+
+/// Garbage and tables of scripts are no data: they evict no key, whether the interpreter runs or waits.
+#[test]
+fn no_key_is_evicted_for_the_memory_of_a_script() {
+    for mut peer in both(&["--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "5"]) {
+        (0..2000).for_each(|i| _ = peer.call(&format!("SET key:{i} {}", "x".repeat(1000))));
+        peer.limit(4 << 20);
+        let mut other = peer._server.connect().expect("it accepts");
+        let script = "local t = {} for i = 1, 300000 do t[i] = 'some text ' .. i end for i = 1, 20000000 do end return #t";
+        for _ in 0..2 {
+            other.send(&["EVAL", script, "0"]).expect("sent");
+            // The other client writes while the script runs (redis-server lets it wait), and afterwards.
+            for i in 0..500 {
+                assert_eq!(
+                    peer.call(&format!("SET more:{} x", i % 10)),
+                    Value::Simple("OK".into()),
+                    "{}",
+                    peer.name
+                );
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            assert_eq!(other.reply().expect("a reply"), Value::Int(300_000), "{}", peer.name);
+        }
+        assert_eq!((peer.int("DBSIZE"), peer.info("evicted_keys")), (2010, 0), "{}", peer.name);
+    }
+}

@@ -429,7 +429,7 @@ impl Host for Loading<'_> {
     fn log(&mut self, level: i64, text: &[u8]) {
         self.engine.host.script_logs(level, text);
     }
-    fn may_continue(&mut self, steps: u64) -> bool {
+    fn may_continue(&mut self, steps: u64, _vm_bytes: usize) -> bool {
         self.steps += steps;
         let took_us = self.engine.host.mono_us().saturating_sub(self.began_us);
         self.steps < LOAD_STEPS_MAX && took_us < LOAD_US_MAX && !self.engine.scripts.stopping.load(Relaxed)

@@ -233,6 +233,8 @@ fn attempt(
         elements: 0,
         stop: None,
         caching: context.caching,
+        vm_charged_bytes: vm.charged_bytes(),
+        grown: None,
         deferred: Vec::new(),
         counts: RunCounts::default(),
     };
