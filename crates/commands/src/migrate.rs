@@ -1,10 +1,15 @@
 //! MIGRATE: moves keys with their values and expiries to another server, by RESTORE commands to that server.
 //!
 //! This module has the conversation, and decides what happens to the keys. The server process opens the connection
-//! (a [`PeerLink`]). Values are cloned, encoded and sent while no shard is locked. When the other server has stored
-//! a key, the key is removed here, if it has not changed since it was sent ([`KeyWatch`]). A key that has changed is sent
-//! again while its shard is locked, under an announced long lock. So nothing is lost, and no worker waits for the other
-//! server.
+//! (a [`PeerLink`]).
+//!
+//! A key that the other server has stored can be written there. So the key must not be written here until it is removed
+//! here: otherwise one of the two writes would be lost. Therefore the key's shard is held, under an announced long lock,
+//! from the end of the RESTORE command to its reply. That is one round trip: small values are sent together
+//! ([`move_small`]), and of a large value everything but the last byte is sent before ([`move_large`]).
+//!
+//! If the other server takes longer than [`HOLD_MAX`], the shards are let go, so that no client waits for that server. A
+//! key that is written from then on stays here, and the reply is an error ([`KeyWatch`]). So no write is lost.
 
 use crate::call::{LaneCall, LaneTxn};
 use crate::errors;
@@ -17,10 +22,19 @@ use strand_keyspace::{Key, KeyHash, Keyspace, Value, WatchFlag};
 use strand_wire::args::Args;
 use strand_wire::client::encode_command;
 
-/// Maximum number of keys that are sent before their replies are read.
+/// Maximum number of keys that are copied before their replies are read.
 const BATCH_KEYS: usize = 128;
-/// When a batch has more bytes of values than this, no further key is added to it.
+/// When a batch of copies has more bytes of values than this, no further key is added to it.
 const BATCH_BYTES: usize = 1 << 20;
+/// Maximum number of keys that are moved together. Their shards are held for one round trip.
+const SMALL_KEYS: usize = 16;
+/// Maximum number of bytes of the values that are moved together. A larger value is moved alone.
+const SMALL_BYTES: usize = 32 << 10;
+/// Maximum time for which shards are held until the other server has stored the keys.
+const HOLD_MAX: Duration = Duration::from_millis(250);
+/// Number of times that a large value is sent without its last byte. If it changes each time, it is sent while its shard
+/// is held.
+const LARGE_TRIES: usize = 3;
 /// The timeout of each step if the argument of MIGRATE is 0 or less.
 const TIMEOUT_MS: i64 = 1000;
 
@@ -73,6 +87,15 @@ pub trait PeerLink {
     /// # Errors
     /// Fails if the other server does not take the bytes.
     fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost>;
+    /// Sends as many of `bytes` as the other server takes within `wait`. Returns their number, and the time that it
+    /// waited.
+    ///
+    /// # Errors
+    /// Fails if the connection is lost.
+    fn send_within(&mut self, bytes: &[u8], wait: Duration) -> Result<(usize, Duration), ConnectionLost>;
+    /// Waits until bytes have arrived, or the connection has ended, but no longer than `wait`. Returns the time that it
+    /// waited. `None`: nothing has happened.
+    fn await_input(&mut self, wait: Duration) -> Option<Duration>;
     /// Reads one line, and returns it without its end.
     ///
     /// # Errors
@@ -214,40 +237,33 @@ fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, T
         existing.retain(|key| seen.insert(key.bytes));
     }
     let target = Target { host: args.at(1), port: args.at(2), timeout };
-    let mut link = peers.connect(&target).map_err(|why| match why {
-        NotConnected::Unreachable => NOT_CONNECTED,
-        // redis-server notices a refused connection only when it writes, so this is its error for writing.
-        NotConnected::Refused => NOT_SENT,
-    })?;
-    let preamble_replies = if options.login.is_some() { 2 } else { 1 };
-    let preamble = preamble(&options, db);
-    let mut conversation = Conversation {
-        link: &mut *link,
-        preamble,
-        preamble_replies,
-        preamble_accepted: true,
-        first_error: None,
-    };
-    let mut changed = Vec::new();
+    let mut conversation = Conversation::begin(peers, &target, &options, db)?;
     let mut rest = &existing[..];
+    let mut written = Vec::new();
     while !rest.is_empty() {
-        let (sent, used) = clone_batch(call, rest);
-        rest = &rest[used..];
-        if let Err(text) = conversation.send_batch(call, sent, options.replace, |call, stored| {
-            if !options.copy {
-                changed.extend(remove_unchanged(call, stored));
-            }
-        }) {
-            return Err(conversation.first_error.unwrap_or(text));
+        let moved = match options.copy {
+            true => copy_batch(call, &mut conversation, rest, options.replace),
+            false => move_small(call, &mut conversation, rest, options.replace, &mut written),
+        };
+        match moved {
+            Ok(used) => rest = &rest[used..],
+            Err(text) => return Err(conversation.first_error.unwrap_or(text)),
         }
     }
-    for keys in changed.chunks(BATCH_KEYS) {
-        if let Err(text) = resend_locked(call, &mut conversation, keys) {
-            return Err(conversation.first_error.unwrap_or(text));
-        }
+    let is_written = |key: &Key<'_>| {
+        let key = String::from_utf8_lossy(&key.bytes[..key.bytes.len().min(NAMED_BYTES_MAX)]);
+        format!("ERR {key} was written while the target instance stored it, so it is on both servers now")
+            .into()
+    };
+    match (conversation.first_error, written.first()) {
+        (Some(text), _) => Err(text),
+        (None, Some(key)) => Err(is_written(key)),
+        (None, None) => Ok("OK"),
     }
-    conversation.first_error.map_or(Ok("OK"), Err)
 }
+
+/// Maximum number of bytes of a key in an error text.
+const NAMED_BYTES_MAX: usize = 128;
 
 /// The keys among `keys` that exist.
 fn existing_keys<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
@@ -262,8 +278,13 @@ fn existing_keys<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     existing
 }
 
-/// Clones the values of the first keys of `keys`: one batch. Returns them, and how many keys of `keys` they cover.
-fn clone_batch<'a>(call: &LaneCall<'a>, keys: &[Key<'a>]) -> (Vec<(SentKey<'a>, KeyWatch<'a>)>, usize) {
+/// Copies the first keys of `keys` to the other server: one batch. Returns how many keys of `keys` it covers.
+fn copy_batch(
+    call: &LaneCall<'_>,
+    conversation: &mut Conversation<'_>,
+    keys: &[Key<'_>],
+    replace: bool,
+) -> Result<usize, Text> {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
@@ -271,13 +292,148 @@ fn clone_batch<'a>(call: &LaneCall<'a>, keys: &[Key<'a>]) -> (Vec<(SentKey<'a>, 
         used += 1;
         let Some(one) = sent_of(&mut txn, call.db, key) else { continue };
         bytes += one.value.heap_bytes();
-        let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, *key);
-        sent.push((one, watch));
+        sent.push(one);
         if bytes > BATCH_BYTES {
             break;
         }
     }
-    (sent, used)
+    drop(txn);
+    for one in &sent {
+        let mut request = std::mem::take(&mut conversation.preamble);
+        encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
+        conversation.send(&request)?;
+    }
+    let mut held = Held { txn: None, left: Duration::ZERO };
+    for one in sent {
+        conversation.read_is_stored(&mut held)?;
+        call.keyspace.dispose(one.value);
+    }
+    Ok(used)
+}
+
+/// Moves the first keys of `keys`, if their values are small, and otherwise the first key. Returns how many keys of `keys`
+/// it covers. Adds to `written` the keys that stay here because they were written meanwhile.
+fn move_small<'a>(
+    call: &LaneCall<'a>,
+    conversation: &mut Conversation<'_>,
+    keys: &[Key<'a>],
+    replace: bool,
+    written: &mut Vec<Key<'a>>,
+) -> Result<usize, Text> {
+    let keys = &keys[..keys.len().min(SMALL_KEYS)];
+    let mut txn = call.hold(&hashes(keys));
+    let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
+    for key in keys {
+        let Some(one) = sent_of(&mut txn, call.db, key) else {
+            used += 1;
+            continue;
+        };
+        bytes += one.value.heap_bytes() + key.bytes.len();
+        if bytes > SMALL_BYTES && used == 0 {
+            drop(txn);
+            return move_large(call, conversation, *key, replace, written).map(|()| 1);
+        }
+        if bytes > SMALL_BYTES {
+            break;
+        }
+        used += 1;
+        let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, *key);
+        sent.push((one, watch));
+    }
+    let mut request = std::mem::take(&mut conversation.preamble);
+    sent.iter().for_each(|(one, _)| encode_restore(&mut request, one, call.now_ms, replace, &|| {}));
+    match sent.is_empty() {
+        true => conversation.preamble = request,
+        false => finish(call, conversation, txn, &request, sent, written)?,
+    }
+    Ok(used)
+}
+
+/// Moves one large key.
+fn move_large<'a>(
+    call: &LaneCall<'a>,
+    conversation: &mut Conversation<'_>,
+    key: Key<'a>,
+    replace: bool,
+    written: &mut Vec<Key<'a>>,
+) -> Result<(), Text> {
+    for _ in 0..LARGE_TRIES {
+        let mut txn = call.lock(&[key.hash]);
+        let Some(one) = sent_of(&mut txn, call.db, &key) else { return Ok(()) };
+        let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, key);
+        drop(txn);
+        let mut request = std::mem::take(&mut conversation.preamble);
+        encode_restore(&mut request, &one, call.now_ms, replace, &|| call.pause());
+        let (first, last) = request.split_at(request.len() - 1);
+        conversation.send(first)?;
+        let mut txn = call.hold(&[key.hash]);
+        if is_unchanged(&mut txn, call.db, &one, &watch) {
+            return finish(call, conversation, txn, last, vec![(one, watch)], written);
+        }
+        drop(txn);
+        call.keyspace.dispose(one.value);
+        // The other server forgets the incomplete command with its connection.
+        conversation.connect_again()?;
+    }
+    // As in redis-server, clients of the key wait for the whole value.
+    let mut txn = call.hold(&[key.hash]);
+    let Some(one) = sent_of(&mut txn, call.db, &key) else { return Ok(()) };
+    let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, key);
+    let mut request = std::mem::take(&mut conversation.preamble);
+    encode_restore(&mut request, &one, call.now_ms, replace, &|| {});
+    finish(call, conversation, txn, &request, vec![(one, watch)], written)
+}
+
+/// Sends the end of the commands for the keys in `sent`, whose shards are held, reads the replies, and removes the keys
+/// that the other server has stored.
+fn finish<'a>(
+    call: &LaneCall<'a>,
+    conversation: &mut Conversation<'_>,
+    txn: LaneTxn<'a>,
+    request: &[u8],
+    sent: Vec<(SentKey<'a>, KeyWatch<'a>)>,
+    written: &mut Vec<Key<'a>>,
+) -> Result<(), Text> {
+    let mut held = Held { txn: Some(txn), left: HOLD_MAX };
+    conversation.send_held(request, &mut held)?;
+    let (mut stored_late, mut end) = (Vec::new(), Ok(()));
+    for (one, watch) in &sent {
+        match (conversation.read_is_stored(&mut held), &mut held.txn) {
+            (Ok(true), Some(txn)) => remove(txn, call.db, &one.key),
+            (Ok(true), None) => stored_late.push((one, watch)),
+            (Ok(false), _) => {}
+            (Err(text), _) => {
+                end = Err(text);
+                break;
+            }
+        }
+    }
+    drop(held);
+    // Clients could write these keys from the moment on when their shards were let go.
+    for (one, watch) in stored_late {
+        let mut txn = call.lock(&[one.key.hash]);
+        match is_unchanged(&mut txn, call.db, one, watch) {
+            true => remove(&mut txn, call.db, &one.key),
+            false => written.push(one.key),
+        }
+    }
+    // These clones may be the last references to their values.
+    sent.into_iter().for_each(|(one, _)| call.keyspace.dispose(one.value));
+    end
+}
+
+/// The shards of the keys that are being moved, while they are held.
+struct Held<'a> {
+    /// `None` when the other server took too long.
+    txn: Option<LaneTxn<'a>>,
+    /// The time that is left to hold them.
+    left: Duration,
+}
+
+impl Held<'_> {
+    fn count(&mut self, waited: Duration) {
+        self.left = self.left.saturating_sub(waited);
+    }
 }
 
 fn sent_of<'a>(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'a>) -> Option<SentKey<'a>> {
@@ -290,49 +446,13 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
     keys.iter().map(|key| key.hash).collect()
 }
 
-/// Removes each key that has not changed since it was sent. Returns the keys that have changed.
-fn remove_unchanged<'a>(call: &LaneCall<'_>, stored: Vec<(SentKey<'a>, KeyWatch<'a>)>) -> Vec<Key<'a>> {
-    let hashes: Vec<KeyHash> = stored.iter().map(|(sent, _)| sent.key.hash).collect();
-    let mut txn = call.lock(&hashes);
-    let mut changed = Vec::new();
-    for (SentKey { key, value, expire_at_ms }, watch) in &stored {
-        // Changes of consumer groups raise no flag, and a value that was replaced by an equal one raises it.
-        let now = sent_of(&mut txn, call.db, key);
-        let is_equal =
-            now.is_some_and(|now| now.expire_at_ms == *expire_at_ms && now.value.is_unchanged(value));
-        if is_equal && !watch.has_changed() {
-            remove(&mut txn, call.db, key);
-        } else {
-            changed.push(*key);
-        }
-    }
-    drop(txn);
-    // These clones may be the last references to their values.
-    stored.into_iter().for_each(|(sent, _)| call.keyspace.dispose(sent.value));
-    changed
-}
-
-/// Sends changed keys again, while their shards are locked so that they do not change once more. A key that no
-/// longer exists is deleted on the other server.
-fn resend_locked(
-    call: &mut LaneCall<'_>,
-    conversation: &mut Conversation<'_>,
-    keys: &[Key<'_>],
-) -> Result<(), Text> {
-    let (db, now_ms) = (call.db, call.now_ms);
-    let mut txn = call.hold(&hashes(keys));
-    for key in keys {
-        let mut request = std::mem::take(&mut conversation.preamble);
-        match sent_of(&mut txn, db, key) {
-            Some(sent) => encode_restore(&mut request, &sent, now_ms, true, &|| {}),
-            None => encode_command(&mut request, &[&b"DEL"[..], key.bytes]),
-        }
-        conversation.send(&request)?;
-        if conversation.read_is_stored()? {
-            remove(&mut txn, db, key);
-        }
-    }
-    Ok(())
+/// True when a key has not changed since it was cloned.
+fn is_unchanged(txn: &mut LaneTxn<'_>, db: usize, one: &SentKey<'_>, watch: &KeyWatch<'_>) -> bool {
+    // Changes of consumer groups raise no flag, and a value that was replaced by an equal one raises it.
+    let now = sent_of(txn, db, &one.key);
+    let is_equal =
+        now.is_some_and(|now| now.expire_at_ms == one.expire_at_ms && now.value.is_unchanged(&one.value));
+    is_equal && !watch.has_changed()
 }
 
 /// Removes a key that the other server has stored. The journal gets this removal as the effect, not the MIGRATE.
@@ -370,8 +490,12 @@ fn encode_restore(out: &mut Vec<u8>, sent: &SentKey<'_>, now_ms: i64, replace: b
 
 /// The conversation with the other server.
 struct Conversation<'a> {
-    link: &'a mut dyn PeerLink,
-    /// The commands that must be sent before the next key: AUTH and SELECT, until they are sent.
+    peers: &'a dyn Peers,
+    target: &'a Target<'a>,
+    link: Box<dyn PeerLink>,
+    /// The commands that come before the first key of a connection: AUTH and SELECT. And the number of their replies.
+    first_commands: (Vec<u8>, usize),
+    /// The commands that must be sent before the next key: empty when they are sent.
     preamble: Vec<u8>,
     /// Number of replies to `preamble` that were not read yet.
     preamble_replies: usize,
@@ -381,48 +505,63 @@ struct Conversation<'a> {
     first_error: Option<Text>,
 }
 
-impl Conversation<'_> {
-    /// Sends keys and reads the replies. Calls `done` with the keys that the other server has stored, even if the
-    /// connection is lost after that.
-    fn send_batch<'a>(
-        &mut self,
-        call: &mut LaneCall<'_>,
-        sent: Vec<(SentKey<'a>, KeyWatch<'a>)>,
-        replace: bool,
-        done: impl FnOnce(&LaneCall<'_>, Vec<(SentKey<'a>, KeyWatch<'a>)>),
-    ) -> Result<(), Text> {
-        for (one, _) in &sent {
-            let mut request = std::mem::take(&mut self.preamble);
-            encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
-            self.send(&request)?;
-        }
-        let (mut stored, mut end) = (Vec::with_capacity(sent.len()), Ok(()));
-        for one in sent {
-            match self.read_is_stored() {
-                Ok(true) => stored.push(one),
-                Ok(false) => {}
-                Err(text) => {
-                    end = Err(text);
-                    break;
-                }
-            }
-        }
-        done(call, stored);
-        end
+impl<'a> Conversation<'a> {
+    fn begin(
+        peers: &'a dyn Peers,
+        target: &'a Target<'a>,
+        options: &MigrateOptions<'_>,
+        db: i64,
+    ) -> Result<Conversation<'a>, Text> {
+        let first_commands = (preamble(options, db), if options.login.is_some() { 2 } else { 1 });
+        Ok(Conversation {
+            peers,
+            target,
+            link: connect(peers, target)?,
+            preamble: first_commands.0.clone(),
+            preamble_replies: first_commands.1,
+            first_commands,
+            preamble_accepted: true,
+            first_error: None,
+        })
+    }
+    /// Closes the connection, and opens another one.
+    fn connect_again(&mut self) -> Result<(), Text> {
+        self.link = connect(self.peers, self.target)?;
+        self.preamble = self.first_commands.0.clone();
+        self.preamble_replies = self.first_commands.1;
+        self.preamble_accepted = true;
+        Ok(())
     }
     fn send(&mut self, request: &[u8]) -> Result<(), Text> {
         self.link.send(request).map_err(|ConnectionLost| NOT_SENT.into())
     }
+    /// Sends `request`. Lets the shards go if that takes too long.
+    fn send_held(&mut self, request: &[u8], held: &mut Held<'_>) -> Result<(), Text> {
+        let sent = self.link.send_within(request, held.left);
+        let (bytes, waited) = sent.map_err(|ConnectionLost| Text::from(NOT_SENT))?;
+        held.count(waited);
+        if bytes < request.len() {
+            held.txn = None;
+            self.send(&request[bytes..])?;
+        }
+        Ok(())
+    }
     /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `preamble`
     /// was an error, no key counts as stored.
-    fn read_is_stored(&mut self) -> Result<bool, Text> {
+    fn read_is_stored(&mut self, held: &mut Held<'_>) -> Result<bool, Text> {
         for _ in 0..std::mem::take(&mut self.preamble_replies) {
-            self.preamble_accepted &= self.read()?;
+            self.preamble_accepted &= self.read(held)?;
         }
-        Ok(self.read()? && self.preamble_accepted)
+        Ok(self.read(held)? && self.preamble_accepted)
     }
-    /// Reads a reply. Returns false when the reply is an error.
-    fn read(&mut self) -> Result<bool, Text> {
+    /// Reads a reply. Returns false when the reply is an error. Lets the shards go if that takes too long.
+    fn read(&mut self, held: &mut Held<'_>) -> Result<bool, Text> {
+        if held.txn.is_some() {
+            match self.link.await_input(held.left) {
+                Some(waited) => held.count(waited),
+                None => held.txn = None,
+            }
+        }
         let line = self.link.line().map_err(|ConnectionLost| Text::from(NOT_READ))?;
         let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };
         let text = String::from_utf8_lossy(error);
@@ -430,4 +569,12 @@ impl Conversation<'_> {
             .get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());
         Ok(false)
     }
+}
+
+fn connect(peers: &dyn Peers, target: &Target<'_>) -> Result<Box<dyn PeerLink>, Text> {
+    peers.connect(target).map_err(|why| match why {
+        NotConnected::Unreachable => NOT_CONNECTED.into(),
+        // redis-server notices a refused connection only when it writes, so this is its error for writing.
+        NotConnected::Refused => NOT_SENT.into(),
+    })
 }

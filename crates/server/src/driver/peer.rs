@@ -87,24 +87,61 @@ struct Peer {
     input: Vec<u8>,
 }
 
+impl Peer {
+    /// Sends bytes until the deadline. Returns the number of bytes that were sent.
+    fn send_until(&mut self, bytes: &[u8], deadline: &Deadline) -> Result<usize, ConnectionLost> {
+        let mut sent = 0;
+        while sent < bytes.len()
+            && let Some(left) = deadline.left()
+        {
+            self.stream.set_write_timeout(Some(left)).map_err(|_| ConnectionLost)?;
+            match self.stream.write(&bytes[sent..]) {
+                Ok(0) => return Err(ConnectionLost),
+                Ok(more) => sent += more,
+                Err(e) if is_no_failure(e.kind()) => {}
+                Err(_) => return Err(ConnectionLost),
+            }
+        }
+        Ok(sent)
+    }
+    /// Reads the bytes that arrive next. Returns false when none came before the deadline.
+    fn read_until(&mut self, deadline: &Deadline) -> Result<bool, ConnectionLost> {
+        while let Some(left) = deadline.left() {
+            self.stream.set_read_timeout(Some(left)).map_err(|_| ConnectionLost)?;
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more) {
+                Ok(0) => return Err(ConnectionLost),
+                Ok(n) => {
+                    self.input.extend_from_slice(&more[..n]);
+                    return Ok(true);
+                }
+                Err(e) if is_no_failure(e.kind()) => {}
+                Err(_) => return Err(ConnectionLost),
+            }
+        }
+        Ok(false)
+    }
+}
+
 impl PeerLink for Peer {
     fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost> {
         for piece in bytes.chunks(PIECE_BYTES) {
-            let deadline = Deadline::in_(self.timeout);
-            let mut rest = piece;
-            while !rest.is_empty() {
-                self.stream
-                    .set_write_timeout(Some(deadline.left().ok_or(ConnectionLost)?))
-                    .map_err(|_| ConnectionLost)?;
-                match self.stream.write(rest) {
-                    Ok(0) => return Err(ConnectionLost),
-                    Ok(sent) => rest = &rest[sent..],
-                    Err(e) if is_no_failure(e.kind()) => {}
-                    Err(_) => return Err(ConnectionLost),
-                }
+            if self.send_until(piece, &Deadline::in_(self.timeout))? < piece.len() {
+                return Err(ConnectionLost);
             }
         }
         Ok(())
+    }
+    fn send_within(&mut self, bytes: &[u8], wait: Duration) -> Result<(usize, Duration), ConnectionLost> {
+        let begun = Instant::now();
+        let sent = self.send_until(bytes, &Deadline::in_(wait))?;
+        Ok((sent, begun.elapsed()))
+    }
+    fn await_input(&mut self, wait: Duration) -> Option<Duration> {
+        let begun = Instant::now();
+        // A connection that has ended counts: the next read of a line fails at once.
+        let is_there = !self.input.is_empty() || self.read_until(&Deadline::in_(wait)) != Ok(false);
+        is_there.then(|| begun.elapsed())
     }
     fn line(&mut self) -> Result<Vec<u8>, ConnectionLost> {
         let deadline = Deadline::in_(self.timeout);
@@ -122,15 +159,8 @@ impl PeerLink for Peer {
             if looked_at > LINE_BYTES_MAX {
                 return Err(ConnectionLost);
             }
-            self.stream
-                .set_read_timeout(Some(deadline.left().ok_or(ConnectionLost)?))
-                .map_err(|_| ConnectionLost)?;
-            let mut more = [0; 4096];
-            match self.stream.read(&mut more) {
-                Ok(0) => return Err(ConnectionLost),
-                Ok(n) => self.input.extend_from_slice(&more[..n]),
-                Err(e) if is_no_failure(e.kind()) => {}
-                Err(_) => return Err(ConnectionLost),
+            if !self.read_until(&deadline)? {
+                return Err(ConnectionLost);
             }
         }
     }
