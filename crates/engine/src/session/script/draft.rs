@@ -132,7 +132,8 @@ impl<'k> End<'_, 'k> {
             let keys: Vec<Key<'_>> = written.iter().map(|key| keyspace.key(key)).collect();
             return in_slices(call, call.db, &keys, |txn, key| _ = txn.db(call.db).peek(key));
         }
-        // Otherwise shard by shard, with less locking: 1.5 s instead of 3.3 s for 1 M keys.
+        // Otherwise shard by shard, because that needs less locking. A script that sets 1 M keys took 4.7 s of processor
+        // time instead of 6.4 s (together with `PositionSet`; /proc/PID/stat, two-core guest).
         for shard in reads.shards() {
             loop {
                 call.pause();

@@ -191,7 +191,7 @@ fn end_text(stop: StopReason, engine: &Engine) -> Option<&'static str> {
 /// True when the script has run for `busy-reply-threshold`. Then it should not run many times more.
 fn is_slow(engine: &Engine, running: &Running) -> bool {
     let threshold_ms = engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
-    engine.host.mono_us().saturating_sub(running.began_us) / 1000 >= threshold_ms
+    threshold_ms > 0 && engine.host.mono_us().saturating_sub(running.began_us) / 1000 >= threshold_ms
 }
 
 /// How a run on the lane restarts. `may_draft`: the script may be tried on a draft once more.
