@@ -13,7 +13,7 @@ use crate::source::FLAGS_KEY;
 
 /// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise the version when an
 /// extractor makes other fields of a file than before. Then the next import reads every document again.
-pub const EXTRACTOR_VERSION: u16 = 8;
+pub const EXTRACTOR_VERSION: u16 = 9;
 
 /// The facts about a file before its bytes are read.
 #[derive(Clone, Copy, Debug)]

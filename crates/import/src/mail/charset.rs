@@ -111,14 +111,8 @@ fn in_utf_8(header: &[u8], encoding: &'static Encoding) -> Vec<u8> {
     readable
 }
 
-/// The text number `i` of a message: plain, or HTML that is converted to text.
-pub(super) fn text<'m>(message: &'m Message<'_>, i: usize) -> Option<Cow<'m, str>> {
-    let part = message.text_body.get(i).and_then(|id| message.parts.get(*id as usize));
-    part.and_then(|part| guessed_text(message, part)).map(Cow::Owned).or_else(|| message.body_text(i))
-}
-
 /// The text of a part that the library could not read, because the part names no character set or a wrong one.
-fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
+pub(super) fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
     let (PartType::Text(read) | PartType::Html(read)) = &part.body else { return None };
     let charset_name = part.content_type().and_then(|kind| kind.attribute("charset"));
     // The library reads other bytes than ASCII as windows-1252 then, one character a byte.

@@ -5,10 +5,12 @@
 //! leaves to its caller: it removes the mbox `From ` line at the beginning, refuses files that are not mail, collects
 //! the text of nested messages, and formats addresses and dates. The list of fields is [`crate::fields::FIELDS`].
 
+mod body;
 mod charset;
 pub mod cost;
 mod error;
 
+pub(crate) use body::Body;
 pub(crate) use error::MailError;
 
 use crate::extract::TEXT_BYTES_MAX;
@@ -119,7 +121,9 @@ pub(crate) fn with_parsed<T>(message: &[u8], each: impl FnOnce(&Message<'_>) -> 
     let boundary = kind.and_then(|kind| kind.attribute("boundary"));
     let Some(boundary) = boundary else { return Some(each(&parsed)) };
     let completed = [message, b"\n--", boundary.as_bytes(), b"--\n"].concat();
-    PARSER.parse(&completed[..]).map(|parsed| each(&parsed))
+    // If the boundary occurs nowhere else, everything lies in front of it, and the library leaves it out.
+    let completed = PARSER.parse(&completed[..]).filter(|completed| completed.parts.len() > 1);
+    Some(each(completed.as_ref().unwrap_or(&parsed)))
 }
 
 fn parse(message: &[u8], fields: &mut Fields) -> Result<(), MailError> {
@@ -128,12 +132,13 @@ fn parse(message: &[u8], fields: &mut Fields) -> Result<(), MailError> {
 
 fn set_fields(parsed: &Message<'_>, fields: &mut Fields) {
     set_headers(parsed, fields);
-    let mut body = String::new();
-    append_text(parsed, &mut body, 0);
-    body.truncate(body.trim_end().len());
-    fields.set_text("body", &body);
+    let body = Body::of(parsed);
+    let mut text = String::new();
+    append_text(parsed, &body, &mut text, 0);
+    text.truncate(text.trim_end().len());
+    fields.set_text("body", &text);
     let mut names = Vec::new();
-    append_attachments(parsed, &mut names);
+    append_attachments(parsed, &body, &mut names);
     fields.set_text("attachments", &names.join("\n"));
 }
 
@@ -227,21 +232,17 @@ fn addresses(addresses: &[&Addr<'_>]) -> Vec<String> {
     all.map(|a| one_line(a).to_lowercase()).filter(|a| !a.is_empty()).collect()
 }
 
-/// Appends the text of a message: its text parts (HTML converted to text if there is no other part), then the subjects
-/// and texts of the messages in it. So a search finds the words of a forwarded mail.
-fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
-    for i in 0..message.text_body_count() {
-        if let Some(text) = charset::text(message, i) {
-            append_paragraph(&text, out);
-        }
-    }
+/// Appends the text of a message: its body, then the subjects and texts of the messages in it. So a search finds the
+/// words of a forwarded mail.
+fn append_text(message: &Message<'_>, body: &Body, out: &mut String, depth: usize) {
+    body.texts().iter().for_each(|text| append_paragraph(text, out));
     if depth >= NESTED_MAX {
         return;
     }
     for part in &message.parts {
         if let PartType::Message(nested) = &part.body {
             append_paragraph(&one_line(subject(nested)), out);
-            append_text(nested, out, depth + 1);
+            append_text(nested, &Body::of(nested), out, depth + 1);
         }
     }
 }
@@ -268,9 +269,9 @@ fn append_paragraph(text: &str, out: &mut String) {
 }
 
 /// Appends the names of the attachments. A nested message without a name gets its subject as its name.
-fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
+fn append_attachments(message: &Message<'_>, body: &Body, names: &mut Vec<String>) {
     let mut attachment_names = AttachmentNames::default();
-    for part in message.attachments() {
+    for (_, part) in body.attachments(message) {
         let name = match (attachment_names.name(message, part), &part.body) {
             (Some(name), _) => one_line(&name),
             (None, PartType::Message(nested)) => one_line(subject(nested)),
@@ -368,7 +369,10 @@ mod tests {
         assert_eq!(text_of(&whole[..start]).as_deref(), Some(&b"the text"[..]));
         assert_eq!(text_of(&whole[..start + 8]).as_deref(), Some(&b"the text\nso far"[..]));
         assert_eq!(text_of(whole).as_deref(), Some(&b"the text\nso far"[..]));
-        assert_eq!(text_of("From: a@b.example\nContent-Type: multipart/mixed\n\nno boundary"), None);
+        assert_eq!(
+            text_of("From: a@b.example\nContent-Type: multipart/mixed\n\nno boundary").as_deref(),
+            Some(&b"no boundary"[..])
+        );
     }
 
     #[test]

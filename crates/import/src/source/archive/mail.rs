@@ -1,7 +1,7 @@
 //! The attachments of a mail, as members of an archive.
 
 use super::bytes::archive_error;
-use crate::mail::{MESSAGE_BYTES_MAX, MailError, cost};
+use crate::mail::{Body, MESSAGE_BYTES_MAX, MailError, cost};
 use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
@@ -17,7 +17,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {
         crate::mail::with_parsed(message, |parsed| {
-            for (number, part) in parsed.attachments().enumerate() {
+            for (number, part) in Body::of(parsed).attachments(parsed) {
                 let kind = part.content_type().and_then(|c| c.subtype()).unwrap_or_default();
                 if SIGNATURES.iter().any(|s| kind.eq_ignore_ascii_case(s)) {
                     continue;
