@@ -1,0 +1,419 @@
+//! Dates of mail: from the text of a `Date` field to seconds since 1970.
+//!
+//! [`parse`] reads the forms of RFC 5322 with its obsolete parts, of RFC 850, of C's `asctime`, and some that mail
+//! programs write beside them (`Jan 1, 2024 10:00 AM`, `2024-01-01 10:00:00 +0000`). A date counts only if every word of
+//! it is understood: no date is better than a wrong one.
+
+/// The years that a date may have. RFC 5322 allows none before 1900.
+const YEARS: std::ops::RangeInclusive<i64> = 1900..=9999;
+/// The months, in lower case. The first three letters are enough.
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+/// Zones with a name that is not used for another offset, and their minutes east of Greenwich. RFC 5322, section 4.3:
+/// every other name means that the offset is not known, and then the time counts as a time of Greenwich.
+const ZONES: [(&str, i64); 17] = [
+    ("est", -300),
+    ("edt", -240),
+    ("cst", -360),
+    ("cdt", -300),
+    ("mst", -420),
+    ("mdt", -360),
+    ("pst", -480),
+    ("pdt", -420),
+    ("cet", 60),
+    ("cest", 120),
+    ("met", 60),
+    ("mest", 120),
+    ("west", 60),
+    ("eet", 120),
+    ("eest", 180),
+    ("jst", 540),
+    ("kst", 540),
+];
+/// The names of Greenwich's time before which an offset may stand, as in `GMT+0200`.
+const GREENWICH: [&str; 3] = ["gmt", "utc", "ut"];
+/// Maximum number of words in a date.
+const WORDS_MAX: usize = 16;
+
+/// The parts of a date that were found so far.
+#[derive(Default)]
+struct Parts {
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    /// Hours, minutes and seconds.
+    time: Option<[i64; 3]>,
+    /// True: `PM` follows the time. False: `AM` does.
+    afternoon: Option<bool>,
+    /// True when the zone has a name.
+    named_zone: bool,
+    /// The minutes east of Greenwich that the zone's name says.
+    named_minutes: i64,
+    /// The minutes east of Greenwich as a number. They count before the name.
+    minutes: Option<i64>,
+}
+
+/// Seconds since 1970 of the date `text`. `None` when the date cannot be read with certainty.
+pub(super) fn parse(text: &str) -> Option<i64> {
+    let plain = without_comments(text)?;
+    let mut parts = Parts::default();
+    let words = plain.split(|c: char| c.is_ascii_whitespace() || c == ',').filter(|word| !word.is_empty());
+    for (number, word) in words.enumerate() {
+        let is_weekday = number == 0 && is_alphabetic(word) && month(word).is_none();
+        if number >= WORDS_MAX || !(is_weekday || parts.add(word)) {
+            return None;
+        }
+    }
+    parts.seconds()
+}
+
+impl Parts {
+    /// Adds the next word. False when it is not understood.
+    fn add(&mut self, word: &str) -> bool {
+        let word = word.strip_prefix('"').and_then(|word| word.strip_suffix('"')).unwrap_or(word);
+        if let Some((date, time)) = iso(word) {
+            return self.add_date(date) && (time.is_empty() || self.add_time(time));
+        }
+        if word.contains(':') && word.starts_with(|c: char| c.is_ascii_digit()) {
+            return self.add_time(word);
+        }
+        if word.bytes().all(|b| b.is_ascii_digit()) {
+            return self.add_number(word);
+        }
+        if is_alphabetic(word) {
+            return self.add_name(word);
+        }
+        if self.time.is_none() && word.contains('-') {
+            return self.add_date(word);
+        }
+        if self.time.is_none() && self.year.is_some() && word.split('.').count() == 3 {
+            return self.add_time(&word.replace('.', ":"));
+        }
+        let sign = word.find(['+', '-']);
+        sign.is_some_and(|at| {
+            let (name, offset) = word.split_at(at);
+            let is_named = GREENWICH.iter().any(|zone| zone.eq_ignore_ascii_case(name));
+            (name.is_empty() || is_named) && self.add_offset(offset)
+        })
+    }
+
+    /// Adds `1-Jan-2024` or `2024-01-01`.
+    fn add_date(&mut self, word: &str) -> bool {
+        let mut names = word.split('-');
+        let (Some(first), Some(second), Some(third), None) =
+            (names.next(), names.next(), names.next(), names.next())
+        else {
+            return false;
+        };
+        if self.day.is_some() || self.month.is_some() || self.year.is_some() {
+            return false;
+        }
+        let (day, year) = if first.len() == 4 { (third, first) } else { (first, third) };
+        let by_number = || if first.len() == 4 { digits(second, 2) } else { None };
+        self.month = month(second).or_else(by_number);
+        self.day = digits(day, 2);
+        self.year = full_year(year);
+        self.day.is_some() && self.month.is_some() && self.year.is_some()
+    }
+
+    /// Adds `10:00`, `10:00:00` or `10:00:00.5`, perhaps with a zone or `AM` behind it.
+    fn add_time(&mut self, word: &str) -> bool {
+        let is_time = |c: char| c.is_ascii_digit() || matches!(c, ':' | '.');
+        let (time, rest) = word.split_at(word.find(|c| !is_time(c)).unwrap_or(word.len()));
+        let time = match time.split_once('.') {
+            Some((whole, fraction)) if !fraction.is_empty() && !fraction.contains([':', '.']) => whole,
+            Some(_) => return false,
+            None => time,
+        };
+        let mut numbers = [0; 3];
+        let mut count = 0;
+        for part in time.split(':') {
+            let (Some(place), Some(number)) = (numbers.get_mut(count), digits(part, 2)) else { return false };
+            *place = number;
+            count += 1;
+        }
+        if count < 2 || self.time.is_some() {
+            return false;
+        }
+        self.time = Some(numbers);
+        rest.is_empty() || self.add(rest)
+    }
+
+    /// Adds a number without a sign.
+    fn add_number(&mut self, word: &str) -> bool {
+        if self.day.is_none() {
+            self.day = digits(word, 2);
+            return self.day.is_some();
+        }
+        if self.month.is_some() && self.year.is_none() {
+            self.year = full_year(word);
+            return self.year.is_some();
+        }
+        // The plus in front of the zone is lost in some archives: it means a blank in the address of a page.
+        self.time.is_some() && word.len() == 4 && self.add_offset(&format!("+{word}"))
+    }
+
+    /// Adds the name of a month or of a zone, or `AM` or `PM`.
+    fn add_name(&mut self, word: &str) -> bool {
+        if self.month.is_none() {
+            self.month = month(word);
+            return self.month.is_some();
+        }
+        if self.time.is_none() {
+            return false;
+        }
+        let meridiem = ["am", "pm"].iter().position(|name| name.eq_ignore_ascii_case(word));
+        if let Some(meridiem) = meridiem {
+            return self.afternoon.replace(meridiem == 1).is_none();
+        }
+        // A name behind an offset only explains it.
+        if !self.named_zone && self.minutes.is_none() {
+            let known = ZONES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+            self.named_minutes = known.map_or(0, |(_, minutes)| *minutes);
+        }
+        let is_first = !self.named_zone || self.minutes.is_some();
+        self.named_zone = true;
+        is_first
+    }
+
+    /// Adds `+0100`, `+01:00`, `+100`, `+01` or `+1`.
+    fn add_offset(&mut self, word: &str) -> bool {
+        let digits_only = word[1..].replacen(':', "", 1);
+        let is_number = digits_only.bytes().all(|b| b.is_ascii_digit());
+        if self.time.is_none() || self.minutes.is_some() || !is_number {
+            return false;
+        }
+        let number: i64 = match digits_only.len() {
+            1..=4 => digits_only.parse().unwrap_or(i64::MAX),
+            _ => return false,
+        };
+        let (hours, minutes) = if digits_only.len() < 3 { (number, 0) } else { (number / 100, number % 100) };
+        let east = if word.starts_with('-') { -1 } else { 1 };
+        self.minutes = Some(east * (hours * 60 + minutes));
+        hours < 24 && minutes < 60
+    }
+
+    fn seconds(&self) -> Option<i64> {
+        let (year, month, day) = (self.year?, self.month?, self.day?);
+        let [mut hour, minute, second] = self.time?;
+        if let Some(afternoon) = self.afternoon
+            && hour <= 12
+        {
+            hour = hour % 12 + if afternoon { 12 } else { 0 };
+        }
+        // 24:00:00 is the end of the day. A minute with a leap second has the second 60.
+        let is_time = (hour < 24 || [hour, minute, second] == [24, 0, 0]) && minute < 60 && second <= 60;
+        if !is_time || !(1..=12).contains(&month) || !(1..=days_of(year, month)).contains(&day) {
+            return None;
+        }
+        let zone = self.minutes.unwrap_or(self.named_minutes);
+        Some(days_since_1970(year, month, day) * 86_400 + (hour * 60 + minute - zone) * 60 + second)
+    }
+}
+
+/// The text with a blank in place of each comment. `None` when a comment has no end.
+fn without_comments(text: &str) -> Option<String> {
+    let (mut plain, mut depth, mut is_escaped) = (String::with_capacity(text.len()), 0usize, false);
+    for c in text.chars() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' if depth > 0 => is_escaped = true,
+            '(' => depth += 1,
+            ')' => {
+                depth = depth.checked_sub(1)?;
+                plain.push(' ');
+            }
+            c if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    (depth == 0).then_some(plain)
+}
+
+/// Divides `2024-01-01T10:00:00Z` at the `T`, which may be missing together with the time.
+fn iso(word: &str) -> Option<(&str, &str)> {
+    let is_date = |date: &str| {
+        let shape: Vec<usize> = date.split('-').map(str::len).collect();
+        shape == [4, 2, 2] && date.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+    };
+    let (date, time) = word.split_once(['T', 't']).unwrap_or((word, ""));
+    is_date(date).then_some((date, time))
+}
+
+fn is_alphabetic(word: &str) -> bool {
+    let letters = word.strip_suffix('.').unwrap_or(word);
+    !letters.is_empty() && letters.chars().all(char::is_alphabetic)
+}
+
+/// The number of the month with this name, or with the first letters of this name.
+fn month(word: &str) -> Option<i64> {
+    let lower = word.strip_suffix('.').unwrap_or(word).to_ascii_lowercase();
+    if lower == "sept" {
+        return Some(9);
+    }
+    MONTHS.iter().position(|month| lower == month[..3] || lower == *month).map(|at| at as i64 + 1)
+}
+
+/// A number of one to `len_max` digits.
+fn digits(word: &str, len_max: usize) -> Option<i64> {
+    let is_number = (1..=len_max).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| word.parse().ok())?
+}
+
+/// The year that `word` names. RFC 5322, section 4.3: two digits up to 49 belong to this century, and other years of two
+/// or three digits count from 1900.
+fn full_year(word: &str) -> Option<i64> {
+    let number = digits(word, 4)?;
+    let year = match (word.len(), number) {
+        (2, 0..=49) => 2000 + number,
+        (2 | 3, _) => 1900 + number,
+        _ => number,
+    };
+    YEARS.contains(&year).then_some(year)
+}
+
+/// The number of days of the month.
+fn days_of(year: i64, month: i64) -> i64 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// The number of days from 1970 to a day, which lies after the year 0.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    // Years begin in March here, so that the leap day is the last day of its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    365 * year + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1 January 2024, 10:00:00 in Greenwich.
+    const TEN: i64 = 1_704_103_200;
+
+    #[test]
+    fn usual_and_obsolete_dates_are_read() {
+        for (text, seconds) in [
+            ("Thu, 01 Jan 1970 00:00:00 +0000", 0),
+            ("Mon, 01 Jan 2024 10:00:00 +0000", TEN),
+            ("1 Jan 2024 10:00 GMT", TEN),
+            ("Mon, 1 Jan 24 10:00:00", TEN),
+            ("Mon,1 Jan 124 10:00:00 UT", TEN),
+            ("mon , 1 jan 2024  10:00:00.123  Z", TEN),
+            ("(a (b\\) c)) Mon, 1 Jan (x) 2024 10:00:00 +0000 (UTC)", TEN),
+            ("Mon, 01 Jan 2024 11:00:00 +0100 CET", TEN),
+            ("Mon, 01 Jan 2024 11:00:00 CET", TEN),
+            ("Mon, 01 Jan 2024 11:00:00+01:00", TEN),
+            ("Mon, 01 Jan 2024 11:00:00 +1", TEN),
+            ("Mon, 01 Jan 2024 11:00:00 +100", TEN),
+            ("Mon, 01 Jan 2024 11:00:00 0100", TEN),
+            ("Mon, 01 Jan 2024 12:00:00 GMT+0200", TEN),
+            ("Mon, 01 Jan 2024 10:00:00 \"GMT\"", TEN),
+            ("Mon, 01 Jan 2024 04:30:00 -0530", TEN),
+            ("Mon, 01 Jan 2024 10:00:00 XYZ", TEN),
+            ("Mon, 01 Jan 2024 10.00.00 +0000", TEN),
+            ("Sat, 31 Dec 2016 23:59:60 +0000", 1_483_228_800),
+            ("Sun, 31 Dec 2023 24:00:00 +0000", TEN - 36_000),
+            ("20 Apr 95 10:00 MST", 798_397_200),
+            ("Thu, 29 Feb 2024 00:00:00 +0000", 1_709_164_800),
+            ("Thu, 01 Mar 1900 00:00:00 +0000", -2_203_891_200),
+        ] {
+            assert_eq!(parse(text), Some(seconds), "{text}");
+        }
+    }
+
+    #[test]
+    fn asctime_rfc_850_and_similar_dates_are_read() {
+        for text in [
+            "Mon Jan  1 10:00:00 2024",
+            "Mon Jan 01 11:00:00 2024 +0100",
+            "Mon Jan  1 10:00:00 GMT 2024",
+            "Mon Jan  1 05:00:00 EST 2024",
+            "Monday, 01-Jan-24 10:00:00 GMT",
+            "Mon, 1-Jan-2024 10:00:00 GMT",
+            "Mon, Jan 1 2024 10:00:00 +0000",
+            "Monday, 1 January 2024 10:00:00 +0000",
+            "Monday, January 1, 2024 10:00 AM",
+            "Jan 1, 2024 10:00:00 am",
+            "2024-01-01 10:00:00 +0000",
+            "2024-01-01T11:00:00+01:00",
+            "2024-01-01T10:00:00.5Z",
+        ] {
+            assert_eq!(parse(text), Some(TEN), "{text}");
+        }
+        assert_eq!(parse("Jan 1, 2024 10:00 PM"), Some(TEN + 12 * 3600));
+        assert_eq!(parse("1 Jan 2024 12:00 AM"), Some(TEN - 10 * 3600));
+    }
+
+    #[test]
+    fn a_date_that_is_not_certain_is_none() {
+        for text in [
+            "",
+            "yesterday",
+            "Mon, 01 Jan 2024",
+            "10:00:00",
+            "Fri, 30 Feb 2024 10:00:00 +0000",
+            "Thu, 29 Feb 2023 10:00:00 +0000",
+            "Mon, 31 Jun 2024 10:00:00 +0000",
+            "Mon, 00 Jan 2024 10:00:00 +0000",
+            "Mon, 01 Jan 2024 25:00:00 +0000",
+            "Mon, 01 Jan 2024 24:00:01 +0000",
+            "Mon, 01 Jan 2024 10:61:00 +0000",
+            "Mon, 01 Jan 2024 10:00:00 -2400",
+            "Mon, 01 Jan 2024 10:00:00 +0060",
+            "Mon, 01 Jan 2024 10:00:00 +00000",
+            "Mon, 01 Jan 2024 10:00:00 +0000 +0000",
+            "Mon, 01 Jan 2024 10:00:00 GMT GMT",
+            "Mon, 01 Jan 0000 10:00:00 +0000",
+            "Mon, 01 Jan 20240 10:00:00 +0000",
+            "Mon, 01 Mai 2024 10:00:00 +0000",
+            "01/02/2024 10:00:00",
+            "2024-13-01 10:00:00",
+            "Mon, 01 Jan 2024 10:00:00 (no end",
+            "Mon, 01 Jan 2024 1:2:3:4 +0000",
+            "Mon, 01 Jan 2024 10: +0000",
+            "Mon, 01 Jan 2024 10:00:00 +",
+            "é-é-é",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_day_has_the_number_after_the_day_before_it() {
+        let mut number = days_since_1970(1900, 1, 1);
+        for year in 1900..=2400 {
+            for month in 1..=12 {
+                for day in 1..=days_of(year, month) {
+                    assert_eq!(days_since_1970(year, month, day), number, "{year}-{month}-{day}");
+                    number += 1;
+                }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "[ -~é]{0,40}|([A-Za-z]{1,4}|[0-9:.+T-]{1,9}|[ ,()\"é]){0,12}") {
+            parse(&text);
+        }
+    }
+}
