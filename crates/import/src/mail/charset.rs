@@ -4,7 +4,7 @@
 //! character set is guessed ([`charset`]). Headers in ISO-2022-JP are ASCII with escape sequences; they are decoded, too.
 //! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
-use super::{PARSER, cost, header_name};
+use super::{PARSER, cost, header_bytes, header_name};
 use crate::extract::charset;
 use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
@@ -18,9 +18,7 @@ const TO_KANJI: &[u8] = b"\x1b$";
 
 /// The message with the lines of its header in UTF-8.
 pub(super) fn with_readable_header(message: &[u8]) -> Cow<'_, [u8]> {
-    let end = |blank_line: &[u8]| memchr::memmem::find(message, blank_line);
-    let header_bytes = [end(b"\n\n"), end(b"\n\r\n")].into_iter().flatten().min().unwrap_or(message.len());
-    let (header, rest) = message.split_at(header_bytes);
+    let (header, rest) = message.split_at(header_bytes(message));
     if is_readable(header) {
         return Cow::Borrowed(message);
     }

@@ -10,6 +10,7 @@ mod charset;
 pub mod cost;
 mod date;
 mod error;
+mod words;
 
 pub(crate) use body::Body;
 pub(crate) use error::MailError;
@@ -76,6 +77,12 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
     false
 }
 
+/// The number of bytes of the header of `message`.
+fn header_bytes(message: &[u8]) -> usize {
+    let is_end = |at: &usize| matches!(message[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
+    memchr::memchr_iter(b'\n', message).find(is_end).unwrap_or(message.len())
+}
+
 /// Adds the fields of a message to `fields`.
 ///
 /// # Errors
@@ -91,6 +98,7 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError
         return Err(if binary { MailError::Binary } else { MailError::NoHeader });
     }
     let message = &*charset::with_readable_header(message);
+    let message = &*words::with_whole_words(message);
     cost::check(message)?;
     with_stack(message.len(), || parse(message, fields))?
 }
