@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use strand_import::source::remote::versions::Moment;
 use strand_import::{ImportOptions, RemoteOptions, Silent, Summary};
 
 /// One page of a listing, and the token of the page after it.
@@ -30,6 +31,8 @@ struct Store {
 #[derive(Default)]
 struct State {
     pages: Vec<Page>,
+    /// The listing of versions. `None`: [`VERSIONS_WITHOUT_END`].
+    versions: Option<String>,
     listings: usize,
     bodies: usize,
 }
@@ -58,13 +61,15 @@ impl Store {
         &self,
         fake: &Fake,
         list_cutoff: Option<usize>,
-        as_of: Option<i64>,
+        as_of: Option<Moment>,
     ) -> Result<Summary, String> {
-        let endpoint = Some(self.endpoint.clone());
-        let remote =
-            RemoteOptions { endpoint, anonymous: true, list_cutoff, as_of, ..RemoteOptions::default() };
+        let remote = RemoteOptions { list_cutoff, as_of, ..self.options() };
         let options = ImportOptions { remote, ..fake.options(Path::new("s3://data")) };
         strand_import::run(&options, &mut Silent).map_err(|error| error.to_string())
+    }
+
+    fn options(&self) -> RemoteOptions {
+        RemoteOptions { endpoint: Some(self.endpoint.clone()), anonymous: true, ..RemoteOptions::default() }
     }
 }
 
@@ -81,7 +86,11 @@ fn answer(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let body = match target.split_once('?') {
         Some((_, query)) if query.ends_with("&versions=") => {
             state.listings += 1;
-            VERSIONS_WITHOUT_END.to_owned()
+            state.versions.clone().unwrap_or_else(|| VERSIONS_WITHOUT_END.to_owned())
+        }
+        Some((_, query)) if query.starts_with("versionId=") => {
+            state.bodies += 1;
+            mail(query.trim_start_matches("versionId="), "text")
         }
         Some((_, query)) => {
             state.listings += 1;
@@ -194,8 +203,31 @@ fn an_endless_listing_of_versions_changes_nothing() {
     store.import(&fake, None).expect("nothing goes wrong");
     let before = fake.state().keys.clone();
     store.state.lock().expect("no panic").listings = 0;
-    let error =
-        store.import_as_of(&fake, None, Some(2_000_000_000)).expect_err("the listing is not believed");
+    let error = store
+        .import_as_of(&fake, None, Some(Moment { seconds: 2_000_000_000, nanoseconds: 0 }))
+        .expect_err("the listing is not believed");
     assert!(error.contains("an earlier page"), "{error}");
     assert_eq!((store.state.lock().expect("no panic").listings, &fake.state().keys), (2, &before));
+}
+
+#[test]
+fn versions_count_by_milliseconds() {
+    let store = Store::start(&[]);
+    let version = |id: &str, milliseconds: u32| {
+        let size = mail(id, "text").len();
+        format!(
+            "<Version><Key>a.eml</Key><VersionId>{id}</VersionId><ETag>\"1\"</ETag><Size>{size}</Size>\
+             <LastModified>2020-11-23T12:00:00.{milliseconds:03}Z</LastModified></Version>"
+        )
+    };
+    let versions = [version("v3", 300), version("v2", 299), version("v1", 0)].concat();
+    store.state.lock().expect("no panic").versions =
+        Some(format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{versions}</ListVersionsResult>"));
+    for (nanoseconds, expected) in [(0, "v1"), (298_999_999, "v1"), (299_000_000, "v2"), (300_000_000, "v3")]
+    {
+        let fake = Fake::start();
+        let moment = Moment { seconds: 1_606_132_800, nanoseconds };
+        store.import_as_of(&fake, None, Some(moment)).expect("nothing goes wrong");
+        assert_eq!(fake.field("a.eml", "subject").as_deref(), Some(expected), "{nanoseconds}");
+    }
 }

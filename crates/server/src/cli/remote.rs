@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::{Path, PathBuf};
 use strand_import::cache::limits::{self, CacheLimits, LimitsError};
-use strand_import::source::remote::versions::parse_moment;
+use strand_import::source::remote::versions::{Moment, parse_moment};
 use strand_import::{CacheOptions, RemoteOptions};
 
 /// How to reach a source, in addition to the environment and ~/.aws.
@@ -25,7 +25,7 @@ pub struct RemoteArgs {
     pub anonymous: bool,
     /// The state of a bucket with versions at this time (2026-11-22T20:00:00Z, or seconds since 1970)
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    pub as_of: Option<i64>,
+    pub as_of: Option<Moment>,
     /// The file with the password of a restic repository; else RESTIC_PASSWORD_FILE, else RESTIC_PASSWORD
     #[arg(long, value_name = "FILE", help_heading = "Reaching a restic repository")]
     pub password_file: Option<PathBuf>,

@@ -57,8 +57,8 @@ pub struct RemoteOptions {
     pub profile: Option<String>,
     /// True: send requests without credentials.
     pub anonymous: bool,
-    /// Import the bucket's content at this time, in seconds since 1970. The bucket must keep versions. `None`: now.
-    pub as_of: Option<i64>,
+    /// Import the bucket's content at this time. The bucket must keep versions. `None`: now.
+    pub as_of: Option<versions::Moment>,
     /// The file with the password of a restic repository. `None`: `RESTIC_PASSWORD_FILE` or `RESTIC_PASSWORD` has it.
     pub password_file: Option<PathBuf>,
     /// Maximum number of documents of one container in memory while the container is listed. A larger container is

@@ -354,8 +354,8 @@ impl Lister {
     }
 
     fn version(&mut self, version: &Version, prefix: &str) -> io::Result<()> {
-        let Version { key, id, tag, size, seconds, .. } = version;
-        self.push(key, prefix, Some(tag), *size, token_of(tag, *size, *seconds), Some(id.clone()))
+        let Version { key, id, tag, size, moment, .. } = version;
+        self.push(key, prefix, Some(tag), *size, token_of(tag, *size, moment.seconds), Some(id.clone()))
     }
 
     fn push(

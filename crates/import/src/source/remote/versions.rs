@@ -28,8 +28,16 @@ pub(super) struct Versions {
     pub(super) region: String,
     /// The credentials. `None`: send requests without credentials.
     pub(super) credentials: Option<AwsCredentialProvider>,
-    /// The time, in seconds since 1970.
-    pub(super) as_of: i64,
+    pub(super) as_of: Moment,
+}
+
+/// A time. Servers list the times of versions in milliseconds or finer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Whole seconds since 1970, rounded down.
+    pub seconds: i64,
+    /// The rest of the time.
+    pub nanoseconds: u32,
 }
 
 /// One version of a key.
@@ -39,8 +47,8 @@ pub(super) struct Version {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) size: u64,
-    /// The time at which the version was written, in seconds since 1970.
-    pub(super) seconds: i64,
+    /// The time at which the version was written.
+    pub(super) moment: Moment,
     is_marker: bool,
 }
 
@@ -58,23 +66,25 @@ struct Page {
 #[error("{0:?}: expected a time like 2026-11-22T20:00:00Z, or seconds since 1970")]
 pub struct TimeError(String);
 
-/// Reads a time in the form of RFC 3339, or in seconds since 1970. Returns seconds since 1970.
+/// Reads a time in the form of RFC 3339, or in seconds since 1970.
 ///
 /// # Errors
 /// When the text has another form.
-pub fn parse_moment(text: &str) -> Result<i64, TimeError> {
+pub fn parse_moment(text: &str) -> Result<Moment, TimeError> {
     if let Ok(seconds) = text.parse() {
-        return Ok(seconds);
+        return Ok(Moment { seconds, nanoseconds: 0 });
     }
-    seconds(text).ok_or_else(|| TimeError(text.into()))
+    moment(text).ok_or_else(|| TimeError(text.into()))
 }
 
-/// Reads a time in the form of RFC 3339. Returns whole seconds since 1970.
-fn seconds(text: &str) -> Option<i64> {
+/// Reads a time in the form of RFC 3339. Digits after the ninth of a fraction are ignored.
+fn moment(text: &str) -> Option<Moment> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     let time = mail_parser::DateTime::parse_rfc3339(&format!("{whole}{zone}"))?;
-    time.is_valid().then(|| time.to_timestamp())
+    let digits = rest[..rest.len() - zone.len()].bytes().chain(std::iter::repeat(b'0'));
+    let nanoseconds = digits.take(9).fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    time.is_valid().then(|| Moment { seconds: time.to_timestamp(), nanoseconds })
 }
 
 impl Versions {
@@ -103,10 +113,10 @@ impl Versions {
                 folder(below)?;
             }
             // The server lists all versions of a key in a row, also across pages.
-            for version in page.versions.into_iter().filter(|version| version.seconds <= self.as_of) {
+            for version in page.versions.into_iter().filter(|version| version.moment <= self.as_of) {
                 match &mut newest {
                     Some(newest) if newest.key == version.key => {
-                        if version.seconds > newest.seconds {
+                        if version.moment > newest.moment {
                             *newest = version;
                         }
                     }
@@ -235,7 +245,7 @@ fn parse(text: &str) -> Result<Page, PageError> {
                     }
                     ("LastModified", Some(version)) => {
                         let invalid = || PageError::Time { key: version.key.clone(), value: text.clone() };
-                        version.seconds = seconds(text.trim()).ok_or_else(invalid)?;
+                        version.moment = moment(text.trim()).ok_or_else(invalid)?;
                     }
                     ("CommonPrefixes", _) => in_prefixes = false,
                     ("Prefix", None) if in_prefixes => page.prefixes.push(text),
@@ -278,11 +288,16 @@ mod tests {
             id: "2".into(),
             tag: "\"e\"".into(),
             size: 7,
-            seconds: 60,
+            moment: Moment { seconds: 60, nanoseconds: 500_000_000 },
             is_marker: false,
         };
-        let b =
-            Version { key: "p/b".into(), id: "1".into(), seconds: 1, is_marker: true, ..Version::default() };
+        let b = Version {
+            key: "p/b".into(),
+            id: "1".into(),
+            moment: Moment { seconds: 1, nanoseconds: 0 },
+            is_marker: true,
+            ..Version::default()
+        };
         let next = Some(("p/c&d".to_owned(), "9".to_owned()));
         assert_eq!(page, Page { versions: vec![a, b], prefixes: vec!["p/x/".into()], next });
         for bad in [
@@ -302,7 +317,15 @@ mod tests {
 
     #[test]
     fn times_are_seconds_or_rfc_3339() {
-        assert_eq!((parse_moment("60"), parse_moment("1970-01-01T01:01:00.9+01:00")), (Ok(60), Ok(60)));
+        for (text, seconds, nanoseconds) in [
+            ("60", 60, 0),
+            ("1970-01-01T00:01:00Z", 60, 0),
+            ("1970-01-01T01:01:00.9+01:00", 60, 900_000_000),
+            ("1970-01-01T00:01:00.0012345678912Z", 60, 1_234_567),
+            ("1969-12-31T23:59:59.25Z", -1, 250_000_000),
+        ] {
+            assert_eq!(parse_moment(text), Ok(Moment { seconds, nanoseconds }), "{text}");
+        }
         assert!(parse_moment("yesterday").is_err() && parse_moment("").is_err());
     }
 }
