@@ -42,7 +42,9 @@ impl Git {
             let hint = if path.is_relative() { "; the path of a repository begins with /" } else { "" };
             return Err(other(format!("there is no folder {}{hint}", path.display())));
         }
-        let opened = gix::open_opts(path, gix::open::Options::isolated());
+        // With replacements (`git replace`), an id would not mean its bytes, and a token would not tell that they changed.
+        let options = gix::open::Options::isolated().config_overrides(["core.useReplaceRefs=false"]);
+        let opened = gix::open_opts(path, options);
         let mut repository = opened.map_err(|error| match has_sha256_ids(path) {
             true => other("the repository has SHA-256 ids, which strand cannot read"),
             false => failed(error),

@@ -287,6 +287,21 @@ fn bare_repositories_links_submodules_and_tags() {
 }
 
 #[test]
+fn replacements_of_objects_do_not_count() {
+    let tree = Tree::new(&[("a.eml", &mail("first", "1"))]);
+    init(&tree);
+    commit(&tree);
+    let replaced = line(git(tree.path(), &["rev-parse", "HEAD:a.eml"]));
+    tree.write("other", mail("other", "2"));
+    let other = line(git(tree.path(), &["hash-object", "-w", "other"]));
+    git(tree.path(), &["replace", &replaced, &other]);
+    assert!(line(git(tree.path(), &["show", "HEAD:a.eml"])).contains("other"));
+    let fake = Fake::start();
+    fake.import(&source(tree.path(), "main"));
+    assert_eq!(fake.field("a.eml", "subject").as_deref(), Some("first"));
+}
+
+#[test]
 fn a_submodule_is_imported_as_a_repository() {
     let inner = Tree::new(&[("in/a.eml", &mail("of the submodule", "1"))]);
     init(&inner);
