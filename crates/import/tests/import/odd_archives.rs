@@ -65,6 +65,68 @@ fn a_tar_of_the_format_v7_is_an_archive() {
     assert_eq!(fake.field("old.tar.gz/a.eml", "subject").as_deref(), Some("a"));
 }
 
+#[test]
+fn an_entry_that_replaces_another_counts_alone_whatever_its_name_begins_with() {
+    let (tree, fake) = (Tree::new(&[]), Fake::start());
+    let files = Tree::new(&[("c.eml", &mail("old", "1"))]);
+    let old = tar_output(&files, &["-b", "1", "-cf", "-", "c.eml"]);
+    files.write("c.eml", mail("new", "2"));
+    let new = tar_output(&files, &["-cf", "-", "./c.eml"]);
+    // Without its end, which has two blocks of zeros.
+    let joined = [&old[..1024], &new[..]].concat();
+    tree.write("t.tar", &joined);
+    fake.import(tree.path());
+    assert_eq!(fake.ids(), ["t.tar", "t.tar/c.eml"]);
+    assert_eq!(fake.field("t.tar/c.eml", "subject").as_deref(), Some("new"));
+}
+
+#[test]
+fn hard_links_in_a_tar_have_the_bytes_that_they_name() {
+    let long = "x".repeat(120);
+    let long_name = format!("{long}.eml");
+    let files = Tree::new(&[(&long_name, &mail("s", "words"))]);
+    std::fs::hard_link(files.at(&long_name), files.at("twin.eml")).expect("a link");
+    let listed = [long_name.clone(), "twin.eml".to_owned()];
+    for format in ["gnu", "pax"] {
+        let format = format!("--format={format}");
+        let whole = tar_output(&files, &[&format, "-cf", "-", "--", &listed[0], &listed[1]]);
+        let (tree, fake) = (Tree::new(&[]), Fake::start());
+        tree.write("t.tar", &whole);
+        let summary = fake.import(tree.path());
+        assert_eq!((summary.added, summary.skipped.links), (3, 0), "{format}");
+        assert_eq!(fake.field("t.tar/twin.eml", "subject").as_deref(), Some("s"), "{format}");
+        assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 3, 0], "{format}");
+        // The entry that the link names is not in this tar.
+        let at = memchr::memmem::find(&whole, b"twin.eml").expect("the link");
+        let fake = Fake::start();
+        tree.write("t.tar", &whole[at - at % 512..]);
+        let summary = fake.import(tree.path());
+        if format.ends_with("gnu") {
+            assert_eq!((summary.skipped.links, fake.ids()), (1, vec!["t.tar".to_owned()]));
+        }
+    }
+    // Many links to a large file unpack to much more than the tar.
+    let files = Tree::new(&[("0", &"x".repeat(2 << 20))]);
+    let names: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+    names[1..].iter().for_each(|name| std::fs::hard_link(files.at("0"), files.at(name)).expect("a link"));
+    let arguments: Vec<&str> = ["-cf", "-"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let (ids, reason) = import_one("t.tar", &tar_output(&files, &arguments));
+    assert!(ids == ["t.tar"] && reason.contains("more than 100 times"), "{reason}");
+}
+
+#[test]
+fn a_zip_with_a_program_in_front_is_opened() {
+    let whole = zip(&[stored("a.eml", mail("a", "1").as_bytes())]);
+    for program in [&b"#!/bin/sh\nexec java -jar $0\n"[..], b"MZ\x90\0", b"\x7fELF\x02\x01"] {
+        for name in ["x.zip", "x.JAR"] {
+            let (ids, reason) = import_one(name, &[program, &whole].concat());
+            assert_eq!(ids, [name.to_owned(), format!("{name}/a.eml")], "{reason}");
+        }
+        let (ids, _) = import_one("x.txt", &[program, &whole].concat());
+        assert_eq!(ids, ["x.txt"]);
+    }
+}
+
 /// Imports the bytes as `name`. Returns the ids of the documents, and the reason of the first failure.
 fn import_one(name: &str, bytes: &[u8]) -> (Vec<String>, String) {
     let (tree, fake) = (Tree::new(&[]), Fake::start());

@@ -189,11 +189,7 @@ impl Unpacking {
             self.budget.unpack(got as u64)?;
             state.crc.update(&block[..got]);
             state.spool.append(&block[..got])?;
-            let ratio = self.budget.ratio();
-            let allowed = self.packed_bytes.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
-            if state.spool.len() > allowed {
-                return Err(bound_error(format!("it unpacks to more than {ratio} times its size")));
-            }
+            check_ratio(self.packed_bytes, state.spool.len(), &self.budget)?;
         }
         Ok(())
     }
@@ -255,6 +251,16 @@ impl Spool {
 }
 
 /// The error for an archive that exceeds a bound, with this text.
+/// Checks that `packed` bytes may unpack to `unpacked` bytes.
+pub(super) fn check_ratio(packed: u64, unpacked: u64, budget: &ArchiveBudget) -> io::Result<()> {
+    let ratio = budget.ratio();
+    let allowed = packed.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
+    match unpacked > allowed {
+        true => Err(bound_error(format!("it unpacks to more than {ratio} times its size"))),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn bound_error(text: String) -> io::Error {
     io::Error::new(ErrorKind::QuotaExceeded, text)
 }

@@ -13,6 +13,7 @@ pub mod limits;
 mod mail;
 pub(crate) mod mbox;
 mod parts;
+mod path;
 mod tar;
 mod zip;
 
@@ -29,6 +30,7 @@ use crate::container::{
 use crate::memory::MEMORY_FACTOR;
 use bytes::Unpacking;
 use decoders::Codec;
+use path::{checked_path, split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +47,11 @@ const MAILBOX_SUFFIXES: [&str; 2] = ["mbox", "mbx"];
 const TAR_SUFFIXES: [&str; 2] = ["tar", "ova"];
 /// The endings of [`SUFFIXES`] that compressed tars have.
 const PACKED_TAR_SUFFIXES: [&str; 3] = ["tgz", "txz", "tzst"];
+
+/// The endings of [`SUFFIXES`] that zips have. A zip with one of these names may have a program in front.
+const ZIP_SUFFIXES: [&str; 3] = ["zip", "jar", "apk"];
+/// The first bytes of programs that unpack the zip behind them: a script, and programs of Linux and Windows.
+const PROGRAMS: [&[u8]; 3] = [b"#!", b"\x7fELF", b"MZ"];
 
 /// Bytes of a token that is a digest.
 const DIGEST_BYTES: usize = size_of::<ContainerDigest>();
@@ -74,6 +81,11 @@ fn is_one_of(ending: &[u8], suffixes: &[&str]) -> bool {
 /// True when the name says that the document is a tar.
 fn is_tar_name(name: &[u8]) -> bool {
     ending(name).is_some_and(|ending| is_one_of(ending, &TAR_SUFFIXES))
+}
+
+/// True when the name says that the document is a zip.
+fn is_zip_name(name: &[u8]) -> bool {
+    ending(name).is_some_and(|ending| is_one_of(ending, &ZIP_SUFFIXES))
 }
 
 /// True when the name says that the document is a compressed tar: `a.tgz` or `a.tar.gz`.
@@ -108,6 +120,10 @@ impl Format {
             (b"\xfd7zXZ\0", Format::Xz),
             (b"\x28\xb5\x2f\xfd", Format::Zstd),
         ];
+        let is_program = is_zip_name(name) && PROGRAMS.iter().any(|magic| beginning.starts_with(magic));
+        if is_program {
+            return Some(Format::Zip);
+        }
         let found =
             magics.into_iter().find(|(magic, _)| beginning.starts_with(magic)).map(|(_, format)| format);
         found.or_else(|| {
@@ -292,20 +308,52 @@ impl Archive {
         let members = tar::members(&self.window, &self.budget)?;
         self.skipped.links += members.links;
         self.skipped.special += members.special;
-        // If a name occurs twice, the file was replaced. The last member counts, as it does for tar.
-        let mut last = BTreeMap::new();
-        members.files.into_iter().for_each(|file| drop(last.insert(file.name.clone(), file)));
-        for (name, file) in last {
-            let mut hasher = blake3::Hasher::new();
-            io::copy(&mut self.window.part(file.offset, file.size)?.reader(), &mut hasher)?;
-            let (token, bytes) =
-                (digest_of(&hasher).to_vec(), Bytes::Range { at: file.offset, len: file.size });
-            found.push((name, Member { token, size: file.size, bytes }));
+        // If a name occurs twice, the file was replaced. The last member counts, as it does for tar. `./a` is the same
+        // name as `a`.
+        let checked = |name: Vec<u8>| checked_path(&name).unwrap_or(name);
+        let (mut last, mut linked_bytes) = (BTreeMap::new(), 0u64);
+        for file in members.files {
+            let place = match file.content {
+                tar::Content::Here { offset, size } => (offset, size),
+                tar::Content::In(target) => {
+                    let Some(place) = last.get(&checked(target)).copied() else {
+                        self.skipped.links += 1;
+                        continue;
+                    };
+                    linked_bytes = self.count_linked(linked_bytes, place)?;
+                    place
+                }
+            };
+            last.insert(checked(file.name), place);
+        }
+        let mut digests = BTreeMap::new();
+        for (name, (at, len)) in last {
+            let token = match digests.get(&at) {
+                Some(token) if len > 0 => Vec::clone(token),
+                _ => {
+                    let mut hasher = blake3::Hasher::new();
+                    io::copy(&mut self.window.part(at, len)?.reader(), &mut hasher)?;
+                    digest_of(&hasher).to_vec()
+                }
+            };
+            if len > 0 {
+                digests.insert(at, token.clone());
+            }
+            found.push((name, Member { token, size: len, bytes: Bytes::Range { at, len } }));
         }
         // Read to the end, because an outer archive's checksum is compared there.
         let last = self.window.len().saturating_sub(1);
         self.window.bytes(last, (self.window.len() - last) as usize)?;
         Ok(())
+    }
+
+    /// Counts the bytes of a hard link as unpacked bytes: a small tar can name a large file many times. Returns the bytes of
+    /// all hard links so far.
+    fn count_linked(&self, before: u64, (_, len): (u64, u64)) -> io::Result<u64> {
+        let linked = before.saturating_add(len);
+        bytes::check_ratio(self.window.len(), linked, &self.budget)?;
+        self.budget.unpack(len)?;
+        Ok(linked)
     }
 
     /// Names the messages of a mailbox. A name is made of the Message-ID, so a message keeps its name when a part of it
@@ -511,47 +559,6 @@ impl Object for InMemory {
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
         Ok(len)
-    }
-}
-
-/// Why an entry of an archive cannot become a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum PathError {
-    #[error("the entry has no name")]
-    Empty,
-    #[error("folders are nested more than {} deep", crate::job::DEPTH_MAX)]
-    Depth,
-    #[error("the entry's name leads out of the archive")]
-    Outside,
-    #[error("the entry's name has a zero in it, or a part of more than {NAME_BYTES_MAX} bytes")]
-    Name,
-}
-
-/// Checks a member's path. Removes a leading slash, `.`, and doubled slashes.
-fn checked_path(name: &[u8]) -> Result<Vec<u8>, PathError> {
-    let names: Vec<&[u8]> = name.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
-    if names.is_empty() {
-        return Err(PathError::Empty);
-    }
-    if names.len() > crate::job::DEPTH_MAX {
-        return Err(PathError::Depth);
-    }
-    for part in &names {
-        if *part == b".." {
-            return Err(PathError::Outside);
-        }
-        if part.len() > NAME_BYTES_MAX || part.contains(&0) {
-            return Err(PathError::Name);
-        }
-    }
-    Ok(names.join(&b'/'))
-}
-
-/// Divides a path into folder and name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|b| *b == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
     }
 }
 

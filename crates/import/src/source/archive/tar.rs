@@ -1,7 +1,7 @@
 //! Tar archives: a sequence of headers. The bytes of each file follow its header.
 //!
-//! [`members`] reads the headers (ustar, pax, GNU's long names) and returns where each file's bytes are. Links, devices
-//! and sparse files are counted, and not imported.
+//! [`members`] reads the headers (ustar, pax, GNU's long names) and returns where each file's bytes are, and which entry
+//! a hard link names. Symbolic links, devices and sparse files are counted, and not imported.
 
 use super::budget::ArchiveBudget;
 use super::bytes::{Window, archive_error};
@@ -21,6 +21,8 @@ pub(super) const BEGINNING_BYTES: usize = EMPTY_BLOCKS * BLOCK_BYTES as usize;
 const SPARSE_HEADER_EXTENDED: usize = 482;
 /// Offset of the byte `isextended` in a block of the sparse map (`struct sparse_header`). 1: another block follows.
 const SPARSE_BLOCK_EXTENDED: usize = 504;
+/// The range of a link's target in a header.
+const LINK_NAME: std::ops::Range<usize> = 157..257;
 /// Maximum number of blocks of a sparse map. Each block describes 21 parts of the file.
 const SPARSE_BLOCKS_MAX: usize = 1 << 16;
 
@@ -28,9 +30,16 @@ const SPARSE_BLOCKS_MAX: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
-    /// Offset of the file's first byte in the archive.
-    pub(super) offset: u64,
-    pub(super) size: u64,
+    pub(super) content: Content,
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// At this offset in the archive.
+    Here { offset: u64, size: u64 },
+    /// In an earlier entry, whose name is this: the file is a hard link.
+    In(Vec<u8>),
 }
 
 /// The content of an archive.
@@ -60,6 +69,7 @@ pub(super) fn is_tar(beginning: &[u8], is_named_tar: bool) -> bool {
 pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Members> {
     let mut members = Members::default();
     let (mut at, mut long_name, mut long_size, mut is_sparse) = (0u64, None, None, false);
+    let mut long_link = None;
     while at != tar.len() {
         // A tar without blocks of zeros at its end is accepted, because some programs write none.
         if at + BLOCK_BYTES > tar.len() {
@@ -113,11 +123,13 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
             }
             let text = tar.bytes(at, size as usize)?;
             match kind {
-                b'L' => long_name = Some(text.split(|b| *b == 0).next().unwrap_or_default().to_vec()),
+                b'L' => long_name = Some(until_nul(&text)),
+                b'K' => long_link = Some(until_nul(&text)),
                 b'x' => {
                     for (key, value) in pax_records(&text) {
                         match key {
                             b"path" => long_name = Some(value.to_vec()),
+                            b"linkpath" => long_link = Some(value.to_vec()),
                             b"size" => {
                                 long_size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok())
                             }
@@ -131,20 +143,26 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
             continue;
         }
         let name = long_name.take().unwrap_or_else(|| short_name(&header));
+        let link = long_link.take();
         match kind {
             _ if std::mem::take(&mut is_sparse) => members.special += 1,
             0 | b'0' | b'7' if !name.ends_with(b"/") => {
                 budget.list()?;
-                members.files.push(Member { name, offset: at, size });
+                members.files.push(Member { name, content: Content::Here { offset: at, size } });
             }
-            b'1' | b'2' => members.links += 1,
+            b'1' => {
+                budget.list()?;
+                let target = link.unwrap_or_else(|| until_nul(&header[LINK_NAME]));
+                members.files.push(Member { name, content: Content::In(target) });
+            }
+            b'2' => members.links += 1,
             b'5' | 0 | b'0' => {}
             _ => members.special += 1,
         }
         at = next_header_at;
     }
     // A long name or a size describes the entry behind it.
-    match long_name.is_none() && long_size.is_none() && !is_sparse {
+    match long_name.is_none() && long_link.is_none() && long_size.is_none() && !is_sparse {
         true => Ok(members),
         false => Err(cut_off(tar, "after an extended header, before the entry of this header")),
     }
@@ -207,9 +225,13 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
+/// The bytes in front of the first zero.
+fn until_nul(field: &[u8]) -> Vec<u8> {
+    field.split(|b| *b == 0).next().unwrap_or_default().to_vec()
+}
+
 /// The name in the header itself, which a long name in a header before it replaces.
 fn short_name(header: &[u8]) -> Vec<u8> {
-    let until_nul = |field: &[u8]| field.split(|b| *b == 0).next().unwrap_or_default().to_vec();
     let name = until_nul(&header[..100]);
     // Only ustar has the first part of a long name here. GNU's headers have times here.
     let prefix = if &header[257..263] == b"ustar\0" { until_nul(&header[345..500]) } else { Vec::new() };
