@@ -19,6 +19,7 @@ use crate::extract::TEXT_BYTES_MAX;
 use crate::fields::Fields;
 use charset::AttachmentNames;
 use mail_parser::{Addr, Address, HeaderName, HeaderValue, Message, MessageParser, MimeHeaders, PartType};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// Maximum number of bytes of a message. A larger message becomes a failed document. Parsing needs about four times the
@@ -60,6 +61,7 @@ static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
 /// True when the bytes begin like a message: with an mbox `From ` line, or with header fields of which one is in
 /// [`MAIL_HEADERS`].
 pub fn looks_like_mail(bytes: &[u8]) -> bool {
+    let bytes = &*with_line_feeds(bytes);
     let (message, mbox_line) = strip_mbox_line(bytes);
     if mbox_line {
         return true;
@@ -77,6 +79,14 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
     false
 }
 
+/// The message with line feeds, if only carriage returns end its lines.
+pub(crate) fn with_line_feeds(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\n', bytes).is_some() || memchr::memchr(b'\r', bytes).is_none() {
+        return Cow::Borrowed(bytes);
+    }
+    Cow::Owned(bytes.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect())
+}
+
 /// The number of bytes of the header of `message`.
 fn header_bytes(message: &[u8]) -> usize {
     let is_end = |at: &usize| matches!(message[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]);
@@ -91,6 +101,7 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(MailError::Empty);
     }
+    let bytes = &*with_line_feeds(bytes);
     let (message, _) = strip_mbox_line(bytes);
     let first = message.split(|b| *b == b'\n').next().unwrap_or(&[]);
     if header_name(first).is_none() {
@@ -394,6 +405,15 @@ mod tests {
         .unwrap();
         assert_eq!(fields.get("attachments"), Some(&b"inner words"[..]));
         assert_eq!(fields.get("body"), Some(&b"See below.\n\ninner words\n\ndeep text"[..]));
+    }
+
+    #[test]
+    fn carriage_returns_alone_end_lines() {
+        let mail = "From: a@b.example\rSubject: s\r\rone\rtwo\r";
+        let fields = fields_of(mail).unwrap();
+        assert_eq!(fields.get("subject"), Some(&b"s"[..]));
+        assert_eq!(fields.get("body"), Some(&b"one\ntwo"[..]));
+        assert!(looks_like_mail(b"X-Seen: 1\rReceived: from a\r\rtext"));
     }
 
     #[test]

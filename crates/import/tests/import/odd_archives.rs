@@ -127,6 +127,16 @@ fn a_zip_with_a_program_in_front_is_opened() {
     }
 }
 
+#[test]
+fn messages_without_a_blank_line_between_them_are_apart() {
+    let one = |subject: &str| format!("From a@b.example Mon Jan  6 10:00:00 2025\n{}", mail(subject, "text"));
+    let quoted = mail("third", ">From a@b.example Mon Jan  6 10:00:00 2025\nFrom 10:00 on");
+    let joined = format!("{}\n{}\n{}", one("first").trim_end(), one("second").trim_end(), quoted);
+    let joined = joined.replacen("\nFrom: a@b.example\nSubject: third", "\nX: y", 1);
+    let (ids, reason) = import_one("x.mbox", joined.as_bytes());
+    assert_eq!((ids.len(), reason), (3, String::new()), "{ids:?}");
+}
+
 /// Imports the bytes as `name`. Returns the ids of the documents, and the reason of the first failure.
 fn import_one(name: &str, bytes: &[u8]) -> (Vec<String>, String) {
     let (tree, fake) = (Tree::new(&[]), Fake::start());

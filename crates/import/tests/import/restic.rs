@@ -44,7 +44,8 @@ impl Restic {
         let version = Command::new("restic").arg("version").output();
         version.expect("Debian's restic, which make setup installs");
         let this = Restic { repository: Tree::new(&[]), work: Tree::new(&[]) };
-        this.repository.write("password", format!("{PASSWORD}\n"));
+        // With a byte order mark, which restic ignores, too.
+        this.repository.write("password", format!("\u{feff}{PASSWORD}\n"));
         this
     }
     fn path(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The attachments of a mail, as members of an archive.
 
 use super::bytes::archive_error;
-use crate::mail::{Body, MESSAGE_BYTES_MAX, MailError, cost};
+use crate::mail::{Body, MESSAGE_BYTES_MAX, MailError, cost, with_line_feeds};
 use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
@@ -13,6 +13,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
     if message.len() as u64 > MESSAGE_BYTES_MAX {
         return Err(archive_error(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")));
     }
+    let message = &*with_line_feeds(message);
     cost::check(message).map_err(archive_error)?;
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {

@@ -2,7 +2,8 @@
 //!
 //! [`messages`] returns the offset of each message, the digest of its bytes, and the digest of its Message-ID. It reads
 //! the mailbox once, and does not hold it in memory. A separator is a line that begins with `From ` and has a time in
-//! it. It is the first line, or it follows a blank line. [`Prefix`] shows whether a mailbox only grew.
+//! it. It is the first line, or it follows a blank line, or it is a whole envelope line. [`Prefix`] shows whether a mailbox
+//! only grew.
 
 use super::budget::ArchiveBudget;
 use super::bytes::Window;
@@ -113,6 +114,37 @@ pub(crate) fn is_separator(line: &[u8]) -> bool {
     line.starts_with(b"From ") && line[..line.len().min(LINE_BYTES_MAX)].windows(3).any(time)
 }
 
+/// True for a whole line of an envelope: `From address weekday month day time year`, perhaps with a zone in front of the
+/// year or behind it. Such a line is a separator without a blank line before it, too: some programs write none.
+fn is_envelope(line: &[u8]) -> bool {
+    const WEEKDAYS: [&[u8]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
+    const MONTHS: [&[u8]; 12] =
+        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+    let words: Vec<&[u8]> =
+        line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).take(9).collect();
+    let [b"From", _, weekday, month, day, time, rest @ ..] = &words[..] else { return false };
+    let is_number = |word: &[u8], lens: std::ops::RangeInclusive<usize>| {
+        lens.contains(&word.len()) && word.iter().all(u8::is_ascii_digit)
+    };
+    let is_zone = |word: &[u8]| match word {
+        [b'+' | b'-', digits @ ..] => is_number(digits, 4..=4),
+        name => (1..=5).contains(&name.len()) && name.iter().all(u8::is_ascii_uppercase),
+    };
+    let is_year = |word: &[u8]| is_number(word, 4..=4);
+    let is_end = match rest {
+        [year] => is_year(year),
+        [first, second] => is_year(first) && is_zone(second) || is_zone(first) && is_year(second),
+        _ => false,
+    };
+    let mut parts = time.split(|b| *b == b':');
+    WEEKDAYS.contains(weekday)
+        && MONTHS.contains(month)
+        && is_number(day, 1..=2)
+        && (2..=3).contains(&parts.clone().count())
+        && parts.all(|part| is_number(part, 1..=2))
+        && is_end
+}
+
 /// The messages from the offset `from` on, in order. Bytes before the first separator belong to no message.
 pub(super) fn messages(mailbox: &Window, from: u64, budget: &ArchiveBudget) -> io::Result<Vec<Message>> {
     let part = mailbox.part(from, mailbox.len() - from)?;
@@ -126,7 +158,7 @@ pub(super) fn messages(mailbox: &Window, from: u64, budget: &ArchiveBudget) -> i
         // A line, or a piece of a long line.
         piece.clear();
         let len = io::Read::take(&mut reader, PIECE_BYTES).read_until(b'\n', &mut piece)? as u64;
-        let begins = at_line && after_blank && is_separator(&piece);
+        let begins = at_line && is_separator(&piece) && (after_blank || is_envelope(&piece));
         if len == 0 || begins {
             if let Some(from) = begun {
                 let id = std::mem::take(&mut id).found;
@@ -175,6 +207,36 @@ impl IdReader {
         self.is_folded = named && value.is_empty();
         if !value.is_empty() {
             (self.found, self.is_over) = (Some(digest(value)), true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_envelope_line_needs_no_blank_line() {
+        for line in [
+            "From ada@example.org Mon Jan  6 10:00:00 2025\n",
+            "From - Mon Jan 06 10:00 2025\r\n",
+            "From a@b Mon Jan 6 10:00:00 2025 +0100",
+            "From a@b Mon Jan 6 10:00:00 CET 2025",
+        ] {
+            assert!(is_envelope(line.as_bytes()) && is_separator(line.as_bytes()), "{line}");
+        }
+        for line in [
+            ">From ada@example.org Mon Jan  6 10:00:00 2025",
+            "From Mon Jan 6 10:00:00 2025",
+            "From a@b Mon Jan 6 10:00:00 2025 we met",
+            "From a@b Mon Jan 6 10:00:00 2025 +0100 x",
+            "From 10:00 on we met",
+            "From a@b monday Jan 6 10:00:00 2025",
+            "From a@b Mon Jan 6 10 2025",
+            "From a@b Mon Jan 6 1:2:3:4 2025",
+            "",
+        ] {
+            assert!(!is_envelope(line.as_bytes()), "{line}");
         }
     }
 }

@@ -73,7 +73,8 @@ fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
     if let Some(file) = file {
         let bytes = std::fs::read(&file);
         let bytes = bytes.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", file.display())))?;
-        return Ok(bytes.trim_ascii().to_vec());
+        // restic ignores a byte order mark, too.
+        return Ok(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes).trim_ascii().to_vec());
     }
     let password = variable("RESTIC_PASSWORD").map(|value| value.into_encoded_bytes());
     password.ok_or_else(|| other("the repository needs a password: --password-file, or RESTIC_PASSWORD"))
