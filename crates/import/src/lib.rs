@@ -200,6 +200,10 @@ pub trait Progress {
     fn index_over_other_keys(&mut self, name: &str) {
         let _ = name;
     }
+    /// Called when the source has something to say about its root that is no error.
+    fn warning(&mut self, text: &str) {
+        let _ = text;
+    }
 }
 
 /// A [`Progress`] that ignores all reports.

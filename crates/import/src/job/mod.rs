@@ -225,6 +225,9 @@ impl Job<'_> {
             Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
             Err(error) => return Ok(Err(self.fail_container(path, error.to_string()))),
         };
+        if let Some(warning) = self.source.warning() {
+            self.progress.warning(&warning);
+        }
         if self.has_reserved(&listing.blob) {
             return Ok(Err(self.fail_container(path, parts::RESERVED.to_owned())));
         }

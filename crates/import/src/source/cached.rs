@@ -35,6 +35,10 @@ impl Source for Cached {
         self.source.borrow_mut().list(path, distrust)
     }
 
+    fn warning(&mut self) -> Option<String> {
+        self.source.borrow_mut().warning()
+    }
+
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
         let name = self.source.borrow().cache_name(path, entry).filter(|_| !entry.token.is_empty());
         let Some(name) = name else { return self.source.borrow_mut().open(path, entry) };

@@ -59,6 +59,10 @@ macro_rules! delegates_to_source {
             self.source.is_remote()
         }
 
+        fn warning(&mut self) -> Option<String> {
+            self.source.warning()
+        }
+
         fn prefetch_max(&self) -> usize {
             self.source.prefetch_max()
         }
@@ -103,6 +107,11 @@ pub trait Source {
     /// True when reading a document takes a request to another machine.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// What the user should know about the listing of the root, though it is no error. Returns each warning once.
+    fn warning(&mut self) -> Option<String> {
+        None
     }
 
     /// Maximum number of documents that [`Source::prefetch`] may announce before they are opened.

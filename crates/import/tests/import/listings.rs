@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use strand_import::source::remote::versions::Moment;
-use strand_import::{ImportOptions, RemoteOptions, Silent, Summary};
+use strand_import::{ImportError, ImportOptions, Progress, RemoteOptions, Silent, Summary};
 
 /// One page of a listing, and the token of the page after it.
 #[derive(Clone, Copy)]
@@ -70,6 +70,25 @@ impl Store {
 
     fn options(&self) -> RemoteOptions {
         RemoteOptions { endpoint: Some(self.endpoint.clone()), anonymous: true, ..RemoteOptions::default() }
+    }
+
+    /// Imports the prefix `prefix`. Returns the warnings, too.
+    fn import_prefix(&self, fake: &Fake, prefix: &str) -> Result<(Summary, Vec<String>), ImportError> {
+        let source = format!("s3://data/{prefix}");
+        let options = ImportOptions { remote: self.options(), ..fake.options(Path::new(&source)) };
+        let mut warnings = Warnings::default();
+        let summary = strand_import::run(&options, &mut warnings)?;
+        Ok((summary, warnings.0))
+    }
+}
+
+/// Keeps the warnings of a run.
+#[derive(Default)]
+struct Warnings(Vec<String>);
+
+impl Progress for Warnings {
+    fn warning(&mut self, text: &str) {
+        self.0.push(text.to_owned());
     }
 }
 
@@ -230,4 +249,35 @@ fn versions_count_by_milliseconds() {
         store.import_as_of(&fake, None, Some(moment)).expect("nothing goes wrong");
         assert_eq!(fake.field("a.eml", "subject").as_deref(), Some(expected), "{nanoseconds}");
     }
+}
+
+#[test]
+fn a_prefix_without_keys_is_an_object_or_a_mistake() {
+    let none = |token| Page { token, keys: &[], folders: &[], next: None };
+    let store = Store::start(&[
+        none("a.eml/"),
+        page("a.eml", &["a.eml", "a.eml.bak"], None),
+        none("typo/"),
+        page("typo", &["typo2.eml"], None),
+        page("full/", &["full/a.eml"], None),
+    ]);
+    let fake = Fake::start();
+    let error = store.import_prefix(&fake, "a.eml").expect_err("an object is no prefix").to_string();
+    assert!(error.contains("s3://data/a.eml: SOURCE is an object"), "{error}");
+    let (summary, warnings) = store.import_prefix(&fake, "typo/").expect("nothing goes wrong");
+    assert_eq!((counts(&summary).0, warnings), ([0; 5], vec!["no key begins with \"typo/\"".to_owned()]));
+    let (summary, warnings) = store.import_prefix(&fake, "full").expect("nothing goes wrong");
+    assert_eq!((summary.added, warnings), (1, Vec::new()));
+}
+
+#[test]
+fn an_object_whose_key_ends_in_a_slash_has_failed() {
+    let store = Store::start(&[
+        Page { token: "", keys: &["a.eml"], folders: &["notes/"], next: None },
+        page("notes/", &["notes/", "notes/b.eml"], None),
+    ]);
+    let fake = Fake::start();
+    let summary = store.import(&fake, None).expect("nothing goes wrong");
+    assert_eq!((summary.failed, fake.ids()), (1, vec!["a.eml".to_owned(), "notes/b.eml".to_owned()]));
+    assert!(summary.failed_documents[0].reason.contains("ends in a slash"), "{:?}", summary.failed_documents);
 }

@@ -133,6 +133,9 @@ impl Progress for Display {
             "{name}: the text index {name} is over other keys, so its searches find no document at {name}:*"
         ));
     }
+    fn warning(&mut self, text: &str) {
+        self.print_above_bar(&format!("warning: {}", safe(text)));
+    }
 }
 
 /// The remaining time of a run, as text before a path. Empty when that time is not known.

@@ -65,6 +65,11 @@ impl Progress for JsonLines {
     fn index_over_other_keys(&mut self, name: &str) {
         print_name("index_over_other_keys", name);
     }
+    fn warning(&mut self, text: &str) {
+        let mut line = event("warning");
+        line.insert("message".to_owned(), text.into());
+        print(line);
+    }
 }
 
 /// Prints what a run will cost.

@@ -67,6 +67,8 @@ pub struct S3 {
     versions: Option<Versions>,
     /// Prefetched first blocks, in the order in which they will be read.
     prefetches: VecDeque<Prefetch>,
+    /// What the last listing of the root had to say.
+    warning: Option<String>,
     /// The object that was opened last. An archive is opened twice: once for its beginning, and once to list it.
     last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
 }
@@ -125,6 +127,7 @@ impl S3 {
             parted: Parted::new(options.list_cutoff),
             versions,
             prefetches,
+            warning: None,
             last: None,
         })
     }
@@ -181,6 +184,33 @@ impl S3 {
         }
         Err(io::Error::other(format!("more than {PAGES_MAX} pages of keys")))
     }
+
+    /// Finds out why there is nothing below the prefix.
+    fn check_prefix(&mut self) -> io::Result<()> {
+        if self.has_key(self.prefix.trim_end_matches('/')) {
+            return Err(other(
+                "SOURCE is an object. Give the prefix above it as SOURCE, and the object's name with --include",
+            ));
+        }
+        self.warning = Some(format!("no key begins with {:?}", self.prefix));
+        Ok(())
+    }
+
+    /// True when the first page of keys that begin with `key` has the key itself. Errors are ignored.
+    fn has_key(&self, key: &str) -> bool {
+        if let Some(versions) = &self.versions {
+            let mut keys = Vec::new();
+            let mut document = |version: &Version| {
+                keys.push(version.key.clone());
+                Ok(())
+            };
+            let _ = self.runtime.block_on(versions.list(key, 1, &mut document, &mut |_| Ok(())));
+            return keys.iter().any(|found| found == key);
+        }
+        let options = PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
+        let page = self.runtime.block_on(self.store.list_paginated(Some(key), options));
+        page.is_ok_and(|page| page.result.objects.iter().any(|object| object.location.as_ref() == key))
+    }
 }
 
 impl Source for S3 {
@@ -190,6 +220,10 @@ impl Source for S3 {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
@@ -218,6 +252,9 @@ impl Source for S3 {
         let mut lister = Lister { listed_max, ..Lister::default() };
         self.list_into(&prefix, &mut lister).map_err(failed)?;
         self.is_untagged |= lister.is_untagged;
+        if path.is_empty() && !self.prefix.is_empty() && lister.has_nothing() {
+            self.check_prefix().map_err(failed)?;
+        }
         if lister.spill.is_none() && listed_max > 0 {
             return lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error });
         }
@@ -326,6 +363,8 @@ struct Lister {
     documents: Vec<Listed>,
     folders: BTreeSet<Vec<u8>>,
     is_untagged: bool,
+    /// True when the prefix itself is a key.
+    has_marker: bool,
     refused: Vec<(Vec<u8>, String)>,
     /// Maximum number of documents in `documents`. If there are more, all documents go to the spill.
     listed_max: usize,
@@ -369,8 +408,14 @@ impl Lister {
     ) -> io::Result<()> {
         self.is_untagged |= tag.is_none_or(str::is_empty);
         match name_below(key, prefix) {
-            // The prefix itself is a key. Some tools create such a key for a folder.
-            Some("") => {}
+            // The prefix itself is a key. Some tools create such a key, without bytes, for a folder.
+            Some("") => {
+                self.has_marker = true;
+                if size > 0 {
+                    let reason = "an object whose key ends in a slash is not imported".to_owned();
+                    self.refused.push((b"/".to_vec(), reason));
+                }
+            }
             Some(name) if parts::number(name.as_bytes()).is_some() => {
                 self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
             }
@@ -387,6 +432,12 @@ impl Lister {
             None => return Err(unexpected_key(key, prefix)),
         }
         Ok(())
+    }
+
+    /// True when nothing was listed, not even the prefix itself.
+    fn has_nothing(&self) -> bool {
+        let is_empty = self.documents.is_empty() && self.folders.is_empty() && self.refused.is_empty();
+        is_empty && self.spill.is_none() && !self.has_marker
     }
 
     /// Moves the documents to a new spill. All further documents go there too.
