@@ -11,23 +11,24 @@ use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::charsets::map::charset_decoder;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::{GetHeader, HeaderName, Message, MessagePart, MimeHeaders, PartType};
+use std::borrow::Cow;
 
 /// The parts of a message that are its body.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Body {
-    /// The texts of the body, each with a letter in it.
-    texts: Vec<String>,
+pub(crate) struct Body<'m> {
+    /// The texts of the body. None is blank.
+    texts: Vec<Cow<'m, str>>,
     /// The part that the library counts as an attachment, and that is the body.
     chosen: Option<usize>,
 }
 
-impl Body {
+impl<'m> Body<'m> {
     /// The body of `message`, without the messages in it. The first of these that has more than white space: the text
     /// parts, the HTML parts, and the first other part with text that is not an attachment.
-    pub(crate) fn of(message: &Message<'_>) -> Body {
+    pub(crate) fn of(message: &'m Message<'_>) -> Body<'m> {
         for ids in [&message.text_body, &message.html_body] {
             let parts = ids.iter().filter_map(|id| message.parts.get(*id as usize));
-            let texts: Vec<String> = parts.filter_map(|part| text_of(message, part)).collect();
+            let texts: Vec<_> = parts.filter_map(|part| text_of(message, part)).collect();
             if !texts.is_empty() {
                 return Body { texts, chosen: None };
             }
@@ -39,15 +40,15 @@ impl Body {
     }
 
     /// The texts of the body.
-    pub(super) fn texts(&self) -> &[String] {
+    pub(super) fn texts(&self) -> &[Cow<'m, str>] {
         &self.texts
     }
 
     /// The attachments of `message`, whose body this is: each with its number among all attachments of the library.
-    pub(crate) fn attachments<'m, 'x>(
+    pub(crate) fn attachments<'a, 'x>(
         &self,
-        message: &'m Message<'x>,
-    ) -> impl Iterator<Item = (usize, &'m MessagePart<'x>)> {
+        message: &'a Message<'x>,
+    ) -> impl Iterator<Item = (usize, &'a MessagePart<'x>)> {
         let ids = message.attachments.iter().map(|id| *id as usize).enumerate();
         ids.filter(|(_, id)| self.chosen != Some(*id))
             .filter_map(|(number, id)| Some((number, message.parts.get(id)?)))
@@ -72,22 +73,20 @@ fn may_be_body(part: &MessagePart<'_>, is_alone: bool) -> bool {
 }
 
 /// The text of a part: plain, or HTML that is converted to text. `None` when it is blank, or when the part has none.
-fn text_of(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
-    let text = mended_base64(message, part).or_else(|| {
-        if let Some(text) = charset::guessed_text(message, part) {
-            return Some(text);
+fn text_of<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Option<Cow<'m, str>> {
+    let read = mended_base64(message, part).or_else(|| charset::guessed_text(message, part));
+    let text = match (read, &part.body) {
+        (Some(text), _) => Cow::Owned(text),
+        (None, PartType::Text(text)) => Cow::Borrowed(&**text),
+        (None, PartType::Html(html)) => Cow::Owned(html_to_text(html)),
+        (None, PartType::Binary(bytes) | PartType::InlineBinary(bytes))
+            if part.content_type().is_some_and(|kind| kind.ctype() == "multipart") =>
+        {
+            bytes_charset::decode(bytes)
         }
-        match &part.body {
-            PartType::Text(text) => Some(text.to_string()),
-            PartType::Html(html) => Some(html_to_text(html)),
-            PartType::Binary(bytes) | PartType::InlineBinary(bytes) => {
-                let is_text = part.content_type().is_some_and(|kind| kind.ctype() == "multipart");
-                is_text.then(|| bytes_charset::decode(bytes).into_owned())
-            }
-            _ => None,
-        }
-    });
-    text.filter(|text| !is_blank(text))
+        _ => return None,
+    };
+    (!is_blank(&text)).then_some(text)
 }
 
 /// True for a text without a visible character. Programs write no-break spaces and characters without a width into texts

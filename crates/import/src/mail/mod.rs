@@ -254,7 +254,7 @@ fn addresses(addresses: &[&Addr<'_>]) -> Vec<String> {
 
 /// Appends the text of a message: its body, then the subjects and texts of the messages in it. So a search finds the
 /// words of a forwarded mail.
-fn append_text(message: &Message<'_>, body: &Body, out: &mut String, depth: usize) {
+fn append_text(message: &Message<'_>, body: &Body<'_>, out: &mut String, depth: usize) {
     body.texts().iter().for_each(|text| append_paragraph(text, out));
     if depth >= NESTED_MAX {
         return;
@@ -289,7 +289,7 @@ fn append_paragraph(text: &str, out: &mut String) {
 }
 
 /// Appends the names of the attachments. A nested message without a name gets its subject as its name.
-fn append_attachments(message: &Message<'_>, body: &Body, names: &mut Vec<String>) {
+fn append_attachments(message: &Message<'_>, body: &Body<'_>, names: &mut Vec<String>) {
     let mut attachment_names = AttachmentNames::default();
     for (_, part) in body.attachments(message) {
         let name = match (attachment_names.name(message, part), &part.body) {
