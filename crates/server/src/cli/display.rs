@@ -134,7 +134,11 @@ impl Progress for Display {
         ));
     }
     fn warning(&mut self, text: &str) {
-        self.print_above_bar(&format!("warning: {}", safe(text)));
+        let line = format!("warning: {}", safe(text));
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say!("{line}")),
+            None => say!("{line}"),
+        }
     }
 }
 
