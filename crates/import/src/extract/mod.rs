@@ -223,6 +223,14 @@ impl Text {
     }
 }
 
+/// The text of an HTML page. A page that takes too long or has too much text is cut.
+pub(crate) fn html_text(page: &str) -> String {
+    let mut text = Text::new();
+    // What was read before the time was over counts.
+    let _ = html::extract(page, &mut text, &mut Fields::default());
+    text.finish().to_string()
+}
+
 /// The processor time that the calling thread has used.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()

@@ -6,10 +6,9 @@
 //! reads base64 with plain text behind it, which the footers of mailing lists make.
 
 use super::charset;
-use crate::extract::charset as bytes_charset;
+use crate::extract::{charset as bytes_charset, html_text};
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::charsets::map::charset_decoder;
-use mail_parser::decoders::html::html_to_text;
 use mail_parser::{GetHeader, HeaderName, Message, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
 
@@ -78,7 +77,7 @@ fn text_of<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Option<Co
     let text = match (read, &part.body) {
         (Some(text), _) => Cow::Owned(text),
         (None, PartType::Text(text)) => Cow::Borrowed(&**text),
-        (None, PartType::Html(html)) => Cow::Owned(html_to_text(html)),
+        (None, PartType::Html(html)) => Cow::Owned(html_text(html)),
         (None, PartType::Binary(bytes) | PartType::InlineBinary(bytes))
             if part.content_type().is_some_and(|kind| kind.ctype() == "multipart") =>
         {
@@ -113,9 +112,9 @@ fn mended_base64(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String
     let named =
         decoder.map(|decode| decode(&bytes)).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER));
     let text = match (named, is_html) {
-        (Some(text), true) => html_to_text(&text),
+        (Some(text), true) => html_text(&text),
         (Some(text), false) => text,
-        (None, true) => html_to_text(&bytes_charset::decode_html(&bytes)),
+        (None, true) => html_text(&bytes_charset::decode_html(&bytes)),
         (None, false) => bytes_charset::decode(&bytes).into_owned(),
     };
     let rest = bytes_charset::decode(rest);
@@ -183,6 +182,13 @@ mod tests {
             }
         }
         assert_eq!(read("Content-Type: text/plain\n\n \n"), body(""));
+    }
+
+    #[test]
+    fn the_words_of_html_stay_apart_and_scripts_are_no_text() {
+        let html = "<title>no text</title><style>p{color:red}</style><p>from <b>x</b> y<br>z</p>\
+                    <table><tr><td>A</td><td>B</td></tr></table><script>f()</script>";
+        assert_eq!(read(&format!("Content-Type: text/html\n\n{html}\n")), body("from x y\nz\nA\tB"));
     }
 
     #[test]

@@ -5,10 +5,9 @@
 //! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
 use super::{PARSER, cost, header_bytes, header_name};
-use crate::extract::charset;
+use crate::extract::{charset, html_text};
 use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
-use mail_parser::decoders::html::html_to_text;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
 use mail_parser::{Encoding as TransferEncoding, Message, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
@@ -137,7 +136,7 @@ pub(super) fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Opt
         return None;
     }
     Some(match part.body {
-        PartType::Html(_) => html_to_text(&charset::decode_html(&bytes)),
+        PartType::Html(_) => html_text(&charset::decode_html(&bytes)),
         _ => charset::decode(&bytes).into_owned(),
     })
 }
