@@ -164,7 +164,7 @@ def check_options(server):
         (["--show-pushes", "q", "ping"], b""), (["-h", "localhost", "ping"], b""), (["-h", "no.such.host.invalid", "ping"], b""),
         (["-p", "1", "ping"], b""), (["-s", "/no/such/socket", "ping"], b""), (["--no-raw", "-3", "client", "tracking", "on"], b""),
         (["--scan"], b""), (["--scan", "--pattern", "[hl]"], b""), (["--scan", "--quoted-pattern", '"\\x68"'], b""), (["--bigkeys"], b""),
-        (["--memkeys"], b""), (["--memkeys", "--memkeys-samples", "0"], b""), (["--hotkeys"], b""), (["-p", "1", "--scan"], b""),
+        (["--memkeys"], b""), (["--memkeys-samples", "0"], b""), (["--hotkeys"], b""), (["-p", "1", "--scan"], b""),
         (["--pipe"], b""), (["--pipe"], b"SET a b\r\nNOSUCH\r\n*1\r\n$4\r\nPING\r\n"), (["--pipe"], b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n" * 20000),
         (["-c", "get", "n"], b""), (["subscribe"], b""), (["monitor", "x"], b""),
     ]:

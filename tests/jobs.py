@@ -60,8 +60,8 @@ class Service:
         self.process.process.wait()
 
     def __call__(self, *words, code=0):
-        done = self.world.run("jobs", *words, "--json", "--service", f"127.0.0.1:{self.port}",
-                              "--server", f"127.0.0.1:{self.world.strand.port}")
+        server = ["--server", f"127.0.0.1:{self.world.strand.port}"] if words[0] == "add" else []
+        done = self.world.run("jobs", *words, "--json", "--service", f"127.0.0.1:{self.port}", *server)
         assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -120,7 +120,7 @@ pub struct CliArgs {
     /// Find the keys that use the most memory
     #[arg(long, help_heading = "Modes")]
     memkeys: bool,
-    /// With --memkeys: number of elements sampled per key; 0: all
+    /// Like --memkeys, with this number of elements sampled per key; 0: all
     #[arg(long, value_name = "COUNT", help_heading = "Modes")]
     memkeys_samples: Option<u64>,
     /// Find the most used keys (maxmemory-policy allkeys-lfu or volatile-lfu)
@@ -350,7 +350,7 @@ impl CliArgs {
             CliMode::Pipe(self.pipe_timeout)
         } else if self.bigkeys {
             CliMode::BigKeys
-        } else if self.memkeys {
+        } else if self.memkeys || self.memkeys_samples.is_some() {
             CliMode::MemoryKeys(self.memkeys_samples)
         } else if self.hotkeys {
             CliMode::HotKeys

@@ -1,7 +1,7 @@
 //! `strand check aof FILE [--fix]`, like redis-check-aof. Reads a manifest and all its files, or one file, and
 //! prints their content, or the place of damage. `--fix` truncates the last file after its last whole command.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,17 @@ const MANIFEST_STARTS: [&[u8]; 2] = [b"file", b"# "];
 
 /// The arguments of `strand check aof`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("cut").args(["fix", "truncate_to_timestamp"]))]
 pub struct AofArgs {
     /// Cut the last file after its last whole command. Make a copy of the file first
     #[arg(long)]
     fix: bool,
     /// Cut without asking for confirmation
-    #[arg(long)]
+    #[arg(long, requires = "cut")]
     yes: bool,
     /// Cut the last file after the commands that were written up to this time, in unix seconds. Works only for a file
     /// that was written with aof-timestamp-enabled
-    #[arg(long, value_name = "SECONDS", conflicts_with = "fix")]
+    #[arg(long, value_name = "SECONDS")]
     truncate_to_timestamp: Option<i64>,
     /// The folder (appendonlydir), its manifest (appendonly.aof.manifest), or a file
     file: PathBuf,
@@ -145,6 +146,9 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
     ));
     if let Some((first, last)) = report.times {
         say(format_args!("{display}: written from {first} to {last} (unix seconds)"));
+    }
+    if is_last && until_s.is_some() && report.times.is_none() {
+        say(format_args!("{display}: nothing to cut: the file has no timestamps (aof-timestamp-enabled)"));
     }
     // A problem behind the place of the cut is cut off, too.
     if let (Some(until), Some(until_s)) = (report.until_time, until_s) {

@@ -14,6 +14,9 @@ pub enum CliError {
     /// The options for reaching the server are wrong.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// `--seconds` is given for a profile that is not sampled over time.
+    #[error("--seconds has no effect here: only a profile of cpu takes time")]
+    IdleSeconds,
     /// The server cannot be reached, or refuses a command.
     #[error(transparent)]
     Server(#[from] ImportError),
@@ -64,7 +67,7 @@ impl CliError {
     /// The exit code of the process: 2 for wrong usage, else 1.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Access(_) => ExitCode::from(2),
+            CliError::Access(_) | CliError::IdleSeconds => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -19,7 +19,8 @@ use strand_cli::TlsOptions;
 use strand_import::filter::{ByteSize, SizeError};
 use strand_import::memory::Memory;
 use strand_import::{
-    ArchiveLimits, Destination, ImportError, ImportMode, ImportOptions, MaxDelete, Notices, Summary,
+    ArchiveLimits, Destination, ImportError, ImportMode, ImportOptions, MaxDelete, Notices, OptionError,
+    Summary,
 };
 use tikv_jemalloc_ctl::{Access, AsName};
 
@@ -168,11 +169,14 @@ enum RateError {
 }
 
 impl ImportArgs {
-    /// Checks the source's options, as a run does, without reading a file.
+    /// Checks the options of the source and of the database, as a run does, without reading a file.
     ///
     /// # Errors
     /// What is wrong, in one line.
     pub fn check(self) -> Result<(), String> {
+        if self.index && self.db != 0 {
+            return Err(OptionError::IndexElsewhere(self.db).to_string());
+        }
         let checked = strand_import::check_source(&self.source, &self.remote.into(), &self.filters.into());
         checked.map_err(|error| error.to_string())
     }

@@ -176,11 +176,7 @@ pub fn run(args: JobsArgs) -> ExitCode {
     let is_service = args.service.is_some();
     match &args.command {
         JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(args),
-        _ if let Some(option) = idle_option(&args) => fail(
-            args.json,
-            &format!("{option} has no effect here: the service's runs have their own options"),
-            2,
-        ),
+        _ if let Some(why) = idle_option(&args) => fail(args.json, &why, 2),
         _ => match ask_service(&args) {
             Ok(code) => code,
             Err(error) => fail(args.json, &error.to_string(), 1),
@@ -211,14 +207,27 @@ fn fail(is_json: bool, error: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An option that the service does not use. `add` writes `--server` and `--db` into the job's definition.
-fn idle_option(args: &JobsArgs) -> Option<&'static str> {
+/// What is wrong with an option that the subcommand does not use. `add` writes `--server` and `--db` into the job's
+/// definition.
+fn idle_option(args: &JobsArgs) -> Option<String> {
+    if args.service.is_some() && matches!(args.command, JobsCommand::Serve { .. }) {
+        return Some("--service has no effect here: listen in FILE is the address of the service".to_owned());
+    }
     let is_add = matches!(args.command, JobsCommand::Add(_));
-    let db = (args.db != 0 && !is_add).then_some("--db");
+    let server = args.server.server.as_ref().map(|_| "--server");
+    let db = (args.db != 0).then_some("--db");
+    if let Some(option) = server.or(db).filter(|_| !is_add) {
+        return Some(format!(
+            "{option} has no effect here: it belongs to a job (strand jobs add NAME SOURCE {option} …)"
+        ));
+    }
     let user = args.server.user.as_ref().map(|_| "--user");
     let password = args.server.password.as_ref().map(|_| "--password");
     let tls = args.tls.is_on().then_some("--tls").or_else(|| args.tls.idle_option());
-    user.or(password).or(tls).or(db)
+    let option = user.or(password).or(tls)?;
+    Some(format!(
+        "{option} has no effect here: it belongs to the options of a job (strand jobs add NAME SOURCE -- {option} …)"
+    ))
 }
 
 fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {

@@ -18,6 +18,10 @@ const AFTER_HELP: &str = "Show a profile: go tool pprof -top FILE
 Compare two profiles: go tool pprof -top -diff_base OLD NEW
 Show memory by purpose: go tool pprof -tags FILE";
 
+/// How long processor time is sampled without `--seconds`, and the longest time that the server allows.
+const CPU_S_DEFAULT: u64 = 10;
+const CPU_S_MAX: u64 = 300;
+
 /// Options of `strand profile`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -31,9 +35,9 @@ pub struct ProfileArgs {
     /// The file to write; it must not exist yet [default: strand-heap.pb.gz, -allocs or -cpu, in the current folder]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// How long processor time is sampled
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub seconds: u64,
+    /// Only for cpu: how many seconds processor time is sampled, 1 to 300 [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=CPU_S_MAX))]
+    pub seconds: Option<u64>,
     /// Print the stacks as text instead of writing a file: one line per stack, the largest first
     #[arg(long, conflicts_with = "output")]
     pub folded: bool,
@@ -65,6 +69,10 @@ pub fn run(args: ProfileArgs) -> ExitCode {
 }
 
 fn take(args: ProfileArgs) -> Result<(), CliError> {
+    if args.seconds.is_some() && args.kind != ProfileKind::Cpu {
+        return Err(CliError::IdleSeconds);
+    }
+    let seconds = args.seconds.unwrap_or(CPU_S_DEFAULT);
     let mut connection = args.server.access(&args.tls)?.connect()?;
     let mut ask = |words: &[&str]| text(&mut connection, words);
     let started;
@@ -72,10 +80,9 @@ fn take(args: ProfileArgs) -> Result<(), CliError> {
         ProfileKind::Heap => vec!["DIAG", "PROFILE", "HEAP"],
         ProfileKind::Allocs => vec!["DIAG", "PROFILE", "ALLOCS"],
         ProfileKind::Cpu => {
-            let seconds = args.seconds.to_string();
-            let number = ask(&["DIAG", "PROFILE", "CPU", "START", "SECONDS", &seconds])?;
+            let number = ask(&["DIAG", "PROFILE", "CPU", "START", "SECONDS", &seconds.to_string()])?;
             started = String::from_utf8_lossy(&number).into_owned();
-            std::thread::sleep(Duration::from_secs(args.seconds));
+            std::thread::sleep(Duration::from_secs(seconds));
             vec!["DIAG", "PROFILE", "CPU", "STOP", &started]
         }
     };

@@ -119,6 +119,18 @@ fn check_aof_finds_the_manifest_in_a_folder() {
 }
 
 #[test]
+fn check_aof_needs_a_cut_for_yes_and_a_time_for_a_cut_by_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("appendonly.aof");
+    std::fs::write(&file, "*1\r\n$4\r\nPING\r\n").expect("written");
+    assert_eq!(ours(&["--yes"], &file).status.code(), Some(2));
+    assert_eq!(ours(&["--yes", "--fix", "--truncate-to-timestamp", "1"], &file).status.code(), Some(2));
+    let said = ours(&["--yes", "--truncate-to-timestamp", "1"], &file);
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success() && text.contains("nothing to cut: the file has no timestamps"), "{text}");
+}
+
+#[test]
 fn check_aof_cuts_to_a_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let set = |n: usize| format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n{n}\r\n");

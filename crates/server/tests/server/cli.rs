@@ -29,6 +29,17 @@ fn errors_of_the_command_line_name_the_option() {
 }
 
 #[test]
+fn options_without_effect_are_refused() {
+    fails(&["jobs", "serve", "f", "--service", "h:1"], 2, &["--service has no effect here", "listen"]);
+    fails(&["jobs", "serve", "f", "--server", "h:1"], 2, &["--server has no effect here", "add NAME SOURCE"]);
+    fails(&["jobs", "list", "--service", "h:1", "--server", "h:2"], 2, &["--server has no effect here"]);
+    fails(&["jobs", "pause", "j", "--tls"], 2, &["--tls has no effect here", "-- --tls"]);
+    fails(&["profile", "heap", "--seconds", "1"], 2, &["--seconds has no effect here"]);
+    fails(&["profile", "cpu", "--seconds", "301"], 2, &["1..=300"]);
+    fails(&["bundle", "show", "f", "--entry", "e", "--console"], 2, &["--entry", "--console"]);
+}
+
+#[test]
 fn an_rdb_file_is_read_to_its_end_or_to_where_it_is_damaged() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../rdb/tests/data/redis-3.2.13-tight.rdb");
     let output = strand(&["check", "rdb", file]);

@@ -47,7 +47,7 @@ pub enum BundleCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Print the content of this entry
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", conflicts_with = "console")]
         entry: Option<String>,
         /// Refuse the bundle unless its manifest has this digest, which was printed when the bundle was made
         #[arg(long, value_name = "DIGEST")]
