@@ -9,7 +9,7 @@ use crate::session_client::Gone;
 use std::rc::Rc;
 use strand_wire::events::Event;
 
-/// Answers `GET /v1/import` with each dataset: the number of its recorded folders, the number of folders whose import
+/// Answers `GET /v1/import` with each dataset: the number of its recorded containers, the number of containers whose import
 /// was cut short (the next run completes them), and the progress of a running import.
 pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let session = &context.session;
@@ -28,10 +28,10 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
         let mut json = JsonWriter::new(writer, &context.session);
         json.raw("{\"datasets\":[");
         for (i, name) in names.iter().enumerate() {
-            let (folders, interrupted) = folders(&context, name).await?;
+            let (containers, interrupted) = containers(&context, name).await?;
             json.raw(if i == 0 { "{\"name\":" } else { ",{\"name\":" });
             json.string(name);
-            json.raw(&format!(",\"folders\":{folders},\"interrupted\":{interrupted}"));
+            json.raw(&format!(",\"containers\":{containers},\"interrupted\":{interrupted}"));
             running(&context, name, &mut json).await?;
             json.raw("}");
             json.flush_if_full().await;
@@ -70,19 +70,19 @@ async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Re
     Ok(())
 }
 
-/// The number of recorded folders, and the number of folders with an unfinished run (their names end in a slash).
-async fn folders(context: &Context, dataset: &[u8]) -> Result<(u64, u64), Gone> {
+/// The number of recorded containers, and the number of containers with an unfinished run (their names end in a slash).
+async fn containers(context: &Context, dataset: &[u8]) -> Result<(u64, u64), Gone> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"LIST", dataset]);
-    let (mut folders, mut interrupted) = (0, 0);
+    let (mut containers, mut interrupted) = (0, 0);
     if let Event::Open { values, .. } = session.event().await? {
         for _ in 0..values {
             match session.line().await {
                 Ok(Some(name)) if name.ends_with(b"/") => interrupted += 1,
-                Ok(_) => folders += 1,
+                Ok(_) => containers += 1,
                 Err(_) => return Err(Gone),
             }
         }
     }
-    Ok((folders, interrupted))
+    Ok((containers, interrupted))
 }

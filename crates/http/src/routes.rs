@@ -189,7 +189,11 @@ pub static ROUTES: &[Route] = &[
         summary: "Lists the imported datasets",
         parameters: &[DB],
         accepts: &[],
-        responses: &[(200, "datasets (name, folders, interrupted, and running while an import runs)", JSON)],
+        responses: &[(
+            200,
+            "datasets (name, containers, interrupted, and running while an import runs)",
+            JSON,
+        )],
         needs_session: true,
         run: handler!(import::status),
     },

@@ -21,8 +21,8 @@ pub struct Dataset {
     pub documents: u64,
     /// Number of documents that failed.
     pub failed: u64,
-    /// True when the last run was cut short, or still runs.
-    pub interrupted: bool,
+    /// Number of containers that the last run had begun and not completed: it was cut short, or still runs.
+    pub interrupted: u64,
     /// The last report of the import that runs into the dataset now: names and values, as in `IMPORT.STATUS`.
     pub running: Option<Vec<(String, String)>>,
 }
@@ -57,7 +57,7 @@ pub fn errors(
 ) -> Result<Dataset, ImportError> {
     let mut connection = Connection::open(target)?;
     let dataset = read_dataset(&mut connection, name.as_bytes(), on_failure)?;
-    if dataset.containers == 0 && !dataset.interrupted {
+    if dataset.containers == 0 && dataset.interrupted == 0 {
         return Err(OptionError::NoDataset(name.to_owned()).into());
     }
     Ok(dataset)
@@ -77,7 +77,7 @@ fn read_dataset(
     // Only names of intents end in a slash. An intent exists only during a run, and after a run that was cut short.
     let recorded_paths = paths.len();
     paths.retain(|path| !path.ends_with(b"/"));
-    dataset.interrupted = paths.len() < recorded_paths;
+    dataset.interrupted = (recorded_paths - paths.len()) as u64;
     let root = recorded_name(b"");
     let mut failures: Vec<(Vec<u8>, String)> = Vec::new();
     for path in &paths {

@@ -18,7 +18,7 @@ export const imports = {
         last = text;
         put(box, table([
           { name: "Dataset", cell: (r) => h("b", {}, shown(r.name, { max: 120 })) },
-          { name: "Containers", class: "num", cell: (r) => count(r.folders) },
+          { name: "Containers", class: "num", cell: (r) => count(r.containers) },
           { name: "State", class: "nowrap", cell: state },
           { name: "Documents", cell: (r) => (r.running ? progress(r.running) : h("span", { class: "muted" }, "–")) },
           { name: "Version", cell: (r) => (r.version ? shown(r.version, { max: 300 }) : h("span", { class: "muted" }, "–")) },

@@ -59,14 +59,7 @@ fn only_what_failed_is_read_again() {
     );
     assert_eq!(
         dataset,
-        Dataset {
-            name: "d".into(),
-            containers: 6,
-            documents: 4,
-            failed: 3,
-            interrupted: false,
-            running: None
-        }
+        Dataset { name: "d".into(), containers: 6, documents: 4, failed: 3, interrupted: 0, running: None }
     );
 
     // Nothing is repaired yet: the retry writes nothing, and opens only the three documents and the mailbox.

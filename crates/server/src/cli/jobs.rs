@@ -487,7 +487,7 @@ fn print_dataset(dataset: &datasets::Dataset, is_json: bool) {
                 dataset.report_value("path").unwrap_or_default(),
             );
         }
-    } else if *interrupted {
+    } else if *interrupted > 0 {
         line += ", the last run was cut short";
     }
     print_line(&line);

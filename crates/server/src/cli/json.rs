@@ -216,9 +216,12 @@ pub fn print_failed(path: &[u8], reason: &str) {
 pub fn print_dataset(dataset: &Dataset) {
     let mut line = event("dataset");
     line.insert("name".to_owned(), dataset.name.as_str().into());
-    line.insert("interrupted".to_owned(), dataset.interrupted.into());
-    let numbers =
-        [("containers", dataset.containers), ("documents", dataset.documents), ("failed", dataset.failed)];
+    let numbers = [
+        ("containers", dataset.containers),
+        ("documents", dataset.documents),
+        ("failed", dataset.failed),
+        ("interrupted", dataset.interrupted),
+    ];
     for (name, number) in numbers {
         line.insert(name.to_owned(), number.into());
     }

@@ -553,7 +553,7 @@ fn search_grep_import_and_metrics() {
     resp.call("IMPORT.VERSION SET mail a/b/ c", "+OK\r\n");
     assert_eq!(
         http.get("/v1/import").text(),
-        r#"{"datasets":[{"name":"mail","folders":2,"interrupted":1}]}"#
+        r#"{"datasets":[{"name":"mail","containers":2,"interrupted":1}]}"#
     );
     // The status of an import lasts as long as its connection.
     resp.call("IMPORT.VERSION REPORT mail done 5", ":0\r\n");
