@@ -26,7 +26,8 @@ pub enum Exec {
     /// Like [`Exec::Inline`] while the estimated cost of the call is small. A longer call leaves the worker and runs as
     /// the [`SlowPath`] says.
     Estimated(fn(&mut Call<'_, '_>), Cost, SlowPath),
-    /// The command always runs on a helper thread, shard by shard. Its session waits, and other sessions continue.
+    /// The command always runs on a helper thread. It locks one shard at a time (KEYS), or announces a long lock and locks
+    /// all shards (FLUSHALL). Its session waits, and other sessions continue.
     Walk(fn(&mut LaneCall<'_>)),
     /// Like [`Exec::Walk`], for commands that may take seconds. Short jobs do not queue behind such commands.
     Heavy(fn(&mut LaneCall<'_>)),
