@@ -3,7 +3,7 @@
 use crate::acl::{Acl, DEFAULT_USER, PASSWORD_BYTES_MAX, UsersError, rewrite_users};
 use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
-use crate::config::Opt;
+use crate::config::{Opt, UserLine};
 use crate::diag::Diag;
 use crate::eviction_messages::Echo;
 use crate::following::Following;
@@ -169,11 +169,16 @@ impl Engine {
         }
         let all_channels = self.all_channels_by_default();
         // The default user exists before its line, so `configure` cannot tell that it has two.
-        let is_default = |words: &&Vec<Vec<u8>>| words.first().is_some_and(|name| name == DEFAULT_USER);
-        if declared.iter().filter(is_default).count() > 1 {
-            return Err(UsersError::Duplicate { user: String::from_utf8_lossy(DEFAULT_USER).into_owned() });
+        let is_default = |line: &&UserLine| line.words.first().is_some_and(|name| name == DEFAULT_USER);
+        let at =
+            |line: &UserLine, error| UsersError::Line { place: line.place.clone(), error: Box::new(error) };
+        if let Some(second) = declared.iter().filter(is_default).nth(1) {
+            let user = String::from_utf8_lossy(DEFAULT_USER).into_owned();
+            return Err(at(second, UsersError::Duplicate { user }));
         }
-        declared.iter().try_for_each(|words| self.acl.configure(words, all_channels))?;
+        for line in &declared {
+            self.acl.configure(&line.words, all_channels).map_err(|error| at(line, error))?;
+        }
         match file.is_empty() {
             true => Ok(()),
             false => self

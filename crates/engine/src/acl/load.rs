@@ -7,7 +7,7 @@ use super::password::PASSWORD_BYTES_MAX;
 use super::rule::{RuleError, has_blanks};
 use super::user::User;
 use super::{Acl, DEFAULT_USER};
-use crate::config::text;
+use crate::config::{SourceLine, text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strand_wire::reply::ErrorText;
@@ -127,6 +127,14 @@ pub enum UsersError {
     /// There are `user` lines and an ACL file.
     #[error("users are declared in the configuration and an aclfile is given: it can only be one of them")]
     DeclaredTwice,
+    /// A `user` line of the configuration is invalid.
+    #[error("{place}: {error}")]
+    Line {
+        /// Where the line is.
+        place: SourceLine,
+        /// What is wrong with the line.
+        error: Box<UsersError>,
+    },
     /// `requirepass` is longer than a password may be.
     #[error("requirepass has more than {PASSWORD_BYTES_MAX} bytes")]
     LongPassword,

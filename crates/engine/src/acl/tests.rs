@@ -447,7 +447,7 @@ fn configuration_files_get_lines_that_they_can_read_again() {
     let config = crate::Config::new();
     config.load_text(&text).unwrap();
     let again = Acl::new();
-    config.users().iter().for_each(|words| again.configure(words, false).unwrap());
+    config.users().iter().for_each(|user| again.configure(&user.words, false).unwrap());
     // A declared default user is a default user after `reset`.
     let text = String::from_utf8_lossy(&again.text()).replace(" sanitize-payload", "");
     assert_eq!(text, String::from_utf8_lossy(&acl.text()));

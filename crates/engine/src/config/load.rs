@@ -54,6 +54,15 @@ pub struct SourceLine {
     pub line: usize,
 }
 
+/// A `user` line.
+#[derive(Clone, Debug)]
+pub(crate) struct UserLine {
+    /// Where the line is.
+    pub(crate) place: SourceLine,
+    /// The user's name and its rules.
+    pub(crate) words: Vec<Vec<u8>>,
+}
+
 /// An option that was given and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -180,11 +189,13 @@ impl Config {
     fn apply_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
         let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
         let without_effect = |why| {
-            self.note(Note { place, name: shown(name), why, is_default: false });
+            self.note(Note { place: place.clone(), name: shown(name), why, is_default: false });
             Ok(())
         };
         if is("user") && !rest.is_empty() {
-            self.users.lock().push(rest.iter().map(|w| w.to_vec()).collect());
+            self.users
+                .lock()
+                .push(UserLine { place: place.clone(), words: rest.iter().map(|w| w.to_vec()).collect() });
             return Ok(());
         }
         if is("loadmodule") && !rest.is_empty() {

@@ -15,6 +15,7 @@ pub mod text;
 pub mod value;
 
 pub use error::{ConfigLineError, SetError, SetRefusal, ValueError};
+pub(crate) use load::UserLine;
 pub use load::{ConfigError, ConfigText, Include, Note, SourceLine};
 pub use nearest::nearest;
 pub(crate) use spec::SECRET;
@@ -45,8 +46,7 @@ pub struct Config {
     /// Copies of the options' numbers, for reading without a lock.
     numbers: Box<[AtomicI64]>,
     values: RwLock<Box<[Value]>>,
-    /// The words of `user` lines, without `user`.
-    users: Mutex<Vec<Vec<Vec<u8>>>>,
+    users: Mutex<Vec<UserLine>>,
     /// The options that a file or the command line set.
     given: Box<[AtomicBool]>,
     notes: Mutex<Vec<Note>>,
@@ -146,8 +146,8 @@ impl Config {
     pub(crate) fn invalidate_sessions(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
-    /// The declared users: a list of words (name, rules) for each.
-    pub(crate) fn users(&self) -> Vec<Vec<Vec<u8>>> {
+    /// The declared users, in the order of their lines.
+    pub(crate) fn users(&self) -> Vec<UserLine> {
         self.users.lock().clone()
     }
     /// `dir`: the working folder. Empty until the driver sets it.

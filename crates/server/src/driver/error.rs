@@ -1,8 +1,10 @@
 //! [`ServeError`]: why the server cannot start, or had to end.
 
+use super::files;
 use super::listen::BindError;
 use super::tls::TlsConfigError;
 use super::unix_socket::UnixSocketError;
+use rustix::io::Errno;
 use std::io;
 use strand_engine::config::ConfigError;
 use strand_engine::{SaveError, StartError};
@@ -47,9 +49,33 @@ pub enum ServeError {
     /// The server has ended, but the disk did not take the newest writes.
     #[error("stopped, but {0}")]
     Unsaved(SaveError),
+    /// The process may open too few files.
+    #[error(
+        "cannot start: the limit of open files is {has}: raise it to at least {needed} (`ulimit -n`, LimitNOFILE of a systemd \
+         unit)"
+    )]
+    OpenFiles {
+        /// The limit.
+        has: u64,
+        /// A limit that is enough for one client.
+        needed: u64,
+    },
     /// The operating system refused a thread, a socket or a lock.
     #[error("cannot start: {0}")]
     Io(io::Error),
+}
+
+impl ServeError {
+    /// Names the limit of open files, if the server has reached it.
+    pub(super) fn with_open_files(self, workers: usize) -> ServeError {
+        match self {
+            ServeError::Io(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                let (has, needed) = files::open_files(workers);
+                ServeError::OpenFiles { has, needed }
+            }
+            other => other,
+        }
+    }
 }
 
 // No `#[from]`: it would make the cause a `source`, and the text already includes the cause.

@@ -17,7 +17,7 @@ const RESERVED_PER_WORKER: u64 = 8;
 /// Raises the limit of open files for `wanted` clients, as far as the system allows. Returns the possible number
 /// of clients.
 pub fn clients_max(wanted: usize, workers: usize) -> usize {
-    let reserved = RESERVED + RESERVED_PER_WORKER * workers as u64;
+    let reserved = reserved(workers);
     let needed = (wanted as u64).saturating_add(reserved);
     let limit = getrlimit(Resource::Nofile);
     let Some(mut files) = limit.current.filter(|have| *have < needed) else { return wanted };
@@ -27,6 +27,15 @@ pub fn clients_max(wanted: usize, workers: usize) -> usize {
     }
     // Allow at least one client.
     files.saturating_sub(reserved).clamp(1, wanted.max(1) as u64) as usize
+}
+
+/// The limit of open files, and a limit that is enough for one client.
+pub fn open_files(workers: usize) -> (u64, u64) {
+    (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), reserved(workers) + 1)
+}
+
+fn reserved(workers: usize) -> u64 {
+    RESERVED + RESERVED_PER_WORKER * workers as u64
 }
 
 /// Changes the working folder to `path`, unless it is empty. Returns the absolute path of the working folder.

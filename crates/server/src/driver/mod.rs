@@ -104,7 +104,9 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
         set_option(&config, &format!("port {picked}"))?;
     }
     give_back_freed_pages();
+    let workers = worker_count(&config);
     start(config, config_file, listeners, Arc::new(tls), level, clients)
+        .map_err(|error| error.with_open_files(workers))
 }
 
 /// Starts threads of the allocator that return freed pages to the system even when nobody allocates. They work in

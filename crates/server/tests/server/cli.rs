@@ -1,6 +1,6 @@
 //! Command line, configuration, and errors at the start.
 
-use crate::harness::{Folder, Server, strand};
+use crate::harness::{Folder, STRAND, Server, strand};
 
 #[track_caller]
 fn fails(args: &[&str], code: i32, said: &[&str]) {
@@ -37,6 +37,21 @@ fn options_without_effect_are_refused() {
     fails(&["profile", "heap", "--seconds", "1"], 2, &["--seconds has no effect here"]);
     fails(&["profile", "cpu", "--seconds", "301"], 2, &["1..=300"]);
     fails(&["bundle", "show", "f", "--entry", "e", "--console"], 2, &["--entry", "--console"]);
+}
+
+#[test]
+fn a_wrong_user_line_is_named_by_its_file_and_number() {
+    let folder = Folder::new();
+    let file = folder.write("users.conf", "port 0\nhttp-port 0\nuser ann on\nuser ann off\n");
+    fails(&["serve", &file], 1, &["users.conf:4: user 'ann': Duplicate"]);
+}
+
+#[test]
+fn too_few_open_files_are_named_with_the_number_that_is_needed() {
+    let serve = "ulimit -n 20; exec \"$0\" serve --port 0 --http-port 0 --save '' --workers 2";
+    let output = std::process::Command::new("sh").args(["-c", serve, STRAND]).output().expect("a shell");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("the limit of open files is 20: raise it to at least 81"), "{text}");
 }
 
 #[test]
