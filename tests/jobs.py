@@ -138,7 +138,8 @@ def jobs_are_defined_run_and_told_of(world):
     assert service.http("DELETE", "/v1/jobs/fixed")[0] == 409
     for body, word in [({}, "source"), ({"source": "x", "every": "soon"}, "soon"), ({"source": "x", "options": ["--json"]}, "--json"),
                        ({"source": "x", "options": ["--include", "a["]}, "--include"), ({"source": "x", "options": ["--region", "r"]}, "--region"),
-                       ({"source": "x", "into": "more", "server": f"127.0.0.1:{world.strand.port}"}, "fills")]:
+                       ({"source": "x", "into": "more", "server": f"127.0.0.1:{world.strand.port}"}, "already belongs"),
+                       ({"source": "x", "options": ["--db", "3"]}, "--no-index")]:
         status, said = service.http("PUT", "/v1/jobs/odd", body)
         assert status in (400, 409) and word in said["error"], (status, said)
     assert service.http("POST", "/v1/jobs/nobody/run")[0] == 404 and service.http("GET", "/v2")[0] == 404

@@ -239,7 +239,7 @@ impl Engine {
         for (bytes, client) in slowed {
             if client.growth_limit.bytes_per_s.swap(rate, Relaxed) == 0 {
                 let action = format!(
-                    "client {} ({}) is slowed to {rate} bytes a second: its write commands had {bytes} bytes since the last check",
+                    "client {} ({}) may write {rate} bytes a second: since the last check it has sent {bytes} bytes of writes",
                     client.id, client.peer.addr
                 );
                 self.host.log(&action);

@@ -184,7 +184,7 @@ enum Refusal {
     Unclosed { depth: usize },
     #[error("this element is nested {depth} deep: expected at most {DEPTH_MAX}", depth = DEPTH_MAX + 1)]
     Depth,
-    #[error("the element {0} has more than {ATTRIBUTES_MAX} attributes: expected at most {ATTRIBUTES_MAX}")]
+    #[error("the element {0} has too many attributes: expected at most {ATTRIBUTES_MAX}")]
     Attributes(String),
     #[error("the element {element} has a malformed attribute, expected name=\"value\": {error}")]
     Attribute { element: String, error: AttrError },

@@ -75,7 +75,7 @@ pub enum ImportError {
         why: String,
     },
     /// Another importer of the dataset is at work.
-    #[error("another import into {dataset:?} is under way")]
+    #[error("another import into {dataset:?} is under way: --wait waits for its end")]
     Busy {
         /// The dataset.
         dataset: String,

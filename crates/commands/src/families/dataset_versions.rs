@@ -11,6 +11,9 @@ use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
 
+/// Maximum number of bytes of a client's name in an error text.
+const SHOWN_BYTES_MAX: usize = 128;
+
 /// The answer to PUBLISH and SET with the number of a hold from before a flush or a swap.
 const FLUSHED: &str = "ERR the database was flushed or swapped after the import began: import again";
 
@@ -74,6 +77,11 @@ pub(crate) fn log(call: &mut Call<'_, '_>) {
     }
 }
 
+/// The beginning of a name, for an error text.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
+
 /// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version is published. The
 /// version is given by its version id or its version name. Reply: the version name, or null after the timeout.
 pub(crate) fn wait(call: &mut Call<'_, '_>) {
@@ -88,7 +96,14 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) {
         Some((of, number)) if of == dataset && number > 0 => {
             ((number <= last).then(|| asked.to_vec()), number)
         }
-        Some(_) => return call.reply.error("ERR this is not a version name of this dataset"),
+        Some((of, _)) => {
+            let (asked, dataset) = (shown(asked), shown(dataset));
+            let text = match of == call.args.at(2) {
+                true => format!("ERR {asked} is not a version: the first is {dataset}@1"),
+                false => format!("ERR {asked} is a version of another dataset: expected {dataset}@NUMBER"),
+            };
+            return call.reply.error(&text);
+        }
         None if !is_name(asked) => return call.reply.error("ERR expected a version id or a version name"),
         None => {
             let found = versions.iter().find(|version| version.name == asked);
@@ -192,8 +207,11 @@ mod tests {
             ("IMPORT.VERSION WAIT mail aa VISIBLE", "$6|mail@1|"),
             ("IMPORT.VERSION WAIT mail mail@2 VISIBLE", "*-1|"),
             ("IMPORT.VERSION WAIT mail bb VISIBLE", "*-1|"),
-            ("IMPORT.VERSION WAIT mail news@1 VISIBLE", "-ERR this is not a version name of this dataset|"),
-            ("IMPORT.VERSION WAIT mail mail@0 VISIBLE", "-ERR this is not a version name of this dataset|"),
+            (
+                "IMPORT.VERSION WAIT mail news@1 VISIBLE",
+                "-ERR news@1 is a version of another dataset: expected mail@NUMBER|",
+            ),
+            ("IMPORT.VERSION WAIT mail mail@0 VISIBLE", "-ERR mail@0 is not a version: the first is mail@1|"),
             ("IMPORT.VERSION WAIT mail a-b VISIBLE", "-ERR expected a version id or a version name|"),
             ("IMPORT.VERSION WAIT mail aa HIDDEN", "-ERR syntax error|"),
             (

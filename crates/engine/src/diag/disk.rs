@@ -28,7 +28,7 @@ pub(super) struct DiskSpace {
 
 /// The error when the disk has too little free space for a file.
 #[derive(Debug, thiserror::Error)]
-#[error("it would need {} MiB of the disk, {} MiB more than is free", megabytes(*needed_bytes), megabytes(*missing_bytes))]
+#[error("the file would need {} MiB of the disk, {} MiB more than is free", megabytes(*needed_bytes), megabytes(*missing_bytes))]
 pub(crate) struct DiskTooFull {
     needed_bytes: u64,
     missing_bytes: u64,

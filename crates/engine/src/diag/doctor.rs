@@ -322,7 +322,7 @@ impl Engine {
                 "memory-growth",
                 Level::Warning,
                 format!(
-                    "memory is almost used up: the {slowed} clients that made it grow fastest are slowed"
+                    "memory is almost used up: the server slows down the {slowed} clients whose writes take the most memory"
                 ),
                 "The actions below name these clients. Raise the limit of the machine or control group, set maxmemory \
                  below this limit, or remove data",
@@ -432,7 +432,7 @@ impl Engine {
             "cgroup.cpu.throttled",
             THROTTLED_SHARE,
             "the control group's processor limit stops the server now and then",
-            "Raise the limit: latency suffers first",
+            "Raise the group's processor limit: latency suffers first",
         );
         check_min(
             "major-faults",
@@ -471,7 +471,8 @@ impl Engine {
                 rule: "clock",
                 level: Level::Warning,
                 problem: format!("the wall clock has jumped {jumps} times since the start"),
-                advice: "Keys expire by the wall clock: let NTP slew the clock".into(),
+                advice: "Keys expire by the wall clock. Let NTP adjust the clock slowly, without jumps"
+                    .into(),
             });
         }
         if let Some((name, ms)) = self.diag.turn_watch.newest() {
@@ -484,12 +485,12 @@ impl Engine {
             });
         }
         if self.config.number(Opt::LatencyMonitorThreshold) > 0 {
-            let text = timing::doctor(&self.stats.events, self.slow_log.slow_us());
-            if text.contains(" times, ") {
+            let events = timing::longest(&self.stats.events);
+            if !events.is_empty() {
                 found.push(Finding {
                     rule: "latency",
                     level: Level::Notice,
-                    problem: text.lines().next().unwrap_or_default().into(),
+                    problem: events,
                     advice: "LATENCY DOCTOR explains the events, DIAG SLOWLOG lists the commands".into(),
                 });
             }

@@ -172,7 +172,7 @@ impl Engine {
         let next = state.next.take().into_iter().flat_map(|next| next.waiting);
         let waiting: Vec<Done> = joined.chain(next).collect();
         drop(state);
-        let failed = Err(SaveError::Failed(format!("no thread: {why}")));
+        let failed = Err(SaveError::Failed(format!("the system cannot start a thread: {why}")));
         waiting.into_iter().for_each(|done| done(self, &failed));
     }
     /// Runs ends until one succeeds or none is wanted.

@@ -188,7 +188,7 @@ pub enum ManifestProblem {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The file is longer than a manifest may be.
-    #[error("it has more than {} bytes", manifest::BYTES_MAX)]
+    #[error("the manifest has more than {} bytes", manifest::BYTES_MAX)]
     TooLong,
     /// A line of the file is no line of a manifest.
     #[error(transparent)]

@@ -347,7 +347,7 @@ impl Engine {
         };
         let service = match spec.exec {
             Exec::Service(service) if spec.flags.has(Flags::DEFINES) => service,
-            _ => return failed("it creates neither an index nor a set of patterns"),
+            _ => return failed("the command creates neither an index nor a set of patterns"),
         };
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2);

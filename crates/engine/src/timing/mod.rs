@@ -9,7 +9,7 @@ mod report;
 
 pub(crate) use events::{Event, Events, SAMPLES_MAX, Series};
 pub(crate) use histogram::{Histogram, Spread};
-pub(crate) use report::{doctor, graph};
+pub(crate) use report::{doctor, graph, longest};
 
 use std::sync::OnceLock;
 

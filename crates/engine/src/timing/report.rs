@@ -57,6 +57,17 @@ fn ago(seconds: i64) -> String {
     }
 }
 
+/// How often each kind of event was over the threshold, and how long the longest took. Empty without samples.
+pub(crate) fn longest(events: &Events) -> String {
+    let all = Event::ALL.into_iter().filter_map(|event| Some((event, events.of(event)?)));
+    let texts = all.map(|(event, series)| {
+        let times =
+            if series.samples.len() == 1 { "once" } else { &format!("{} times", series.samples.len()) };
+        format!("{}: {times}, the longest {} ms", event.name(), series.most_ms)
+    });
+    texts.collect::<Vec<_>>().join("; ")
+}
+
 /// Remarks about the samples, as text.
 pub(crate) fn doctor(events: &Events, slow_us: Option<u64>) -> String {
     let threshold_ms = events.threshold_ms();
@@ -126,6 +137,20 @@ fn advice(event: Event, slow_us: Option<u64>) -> &'static str {
 mod tests {
     use super::super::events::Sample;
     use super::*;
+
+    #[test]
+    fn the_longest_events_are_named_in_one_line() {
+        let events = Events::default();
+        assert_eq!(longest(&events), "");
+        events.set_threshold_ms(1);
+        [(Event::Command, 3_000, 5), (Event::Command, 10_000, 6), (Event::AofWrite, 2_000, 6)]
+            .into_iter()
+            .for_each(|(event, took_us, unix_s)| events.note(event, took_us, unix_s));
+        assert_eq!(
+            longest(&events),
+            "command: 2 times, the longest 10 ms; aof-write: once, the longest 2 ms"
+        );
+    }
 
     #[test]
     fn a_graph_has_a_column_for_each_sample() {

@@ -1,6 +1,6 @@
 //! [`ContainerError`].
 
-use super::{ContainerDigest, DIGEST_BYTES, FORMAT_VERSION, MAGIC};
+use super::{ContainerDigest, FORMAT_VERSION, MAGIC};
 
 /// The reason why a blob is not a container, or why an entry cannot be added to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum ContainerError {
         need: usize,
     },
     /// The blob does not begin with [`MAGIC`].
-    #[error("a container begins with {MAGIC:02x?}, the blob begins with {0:02x?}")]
+    #[error("the blob is not a container: it begins with {0:02x?}, not {MAGIC:02x?}")]
     Magic([u8; 4]),
     /// Another version of the format wrote the blob.
     #[error("the container has format version {0}, this program reads version {FORMAT_VERSION}")]
@@ -24,7 +24,7 @@ pub enum ContainerError {
     #[error("the container has the flags {0:#04x}, expected 0x00")]
     Flags(u8),
     /// The lengths of header, entries, offsets and checksum do not add up to the actual length.
-    #[error("the container's parts add up to {expected} bytes, there are {len}")]
+    #[error("the container's parts add up to {expected} bytes, but the container has {len}")]
     Length {
         /// Sum of the lengths of the parts.
         expected: u64,
@@ -33,8 +33,7 @@ pub enum ContainerError {
     },
     /// The checksum does not match, so bytes have changed since the container was written.
     #[error(
-        "the container's last {DIGEST_BYTES} bytes are the checksum {stored:02x?}, its other bytes have the checksum \
-         {computed:02x?}"
+        "the container's checksum is {stored:02x?}, but its other bytes have the checksum {computed:02x?}"
     )]
     Checksum {
         /// The checksum in the container.

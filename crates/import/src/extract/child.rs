@@ -407,7 +407,7 @@ mod tests {
         let slow = ExtractorProgram { time: Duration::from_millis(50), ..sh("exec sleep 1000") };
         let mut extractor = Extractor::new(Some(slow), Memory::default());
         let late = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-        assert_eq!(late.to_string(), "its extraction took more than 1 s");
+        assert_eq!(late.to_string(), "the extraction took more than 1 s");
         assert!(extractor.child.is_none());
         for (script, expected) in [
             (

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExtractError {
     /// The extraction was stopped after this time.
-    #[error("its extraction took more than {:.0} s", .0.as_secs_f64().ceil())]
+    #[error("the extraction took more than {:.0} s", .0.as_secs_f64().ceil())]
     Timeout(Duration),
     /// The zip of an office file is damaged, or goes beyond a bound.
     #[error("the office file cannot be unpacked: {0}")]
@@ -17,7 +17,7 @@ pub(crate) enum ExtractError {
     #[error("the office file has no part with text")]
     NoText,
     /// The XML of an office file is damaged.
-    #[error("{part}, byte {offset}: its XML is damaged: {error}")]
+    #[error("{part}: the XML is damaged at byte {offset}: {error}")]
     Xml {
         /// The name of the part in the zip.
         part: String,

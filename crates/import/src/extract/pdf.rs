@@ -130,7 +130,7 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             // The pipes close, so the three threads end too.
             kill(child);
         }
-        let timeout = |_| format!("its extraction took more than {} s", TIME_MAX.as_secs());
+        let timeout = |_| format!("the extraction took more than {} s", TIME_MAX.as_secs());
         Ok((answer.map_err(timeout)?, complaint.map_err(timeout)?))
     })
 }

@@ -12,7 +12,7 @@ pub enum JobError {
     #[error("there is no job {0:?}")]
     NoJob(String),
     /// Another job imports into the dataset. Two jobs may not import into one dataset.
-    #[error("the job {job:?} fills the dataset {dataset:?} already")]
+    #[error("the dataset {dataset:?} already belongs to the job {job:?}: choose another dataset with into")]
     Taken {
         /// The job that imports into the dataset.
         job: String,
@@ -53,13 +53,13 @@ pub enum DefinitionError {
     #[error("name {0:?}: expected up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores")]
     Name(String),
     /// The source looks like an option.
-    #[error("source {0:?}: begins with a hyphen")]
+    #[error("source {0:?}: a source cannot begin with a hyphen")]
     Source(String),
     /// A job has both a server and another sink.
-    #[error("server and to: expected one of them")]
+    #[error("give server or to, not both")]
     Destinations,
     /// A job has both an interval (`every`) and a time (`cron`).
-    #[error("every and cron: expected one of them")]
+    #[error("give every or cron, not both")]
     Times,
     /// The value of a key is no length of time.
     #[error("{key} {value:?}: expected a number and ms, s, m, h or d, for example 10m")]
@@ -70,7 +70,7 @@ pub enum DefinitionError {
         value: String,
     },
     /// The value of `cron` is not a valid cron expression.
-    #[error("cron {value:?}: {why}: expected five fields, as \"30 4 * * 1-5\"")]
+    #[error("cron {value:?}: expected five fields, such as \"30 4 * * 1-5\" ({})", why.trim_end_matches('.'))]
     Cron {
         /// The value.
         value: String,

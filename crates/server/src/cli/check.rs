@@ -39,7 +39,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     let opened = match File::open(&file) {
         Ok(opened) => opened,
         Err(e) => {
-            say!("strand: cannot read {}: {e}", file.display());
+            say!("strand check: cannot read {}: {e}", file.display());
             return ExitCode::FAILURE;
         }
     };
@@ -52,14 +52,14 @@ pub fn run(args: CheckArgs) -> ExitCode {
     if let Err(e) = std::io::stdout().lock().write_all(shown.as_bytes())
         && e.kind() != ErrorKind::BrokenPipe
     {
-        say!("strand: standard output: {e}");
+        say!("strand check: standard output: {e}");
         return ExitCode::FAILURE;
     }
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             let key = report.key.map_or(String::new(), |key| format!(", at or after key \"{key}\""));
-            say!("strand: {}: offset {}{key}: {e}", file.display(), report.bytes);
+            say!("strand check: {}: offset {}{key}: {e}", file.display(), report.bytes);
             ExitCode::FAILURE
         }
     }

@@ -37,7 +37,7 @@ pub fn run(args: &AofArgs) -> ExitCode {
     match check_all(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            say!("strand: {why}");
+            say!("strand check: {why}");
             ExitCode::FAILURE
         }
     }

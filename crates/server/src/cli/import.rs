@@ -339,7 +339,8 @@ pub fn report_cache(summary: &Summary) {
         say!("the cache is not used: {}", safe(why));
     }
     say!(
-        "cache: {} parts ({}) and {} texts from it, {} parts from the source, {} stored, {} parts refused, {} objects culled",
+        "cache: {} parts ({}) and {} texts from it, {} parts from the source, {} stored, {} parts not stored (disk too full), {} \
+         objects removed to make room",
         cache.hits,
         ByteSize(cache.hit_bytes),
         cache.texts,
@@ -373,7 +374,7 @@ pub fn report_skipped(summary: &Summary) {
         say!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
     }
     if skipped.filtered > 0 {
-        say!("left out by the filters: {} files and folders", skipped.filtered);
+        say!("files and folders that the filters left out: {}", skipped.filtered);
     }
 }
 

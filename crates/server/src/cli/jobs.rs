@@ -193,7 +193,7 @@ enum JobsError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Serve(#[from] ServiceError),
-    #[error("the job {0} is paused, so its run does not start: `strand jobs resume {0}` continues it")]
+    #[error("the job {0} is paused: first run `strand jobs resume {0}`")]
     Paused(String),
 }
 

@@ -89,7 +89,7 @@ pub async fn accept_until_stopped(
             () = &mut end_of_hold, if holds_for_loading => holds_for_loading = false,
             name = signals.next() => {
                 if saving.as_ref().is_some_and(|saving| !saving.given_up.load(Relaxed)) {
-                    tracing::warn!("{name} again: stopping at once");
+                    tracing::warn!("{name} for the second time: stopping at once, without a save");
                     std::process::exit(1);
                 }
                 let request = engine.on_signal(name == SIGINT);
@@ -104,7 +104,7 @@ pub async fn accept_until_stopped(
                         tracing::info!("{name}: saving, then stopping");
                         match end_on_thread(engine, request) {
                             Ok((given_up, done)) => saving = Some(FinalSave { name, grace: time, given_up, done }),
-                            Err(why) => refuse_to_stop(name, &SaveError::Failed(format!("no thread: {why}"))),
+                            Err(why) => refuse_to_stop(name, &SaveError::Failed(format!("the system cannot start a thread: {why}"))),
                         }
                     }
                 }
@@ -143,9 +143,9 @@ pub async fn accept_until_stopped(
 /// Logs that the server goes on after the signal `name`.
 fn refuse_to_stop(name: &str, why: &SaveError) {
     if matches!(why, SaveError::Aborted) {
-        return tracing::info!("{name}: SHUTDOWN ABORT has ended the stop");
+        return tracing::info!("{name}: the server goes on, because a client sent SHUTDOWN ABORT");
     }
-    tracing::warn!("{name} received but errors trying to shut down the server: {why}");
+    tracing::warn!("{name}: the server goes on, because it cannot stop: {why}");
 }
 
 /// The final save that a signal started.

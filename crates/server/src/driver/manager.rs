@@ -80,7 +80,9 @@ pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>>
                 }
             }
             false => {
-                tracing::error!("a worker is stuck, so systemd's watchdog is not notified")
+                tracing::error!(
+                    "a worker is stuck: systemd's watchdog gets no sign of life and may end the process"
+                )
             }
         }
         Duration::from_micros(waits_us / 2)

@@ -113,7 +113,9 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
 /// small pieces and at a low priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
-        tracing::warn!("freed memory will be returned to the system in large pieces: {e}");
+        tracing::warn!(
+            "cannot return freed memory in small pieces, so clients may wait for milliseconds: {e}"
+        );
     }
     let start = || {
         priority::set(priority::PURGE_NICE);
@@ -214,7 +216,7 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), ServeError> {
     }
     match host.lock_snapshot(&config.dbfilename()) {
         Err(why) if why.kind() == io::ErrorKind::WouldBlock && config.has_default_save_points() => {
-            tracing::warn!("{why}. This server writes no snapshots: its `save` is set to empty");
+            tracing::warn!("{why}. This server writes no snapshots: it has set its option save to \"\"");
             let emptied = config.set(&[(b"save", b"")], false);
             emptied.map(drop).map_err(|e| ServeError::SavePoints(e.to_string()))
         }
@@ -307,7 +309,7 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
     tokio::select! {
         _ = joined => Ok(()),
         name = signals.next() => {
-            tracing::warn!("{name} again: stopping at once");
+            tracing::warn!("{name} for the second time: stopping at once, without a save");
             std::process::exit(1);
         }
     }

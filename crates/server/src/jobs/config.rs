@@ -132,9 +132,9 @@ enum ContentError {
     LimitKey { key: String },
     #[error("limit: source is missing: expected the source that is limited")]
     LimitSource,
-    #[error("limit of {source_name:?}: rate also needs running: expected running = NUMBER")]
+    #[error("limit of {source_name:?}: a limit with rate also needs running = NUMBER")]
     LimitRate { source_name: String },
-    #[error("{key}: expected [[{key}]]")]
+    #[error("{key}: write [[{key}]], with two brackets")]
     Tables { key: &'static str },
     #[error("{key}: expected a text")]
     Text { key: &'static str },

@@ -34,8 +34,8 @@ pub enum ServiceError {
     },
     /// The saved state of the jobs is damaged.
     #[error(
-        "{path}: the saved state is damaged: {error}: restore a backup; or delete the file, and add the jobs again that \
-         were added over HTTP",
+        "{path} is damaged: {error}. Restore a backup. Or delete the file, and add again the jobs that `strand jobs add` \
+         had added",
         path = path.display()
     )]
     State {

@@ -146,7 +146,7 @@ impl Service {
         let (name, what) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         if name.is_empty() {
             return match *method {
-                Method::GET => (StatusCode::OK, self.lock().board.list()),
+                Method::GET => (StatusCode::OK, self.lock().board.list(now_ms())),
                 _ => (StatusCode::METHOD_NOT_ALLOWED, problem("this path supports GET")),
             };
         }
@@ -155,12 +155,17 @@ impl Service {
             return (StatusCode::NOT_FOUND, problem(&format!("there is no job {name:?}")));
         }
         let done = match (method, what) {
-            (&Method::GET, "") => return (StatusCode::OK, state.board.show(name).unwrap_or_default()),
+            (&Method::GET, "") => {
+                return (StatusCode::OK, state.board.show(name, now_ms()).unwrap_or_default());
+            }
             (&Method::GET, "errors") => {
                 return (StatusCode::OK, state.board.errors(name).unwrap_or_default());
             }
             (&Method::PUT | &Method::DELETE, "") if state.fixed.contains(name) => {
-                return (StatusCode::CONFLICT, problem("the job is defined in the file"));
+                let text = format!(
+                    "the job {name:?} is defined in the configuration file: change or remove it there"
+                );
+                return (StatusCode::CONFLICT, problem(&text));
             }
             (&Method::PUT, "") => {
                 let definition = match serde_json::from_slice::<Value>(body) {
@@ -199,7 +204,7 @@ impl Service {
                 // Save the state, because an accepted change must survive the end of the service.
                 state.is_dirty = true;
                 let saved = self.save(&mut state);
-                let shown = state.board.show(name).unwrap_or(Value::Null);
+                let shown = state.board.show(name, now_ms()).unwrap_or(Value::Null);
                 drop(state);
                 self.changed.notify_all();
                 match saved {

@@ -121,7 +121,7 @@ pub fn serve(path: &Path) -> Result<(), ServiceError> {
         token: config.token,
     });
     let door = http::open(&config.listen, service.clone())?;
-    say!("strand jobs: serving {} job(s) at http://{}/v1/jobs", service.lock().board.names().len(), door);
+    say!("strand jobs: listening at http://{door}/v1/jobs, jobs: {}", service.lock().board.names().len());
     service.run();
     drop(lock);
     Ok(())

@@ -235,8 +235,8 @@ impl Engine {
         if let Some(error) = replay.first_error.take() {
             let (failed, all) = (replay.failed, replay.commands);
             self.host.warn(&format!(
-                "== CRITICAL == {failed} of {all} commands in the append-only file {name} replied with an error; the first \
-                 said: {error}"
+                "== CRITICAL == {failed} of {all} commands in the append-only file {name} failed. The first error: \
+                 {error}"
             ));
         }
         match ended {

@@ -43,11 +43,11 @@ impl Session {
             return Err(SYNTAX.into());
         }
         if count > REPORT_WORDS_MAX {
-            return Err(format!("ERR a report has {REPORT_WORDS_MAX} words at the most").into());
+            return Err(format!("ERR a report may have at most {REPORT_WORDS_MAX} words").into());
         }
         let words: Vec<Vec<u8>> = (3..args.len()).map(|i| args.at(i).to_vec()).collect();
         if words.iter().map(Vec::len).sum::<usize>() > REPORT_BYTES_MAX {
-            return Err(format!("ERR a report has {REPORT_BYTES_MAX} bytes at the most").into());
+            return Err(format!("ERR a report may have at most {REPORT_BYTES_MAX} bytes").into());
         }
         let engine = self.engine.clone();
         let is_taken = engine.importers.report(self.db, args.at(2), self.client.id, words);

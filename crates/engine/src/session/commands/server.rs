@@ -58,7 +58,9 @@ impl Session {
             wake.wake();
         });
         begun.map_err(|why| {
-            self.engine.host.warn(&format!("Cannot shut down: no thread: {}", system_text(&why)));
+            self.engine
+                .host
+                .warn(&format!("Cannot shut down: the system cannot start a thread: {}", system_text(&why)));
             SHUTDOWN_FAILED
         })?;
         Ok(outcome)

@@ -16,14 +16,14 @@ impl Board {
     }
 
     /// The budget of memory, its use, and the state of all jobs, as JSON.
-    pub fn list(&self) -> Value {
-        let jobs: Vec<_> = self.jobs.keys().filter_map(|name| self.show(name)).collect();
+    pub fn list(&self, now_ms: u64) -> Value {
+        let jobs: Vec<_> = self.jobs.keys().filter_map(|name| self.show(name, now_ms)).collect();
         let (budget, held) = (self.ledger.budget(), self.ledger.held());
         json!({"budget_bytes": budget, "held_bytes": held, "running": self.running(), "jobs": jobs})
     }
 
     /// The state of one job, as JSON.
-    pub fn show(&self, name: &str) -> Option<Value> {
+    pub fn show(&self, name: &str, now_ms: u64) -> Option<Value> {
         let job = self.jobs.get(name)?;
         let state = match (&job.running, &job.queued) {
             (Some(running), _) if running.ending.is_some() => "ending",
@@ -52,8 +52,13 @@ impl Board {
         };
         if let Some(needs) = needs {
             let missing = ByteSize(needs.saturating_sub(self.ledger.free()));
+            let pause_ms = job.not_before_ms.saturating_sub(now_ms);
             shown["waits"] = match missing.0 {
-                0 => "waiting for its turn".into(),
+                _ if job.running.is_none() && pause_ms > 0 => {
+                    format!("it broke off: the next attempt comes in {} s", pause_ms.div_ceil(1000)).into()
+                }
+                0 if job.running.is_some() => "for its turn".into(),
+                0 => "for a free place".into(),
                 _ => format!("would need {}, waiting for {missing}", ByteSize(needs)).into(),
             };
         }

@@ -32,7 +32,7 @@ fn jobs_start_by_priority_within_memory_and_never_twice() {
     let mut board = board(16 + 24 * 2 + 3, 9, &[("a", ""), ("b", ",\"priority\":5"), ("c", "")]);
     ["a", "b", "c"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
     assert_eq!(started(&board.tick(1)), ["b", "a"]);
-    assert_eq!(board.show("c").unwrap()["waits"], "would need 24.0 MiB, waiting for 21.0 MiB");
+    assert_eq!(board.show("c", 0).unwrap()["waits"], "would need 24.0 MiB, waiting for 21.0 MiB");
     // Requested again while it runs: the job runs once more when it is done, not twice at once.
     board.run("a", Work::Retry).unwrap();
     assert_eq!(started(&board.tick(2)), Vec::<&str>::new());
@@ -43,7 +43,7 @@ fn jobs_start_by_priority_within_memory_and_never_twice() {
     assert!(
         matches!(&again[..], [Action::Start(name, words)] if name == "a" && words.contains(&"--retry-failed".into()))
     );
-    assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + 2 * JOB_BYTES);
+    assert_eq!(board.list(0)["held_bytes"], SERVICE_BYTES + 2 * JOB_BYTES);
     // A whole run takes the place of a retry that is queued.
     board.run("a", Work::Retry).unwrap();
     board.run("a", Work::Import).unwrap();
@@ -64,14 +64,14 @@ fn memory_is_lent_in_order_and_a_deadlock_of_waiting_jobs_is_broken() {
     board.report("b", RunReport::Need(34 * MB));
     board.run("c", Work::Import).unwrap();
     assert!(board.tick(3).is_empty(), "nobody overtakes who waits");
-    assert_eq!(board.show("b").unwrap()["waits"], "would need 34.0 MiB, waiting for 14.0 MiB");
+    assert_eq!(board.show("b", 0).unwrap()["waits"], "would need 34.0 MiB, waiting for 14.0 MiB");
     // Now both wait.
     board.report("a", RunReport::Need(35 * MB));
     assert_eq!(board.tick(4), [Action::Kill("a".into())]);
     assert!(board.tick(5).is_empty(), "once");
     board.ended("a", None, 6);
     assert_eq!(board.tick(7)[0], Action::Grant("b".into()));
-    assert_eq!(board.show("a").unwrap()["last"]["outcome"], "made room for others");
+    assert_eq!(board.show("a", 0).unwrap()["last"]["outcome"], "made room for others");
     // A request for more than the whole budget is cut to the budget, so a job that runs alone always gets it.
     let mut board = self::board(70, 9, &[("a", "")]);
     board.run("a", Work::Import).unwrap();
@@ -80,7 +80,7 @@ fn memory_is_lent_in_order_and_a_deadlock_of_waiting_jobs_is_broken() {
     board.report("a", RunReport::Need(1 << 40));
     assert_eq!(board.tick(2), [Action::Grant("a".into())]);
     board.report("a", RunReport::Free(1 << 40));
-    assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + JOB_BYTES + 10 * MB);
+    assert_eq!(board.list(0)["held_bytes"], SERVICE_BYTES + JOB_BYTES + 10 * MB);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn jobs_are_triggered_paused_and_ended() {
     assert_eq!(started(&board.tick(0)), ["a"]);
     assert_eq!(board.pause("a").unwrap(), [Action::Stop("a".into())]);
     assert!(board.pause("a").unwrap().is_empty());
-    assert_eq!(board.show("a").unwrap()["state"], "paused");
+    assert_eq!(board.show("a", 0).unwrap()["state"], "paused");
     assert_eq!(board.resume("a").unwrap(), [Action::Continue("a".into())]);
     board.ended("a", Some(0), 4_000);
     assert_eq!((board.tick(9_999), board.next_wake_ms()), (vec![], Some(10_000)));
@@ -98,6 +98,9 @@ fn jobs_are_triggered_paused_and_ended() {
     // Each time the job breaks off, it begins again after a longer pause.
     board.ended("a", Some(1), 11_000);
     assert_eq!((started(&board.tick(11_999)), board.next_wake_ms()), (vec![], Some(12_000)));
+    let waits = |now_ms| board.show("a", now_ms).unwrap()["waits"].clone();
+    assert_eq!(waits(11_001), "it broke off: the next attempt comes in 1 s");
+    assert_eq!(waits(12_000), "for a free place");
     assert_eq!(started(&board.tick(12_000)), ["a"]);
     board.ended("a", None, 12_000);
     assert_eq!(board.next_wake_ms(), Some(14_000));
@@ -108,7 +111,7 @@ fn jobs_are_triggered_paused_and_ended() {
     board.report("d", RunReport::Error("90 of 100 documents would be removed".into(), Value::Null));
     board.ended("d", Some(4), 12_200);
     assert_eq!(started(&board.tick(19_000)), Vec::<&str>::new());
-    let shown = board.show("d").unwrap();
+    let shown = board.show("d", 0).unwrap();
     assert_eq!(
         (&shown["last"]["outcome"], shown["last"]["error"].as_str().unwrap()),
         (&"stopped".into(), "90 of 100 documents would be removed")
@@ -118,7 +121,7 @@ fn jobs_are_triggered_paused_and_ended() {
     assert_eq!(board.cancel("d").unwrap(), [Action::Kill("d".into())]);
     assert_eq!(board.remove("d").unwrap(), [Action::Kill("d".into())]);
     board.ended("d", None, 19_002);
-    assert!(board.show("d").is_none() && board.run("d", Work::Import).is_err());
+    assert!(board.show("d", 0).is_none() && board.run("d", Work::Import).is_err());
 }
 
 #[test]
@@ -176,10 +179,10 @@ fn a_forecast_is_shown_beside_the_progress() {
     board.tick(1);
     let map = |text: &str| serde_json::from_str(text).unwrap();
     board.report("a", RunReport::Forecast(map(r#"{"documents":3}"#)));
-    assert_eq!(board.show("a").unwrap()["forecast"]["documents"], 3);
+    assert_eq!(board.show("a", 0).unwrap()["forecast"]["documents"], 3);
     board.report("a", RunReport::Summary(map(r#"{"opened":2}"#)));
     board.ended("a", Some(0), 2);
-    let shown = board.show("a").unwrap();
+    let shown = board.show("a", 0).unwrap();
     assert_eq!(
         (&shown["last"]["forecast"]["documents"], &shown["last"]["summary"]["opened"]),
         (&3.into(), &2.into())
@@ -236,7 +239,7 @@ fn saved_jobs_continue_after_a_restart() {
     assert_eq!(next.restore(&saved, |definition| definition.name != "c", 8), Ok(Vec::new()));
     assert_eq!(next.names(), ["a", "b"]);
     assert_eq!(started(&next.tick(9)), ["a"], "it ran when the service ended");
-    assert_eq!(next.show("b").unwrap()["state"], "paused");
+    assert_eq!(next.show("b", 0).unwrap()["state"], "paused");
     assert_eq!(next.definition("a").unwrap().given["every"], "20s");
 }
 
@@ -345,7 +348,7 @@ fn a_folder_that_changed_is_imported_when_it_is_quiet() {
     assert_eq!(now, 30_000 + 2000 * QUIET_TIMES_MAX);
     board.set_watch_error("a", Some("why".to_owned()));
     assert_eq!(
-        (&board.show("a").unwrap()["watch"], board.show("b").unwrap().get("watch")),
+        (&board.show("a", 0).unwrap()["watch"], board.show("b", 0).unwrap().get("watch")),
         (&"why".into(), None)
     );
 }

@@ -105,6 +105,12 @@ fn make(args: BundleArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The date and the time of day in UTC, such as `2026-11-30T19:26:40Z`.
+fn utc(unix_s: u64) -> String {
+    let time = i64::try_from(unix_s).ok().and_then(|unix_s| jiff::Timestamp::from_second(unix_s).ok());
+    time.map_or_else(|| format!("{unix_s} (Unix time)"), |time| time.to_string())
+}
+
 /// True for an error that every command of a bundle would get: the client has not logged in, or the server is not Strand.
 fn is_about_server(error: &str) -> bool {
     error.starts_with("NOAUTH") || error.starts_with("ERR unknown command")
@@ -133,9 +139,9 @@ fn show(
         return Ok(());
     }
     print_line(&format!(
-        "made by strand {} at {} (Unix time); digest {}",
+        "made by strand {} at {}; digest {}",
         bundle.version,
-        bundle.made_s,
+        utc(bundle.made_s),
         bundle.digest()
     ));
     for entry in &bundle.entries {
