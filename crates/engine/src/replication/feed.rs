@@ -125,12 +125,12 @@ impl Engine {
                         ));
                         replica.client.kill();
                     }
-                    // The session checks its soft limit.
-                    if replica.has_waiting() {
-                        replica.client.wake_handle().wake();
-                    }
                 }
                 Phase::Online | Phase::Loading | Phase::Gone => {}
+            }
+            // The session checks its soft limit.
+            if replica.has_waiting() {
+                replica.client.wake_handle().wake();
             }
         }
         self.replicas_changed();

@@ -84,6 +84,8 @@ struct Outbox {
     keeps: bool,
     /// The offset of the first byte of `later`.
     later_from: u64,
+    /// Number of bytes of the stream that the replica was given. What waits beyond them belongs to the snapshot.
+    stream_bytes: u64,
     /// Memory of the pieces that replicas share, besides their bytes, when `noted_bytes` waited.
     overhead_bytes: u64,
     noted_bytes: u64,
@@ -107,21 +109,32 @@ impl Outbox {
     fn bytes(&self) -> u64 {
         (self.ready.len() + self.later.len()) as u64
     }
+    /// The waiting bytes to which the limits apply, while `unsent_bytes` wait in the session. The snapshot does not count:
+    /// it comes from a file, and this server sends only as much of it as the replica takes.
+    fn limited_bytes(&self, unsent_bytes: u64) -> u64 {
+        (self.bytes() + unsent_bytes).min(self.stream_bytes)
+    }
+    /// Removes bytes at the front of `later`, which the snapshot contains.
+    fn skip(&mut self, bytes: usize) {
+        self.later.advance(bytes);
+        self.later_from += bytes as u64;
+        self.stream_bytes -= bytes as u64;
+    }
     /// The overhead while `waiting_bytes` wait: what has left took its part with it.
     fn overhead_of(&self, waiting_bytes: u64) -> u64 {
         let left_bytes = waiting_bytes.min(self.noted_bytes);
         let part = u128::from(self.overhead_bytes) * u128::from(left_bytes);
         (part / u128::from(self.noted_bytes.max(1))) as u64
     }
-    /// The chain that takes new bytes of the stream.
-    fn stream_target(&mut self, facts: &Facts) -> Option<&mut Chain> {
-        match self.phase {
-            Phase::Online => Some(&mut self.ready),
-            Phase::Waiting | Phase::Loading if self.keeps && !facts.wants_snapshot_only => {
-                Some(&mut self.later)
-            }
-            Phase::Waiting | Phase::Loading | Phase::Gone => None,
-        }
+    /// The chain that takes `bytes` more bytes of the stream.
+    fn stream_target(&mut self, facts: &Facts, bytes: usize) -> Option<&mut Chain> {
+        let target = match self.phase {
+            Phase::Online => &mut self.ready,
+            Phase::Waiting | Phase::Loading if self.keeps && !facts.wants_snapshot_only => &mut self.later,
+            Phase::Waiting | Phase::Loading | Phase::Gone => return None,
+        };
+        self.stream_bytes += bytes as u64;
+        Some(target)
     }
 }
 
@@ -190,6 +203,11 @@ impl Replica {
         let waiting_bytes = outbox.bytes() + self.client.output_bytes();
         (waiting_bytes, outbox.overhead_of(waiting_bytes))
     }
+    /// The waiting bytes to which `client-output-buffer-limit replica` applies: the stream, and not the snapshot.
+    /// `unsent_bytes` wait in the session.
+    pub(crate) fn limited_bytes(&self, unsent_bytes: usize) -> usize {
+        self.outbox.lock().limited_bytes(unsent_bytes as u64) as usize
+    }
     /// Takes what is ready.
     ///
     /// # Errors
@@ -224,6 +242,7 @@ impl Replica {
         self.resumed_until.store(offsets.end, Relaxed);
         let mut outbox = self.outbox.lock();
         outbox.phase = Phase::Online;
+        outbox.stream_bytes += (reply.len() + bytes.len()) as u64;
         outbox.ready.push_slice(reply.as_bytes());
         outbox.ready.push_links(bytes);
         outbox.is_shared = true;
@@ -235,7 +254,7 @@ impl Replica {
     /// Gives the replica new bytes of the stream.
     pub(super) fn append(&self, bytes: &Chain) {
         self.change(|outbox| {
-            if let Some(to) = outbox.stream_target(&self.facts) {
+            if let Some(to) = outbox.stream_target(&self.facts, bytes.len()) {
                 append_to(to, bytes);
             }
         });
@@ -248,7 +267,7 @@ impl Replica {
         self.change(|outbox| {
             outbox.is_shared = true;
             let waiting_bytes = outbox.bytes() + unsent_bytes;
-            if let Some(to) = outbox.stream_target(&self.facts) {
+            if let Some(to) = outbox.stream_target(&self.facts, bytes.len()) {
                 to.push_links(bytes.share());
                 outbox.overhead_bytes = outbox.overhead_of(waiting_bytes) + overhead_bytes;
                 outbox.noted_bytes = waiting_bytes + bytes.len() as u64;
@@ -261,8 +280,7 @@ impl Replica {
             let before = offset.saturating_sub(outbox.later_from) as usize;
             // The journal's bytes before the moment may not be taken yet.
             let here = before.min(outbox.later.len());
-            outbox.later.advance(here);
-            outbox.later_from += here as u64;
+            outbox.skip(here);
             outbox.ready.push_slice(reply.as_bytes());
         });
     }
@@ -305,8 +323,9 @@ impl Replica {
             outbox.phase = Phase::Online;
             // What has waited may be shared.
             outbox.is_shared = true;
-            let mut later = std::mem::take(&mut outbox.later);
-            later.advance((offset.saturating_sub(outbox.later_from) as usize).min(later.len()));
+            let before = offset.saturating_sub(outbox.later_from) as usize;
+            outbox.skip(before.min(outbox.later.len()));
+            let later = std::mem::take(&mut outbox.later);
             outbox.ready.push_chain(later);
         });
     }
@@ -319,7 +338,7 @@ impl Replica {
         let mut outbox = self.outbox.lock();
         let was_empty = outbox.ready.is_empty();
         change(&mut outbox);
-        let bytes = outbox.bytes() + self.client.output_bytes();
+        let bytes = outbox.limited_bytes(self.client.output_bytes());
         if bytes > self.bytes_max.load(Relaxed) && !outbox.is_outgrown {
             *outbox = Outbox { phase: Phase::Gone, is_outgrown: true, ..Outbox::default() };
         }

@@ -502,7 +502,10 @@ impl Session {
 
     /// Enforces `client-output-buffer-limit` for the client's class.
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
-        let held = self.replies.out.len() + self.client.inbox.waiting_bytes() as usize;
+        let held = match self.is_replica() {
+            true => self.limited_replica_bytes(),
+            false => self.replies.out.len() + self.client.inbox.waiting_bytes() as usize,
+        };
         let limits = self.settings.output(self.output_class());
         let exceeds = |bytes: usize| bytes > 0 && held > bytes;
         let mut is_soft_limit_expired = false;

@@ -185,6 +185,36 @@ fn a_replica_that_does_not_read_is_disconnected() {
 }
 
 #[test]
+fn the_snapshot_does_not_count_towards_the_limits() {
+    for limits in ["replica 300kb 0 0", "replica 0 150kb 1"] {
+        let mut server = Server::with(&format!(
+            "client-output-buffer-limit {limits}\nrepl-backlog-size 16kb\nrdbcompression no"
+        ));
+        let mut client = server.connect();
+        for i in 0..3 {
+            client.run(&server, &format!("SET large{i} {}", "x".repeat(300_000)));
+        }
+        let mut peer = server.connect();
+        peer.hold_output = true;
+        peer.feed(&command(PSYNC), usize::MAX);
+        for _ in 0..3 {
+            peer.drive(&server);
+            server.advance_ms(1000);
+        }
+        assert_eq!(peer.ended, None, "{limits}");
+        assert!(peer.session.output().len() > 900_000, "{limits}");
+        // The stream counts, also while the snapshot waits before it.
+        for _ in 0..2 {
+            client.run(&server, &format!("SET after {}", "x".repeat(200_000)));
+            server.engine.feed_replicas();
+            peer.drive(&server);
+            server.advance_ms(1100);
+        }
+        assert_eq!(peer.ended, Some(End::Abort), "{limits}");
+    }
+}
+
+#[test]
 fn replaced_data_begins_a_new_stream() {
     let mut server = Server::with("enable-debug-command yes");
     let (mut peer, offset) = replica(&mut server);

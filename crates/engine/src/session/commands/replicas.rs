@@ -265,6 +265,11 @@ impl Session {
             Err(_outgrown) => self.abort_over_output_limit(),
         }
     }
+    /// The replica's waiting output to which the limits apply.
+    pub(in crate::session) fn limited_replica_bytes(&self) -> usize {
+        let unsent_bytes = self.replies.out.len();
+        self.stream().map_or(unsent_bytes, |stream| stream.limited_bytes(unsent_bytes))
+    }
     /// Bytes of a replica show that it lives. While it loads its snapshot, it sends empty lines.
     pub(in crate::session) fn hear_replica(&self, now: Now) {
         if let Some(stream) = self.stream() {
