@@ -106,6 +106,10 @@ impl Replay {
     pub fn in_multi(&self) -> bool {
         self.queue.is_some()
     }
+    /// The commands since MULTI.
+    pub fn queued(&self) -> impl Iterator<Item = (&'static CommandSpec, Args<'_>)> {
+        self.queue.iter().flatten().map(|(spec, argv)| (*spec, argv.args()))
+    }
     /// Selects a database, for a journal that continues another one.
     pub fn set_db(&mut self, db: usize) {
         self.db = db;

@@ -2,10 +2,14 @@
 //! commands are in the statistics.
 
 use crate::clients::{Client, ClientFacts};
+use crate::monitors::Caller;
+use crate::session::{CommandKind, kind_of};
 use crate::stats::{CommandCounter, Stat};
-use crate::{Engine, Now, PeerInfo};
+use crate::{Engine, Now, PeerInfo, TABLE};
 use std::sync::Arc;
+use strand_commands::replay::Replay;
 use strand_commands::spec::CommandSpec;
+use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
 /// The place of the counters. The thread is no worker.
@@ -48,6 +52,26 @@ impl<'e> PrimaryClient<'e> {
         if !args.is_empty() {
             self.engine.note_lap(&self.client, spec, args, now, took_ns);
         }
+    }
+    /// Sends a command of the stream, which is about to run, to the clients in MONITOR. As in redis-server, the commands of
+    /// a transaction are shown when they run, and SELECT with its new database.
+    #[cold]
+    pub(super) fn show_to_monitors(&self, replay: &Replay, args: Args<'_>, now: Now) {
+        let Ok(found) = TABLE.resolve(args) else { return };
+        let mut db = replay.db();
+        let mut show = |spec: &'static CommandSpec, args: Args<'_>| {
+            if kind_of(spec) == CommandKind::Select {
+                let selected = parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok());
+                db = selected.unwrap_or(db);
+            }
+            self.engine.send_to_monitors(spec, args, db, Caller::Client(&self.client), now);
+        };
+        if kind_of(found.spec) == CommandKind::Exec {
+            replay.queued().for_each(|(spec, args)| show(spec, args));
+        } else if replay.in_multi() {
+            return;
+        }
+        show(found.spec, args);
     }
     /// Publishes the connection's state for CLIENT LIST.
     pub(super) fn update(&self, db: usize, input_bytes: usize) {

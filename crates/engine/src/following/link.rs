@@ -341,6 +341,9 @@ impl Engine {
                     true => Ok(None),
                     false => run_other(self, spec, args, db, now),
                 };
+                if self.monitors.any() {
+                    wire.client.show_to_monitors(&stream.replay, argv.args(), now);
+                }
                 let (failed, begun_ns) = (stream.replay.failed, self.host.mono_ns());
                 let done = stream.replay.command(&self.keyspace, argv, now.unix_ms(), run);
                 if let Some(spec) = stream.replay.latest {

@@ -34,7 +34,7 @@ pub use lane::{LaneDone, LaneJob};
 pub(crate) use permit::DeniedCommand;
 pub(crate) use phases::{PARK_REASONS, ParkReason, Waits};
 pub(crate) use script::replay as replay_script;
-pub(crate) use session_command::{CommandKind, DetachedContext, InFiles, InScripts, SessionCommand};
+pub(crate) use session_command::{CommandKind, DetachedContext, InFiles, InScripts, SessionCommand, kind_of};
 
 use crate::clients::{Client, ClientFacts};
 use crate::pubsub::Subscriptions;

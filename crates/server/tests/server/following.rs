@@ -344,6 +344,59 @@ fn the_primary_is_a_client_of_its_replica() {
     }
 }
 
+/// MONITOR on a replica shows what the primary sends, as in redis-server.
+#[test]
+fn monitor_shows_the_stream_of_the_primary() {
+    let redis =
+        || Peer::redis(&["--repl-diskless-sync-delay", "0"], None).expect("redis-server is installed");
+    let (primary, other) = (redis(), redis());
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let port = primary.address.port();
+    let mut client = primary.connect().expect("it listens");
+    call(&mut client, &["CONFIG", "SET", "repl-ping-replica-period", "3600"]);
+    let mut replicas = [link(&server), other.connect().expect("it listens")];
+    replicas.iter_mut().for_each(|replica| follow(replica, port));
+    // redis-server sends a replica the stream after its first acknowledgement.
+    comes_true(|| call(&mut client, &["INFO", "replication"]).matches("state=online").count() == 2);
+    let mut watchers = [link(&server), other.connect().expect("it listens")];
+    for watcher in &mut watchers {
+        assert_eq!(call(watcher, &["MONITOR"]), "OK");
+    }
+    for request in [
+        &["SET", "k", "v"][..],
+        &["SELECT", "3"],
+        &["MULTI"],
+        &["SET", "k", "0"],
+        &["INCR", "k"],
+        &["SELECT", "4"],
+        &["SET", "k", "1"],
+        &["EXEC"],
+        &["EVAL", "redis.call('SET', 'a', 1) redis.call('INCR', 'a') return 1", "0"],
+        &["PUBLISH", "channel", "message"],
+        &["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 1 end)"],
+        &["WAIT", "2", "0"],
+        &["SET", "last", ""],
+    ] {
+        call(&mut client, request);
+    }
+    let [ours, theirs] = watchers.map(|mut watcher| {
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line: &String| !line.contains("last")) {
+            let line = crate::saving::text(watcher.reply().expect("a line"));
+            let (time, rest) = line.split_once(' ').expect("a time");
+            assert!(time.parse::<f64>().is_ok_and(|s| s > 1.6e9), "{line}");
+            // Clients of the test's own links are shown, too.
+            if rest.contains(&format!("127.0.0.1:{port}]")) {
+                lines.push(rest.to_owned());
+            }
+        }
+        lines
+    });
+    assert_eq!(ours, theirs);
+    assert!(ours.len() > 10 && ours.iter().any(|line| line.starts_with("[4 ")), "{ours:?}");
+}
+
 /// A field that is due is missing for the clients of a replica before its primary removes the field.
 #[test]
 fn due_fields_are_hidden_until_the_primary_removes_them() {
