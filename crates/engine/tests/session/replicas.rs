@@ -355,6 +355,9 @@ fn a_replica_is_read_only_and_keeps_expired_keys() {
     assert!(in_script.starts_with(&read_only[..read_only.len() - 1]), "{in_script}");
     let wait = client.run(&server, "WAIT 0 0");
     assert!(wait.starts_with("-ERR WAIT cannot be used with replica instances."), "{wait}");
+    let wait = client.run(&server, "WAITAOF 0 0 0");
+    let why = "Please also note that writes to replicas are just local and are not propagated.";
+    assert_eq!(wait, format!("-ERR WAITAOF cannot be used with replica instances. {why}|"));
     assert!(client.run(&server, "HELLO 2").contains("|$4|role|$7|replica|"));
     let fields = client.run(&server, "INFO replication");
     assert!(

@@ -11,7 +11,9 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The error at a replica.
+/// The errors at a replica.
+const AOF_NOT_HERE: &str = "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local \
+                            and are not propagated.";
 const NOT_HERE: &str = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
                         configured to be writable (which is not the default) writes to replicas are just local and are not propagated.";
 
@@ -58,7 +60,7 @@ impl Session {
     fn wait_or_reply(&mut self, wait: KeylessWait) -> Outcome {
         let engine = self.engine.clone();
         if engine.following.is_on() {
-            return Err(NOT_HERE.into());
+            return Err(if wait.in_file { AOF_NOT_HERE } else { NOT_HERE }.into());
         }
         if !wait.is_over(&engine) {
             return Ok(NextStep::Block(wait));
