@@ -188,6 +188,8 @@ impl Config {
             let line = match spec.name == Opt::RequirePass.spec().name {
                 // Write no `requirepass`: the default user's line has the password, as a digest.
                 true => String::new(),
+                // As in redis-server, a primary has no `replicaof`.
+                false if spec.kind == ValueType::Primary && *value == default_value(spec) => String::new(),
                 false => line(spec, value),
             };
             (spec.name, spec.alias, line, *value == default_value(spec))

@@ -267,6 +267,15 @@ fn every_option_goes_through_its_own_text() {
 }
 
 #[test]
+fn a_primary_has_no_line_of_a_replica() {
+    let config = load("replicaof 10.0.0.1 1\nport 7000\n").unwrap();
+    let old = config.rewrite("slaveof 10.0.0.2 2\nport 1\n");
+    assert_eq!(old, "replicaof 10.0.0.1 1\nport 7000\n");
+    config.set_primary(None);
+    assert_eq!(config.rewrite(&old), "port 7000\n");
+}
+
+#[test]
 fn rewriting_writes_what_was_changed_and_reads_back() {
     let config = load("port 7000\n").unwrap();
     set(&config, &[("timeout", "5"), ("requirepass", "a \"b"), ("proto-max-bulk-len", "2mb")]).unwrap();

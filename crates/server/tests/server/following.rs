@@ -150,7 +150,7 @@ fn a_configured_replica_follows_at_its_start_and_its_role_is_written_to_the_file
     assert_eq!(call(&mut replica, &["REPLICAOF", "NO", "ONE"]), "OK");
     assert_eq!(call(&mut replica, &["CONFIG", "REWRITE"]), "OK");
     let text = std::fs::read_to_string(&file).expect("there");
-    assert!(!text.contains(&port.to_string()), "{text}");
+    assert!(!text.contains(&port.to_string()) && !text.contains("replicaof"), "{text}");
     follow(&mut replica, port);
     assert_eq!(call(&mut replica, &["CONFIG", "REWRITE"]), "OK");
     let text = std::fs::read_to_string(&file).expect("there");
