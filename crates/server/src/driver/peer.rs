@@ -61,8 +61,16 @@ impl Drop for MovingKeys<'_> {
 fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
     let unreachable = NotConnected::Unreachable;
     let host = std::str::from_utf8(target.host).map_err(|_| unreachable)?;
-    let port = std::str::from_utf8(target.port).ok().and_then(|port| port.parse::<u16>().ok());
-    let addresses = (host, port.ok_or(unreachable)?).to_socket_addrs().map_err(|_| unreachable)?;
+    let port = std::str::from_utf8(target.port)
+        .ok()
+        .and_then(|port| port.parse::<u16>().ok())
+        .filter(|port| *port > 0);
+    let addresses = (host, port.unwrap_or(0)).to_socket_addrs().map_err(|_| unreachable)?;
+    if port.is_none() {
+        // redis-server connects to a port for every text: 0, or a part of the number. Usually nobody listens there. But it
+        // finds no address with a negative port.
+        return Err(if target.port.starts_with(b"-") { unreachable } else { NotConnected::Refused });
+    }
     let deadline = Deadline::in_(target.timeout);
     let mut why = unreachable;
     for address in addresses {

@@ -315,9 +315,19 @@ fn an_invalid_target_is_an_error() {
     let mut here = ours.connect().expect("answers");
     call(&mut here, "SET key value");
     let not_connected = Value::Error(b"IOERR error or timeout connecting to the client".to_vec());
-    for (host, port) in [("", "1"), ("127.0.0.1", "x"), ("127.0.0.1", "99999"), ("\u{1}", "1")] {
+    let not_sent = Value::Error(b"IOERR error or timeout writing to target instance".to_vec());
+    for (host, port, error) in [
+        ("", "1", &not_connected),
+        ("\u{1}", "1", &not_connected),
+        ("\u{1}", "x", &not_connected),
+        ("127.0.0.1", "-1", &not_connected),
+        ("127.0.0.1", "", &not_sent),
+        ("127.0.0.1", "x", &not_sent),
+        ("127.0.0.1", "70000", &not_sent),
+        ("127.0.0.1", "0", &not_sent),
+    ] {
         let reply = here.call(&["MIGRATE", host, port, "key", "0", "100"]).expect("it answers");
-        assert_eq!(reply, not_connected, "{host:?} {port:?}");
+        assert_eq!(reply, *error, "{host:?} {port:?}");
     }
     assert_eq!(call(&mut here, "GET key"), Value::Bulk(b"value".to_vec()));
 }
