@@ -13,9 +13,45 @@ use strand_diag::{Counters, Rate};
 /// Number of copies of the counters. The workers share the copies.
 const SLOTS: usize = 16;
 
-/// Maximum number of error codes that are counted separately. Clients can make up codes with scripts, DEBUG ERROR and
-/// the names in errors of searches.
-const ERROR_CODES_MAX: usize = 128;
+/// Maximum number of error codes that are counted separately besides the server's own. Clients can make up codes with
+/// scripts and DEBUG ERROR.
+const MADE_UP_CODES_MAX: usize = 128;
+/// Maximum length of a code that is counted separately, in bytes.
+const CODE_BYTES_MAX: usize = 64;
+/// What all other codes count as.
+const OTHER_CODE: &[u8] = b"ERR";
+/// The codes of the server's own errors, and of redis-server's that a script may pass on. Alerts depend on them, so they
+/// always have a place.
+const OWN_CODES: [&[u8]; 28] = [
+    b"BUSY",
+    b"BUSYGROUP",
+    b"BUSYKEY",
+    b"CROSSSLOT",
+    b"DENIED",
+    b"ERR",
+    b"EXECABORT",
+    b"INPROG",
+    b"INVALIDOBJ",
+    b"IOERR",
+    b"LOADING",
+    b"MASTERDOWN",
+    b"MISCONF",
+    b"NOAUTH",
+    b"NOGROUP",
+    b"NOMASTERLINK",
+    b"NOPERM",
+    b"NOPROTO",
+    b"NOREPLICAS",
+    b"NOSCRIPT",
+    b"NOTBUSY",
+    b"OOM",
+    b"READONLY",
+    b"TESTFAILED",
+    b"UNBLOCKED",
+    b"UNKILLABLE",
+    b"WRONGPASS",
+    b"WRONGTYPE",
+];
 
 /// Counters of the server, by number.
 #[derive(Clone, Copy, Debug)]
@@ -131,8 +167,7 @@ pub(crate) struct Stats {
     counters: Counters,
     /// For each command, one counter for each [`CommandCounter`].
     commands: Counters,
-    /// Number of error replies by error code.
-    errors: Mutex<BTreeMap<Vec<u8>, u64>>,
+    errors: Mutex<ErrorCounts>,
     /// The option `latency-tracking`.
     tracks: AtomicBool,
     /// Execution times of commands.
@@ -148,6 +183,36 @@ pub(crate) struct Stats {
     /// Slow events, for LATENCY.
     pub(crate) events: Events,
     pub(crate) rates: Mutex<Rates>,
+}
+
+/// Numbers of error replies by error code.
+#[derive(Default)]
+struct ErrorCounts {
+    by_code: BTreeMap<Vec<u8>, u64>,
+    /// Number of codes that are not the server's own.
+    made_up: usize,
+}
+
+impl ErrorCounts {
+    fn add(&mut self, code: &[u8], n: u64) {
+        let code = if has_form_of_code(code) { code } else { OTHER_CODE };
+        if let Some(known) = self.by_code.get_mut(code) {
+            *known += n;
+            return;
+        }
+        let is_own = OWN_CODES.binary_search(&code).is_ok();
+        let code = if is_own || self.made_up < MADE_UP_CODES_MAX { code } else { OTHER_CODE };
+        self.made_up += usize::from(!is_own && code != OTHER_CODE);
+        *self.by_code.entry(code.into()).or_default() += n;
+    }
+}
+
+/// True when the first word of an error is a code, and no word of a text.
+fn has_form_of_code(word: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+    word.len() <= CODE_BYTES_MAX
+        && word.first().is_some_and(u8::is_ascii_uppercase)
+        && word.iter().all(is_part)
 }
 
 /// Rates for `INFO stats`, sampled by [`crate::Engine::tick`].
@@ -230,17 +295,12 @@ impl Stats {
     #[cold]
     pub(crate) fn add_errors(&self, slot: usize, code: &[u8], n: u64) {
         self.add(slot, Stat::Errors, n);
-        let mut errors = self.errors.lock();
-        if let Some(known) = errors.get_mut(code) {
-            *known += n;
-        } else if errors.len() < ERROR_CODES_MAX {
-            errors.insert(code.into(), n);
-        }
+        self.errors.lock().add(code, n);
     }
     /// The error codes and their counts.
     pub(crate) fn errors(&self) -> Vec<(String, u64)> {
         let own = |(code, n): (&Vec<u8>, &u64)| (String::from_utf8_lossy(code).into_owned(), *n);
-        self.errors.lock().iter().map(own).collect()
+        self.errors.lock().by_code.iter().map(own).collect()
     }
     /// The commands that were called or rejected: name, calls, rejected, failed, nanoseconds.
     pub(crate) fn commands(&self) -> Vec<(&str, [u64; PER_COMMAND])> {
@@ -262,7 +322,7 @@ impl Stats {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
         (0..2 * PARK_REASONS).for_each(|i| self.park_reasons.reset(i));
-        self.errors.lock().clear();
+        *self.errors.lock() = ErrorCounts::default();
         [&self.histograms, &self.queued, &self.parked].into_iter().for_each(Histograms::reset);
         self.flushing.reset();
         *self.rates.lock() = Rates::default();
@@ -323,6 +383,24 @@ mod tests {
         assert_eq!(stats.histograms.of(0).map(|spread| spread.total()), Some(2));
         stats.reset();
         assert!(stats.commands().is_empty() && stats.histograms.of(0).is_none());
+    }
+
+    #[test]
+    fn made_up_codes_leave_a_place_to_the_servers_own() {
+        assert!(OWN_CODES.is_sorted());
+        let mut errors = ErrorCounts::default();
+        for i in 0..1000 {
+            errors.add(format!("MADE_UP{i}").as_bytes(), 1);
+        }
+        for word in ["typo1:", "my", "My-x", "A:B", "", "9A", "_A", &"A".repeat(65)] {
+            errors.add(word.as_bytes(), 1);
+        }
+        errors.add(b"OOM", 2);
+        errors.add(b"MADE_UP0", 1);
+        let of = |code: &str| errors.by_code.get(code.as_bytes()).copied();
+        assert_eq!((of("OOM"), of("MADE_UP0"), of("MADE_UP127")), (Some(2), Some(2), Some(1)));
+        assert_eq!((of("ERR"), of("MADE_UP128")), (Some(1000 - 128 + 8), None));
+        assert_eq!(errors.by_code.len(), 128 + 2);
     }
 
     #[test]

@@ -308,8 +308,6 @@ pub(super) fn latencystats(f: &Facts<'_>, out: &mut String) {
 pub(super) fn errorstats(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Errorstats\r\n");
     for (code, count) in f.engine.stats.errors() {
-        // As in redis-server, these bytes would break the line.
-        let code = code.replace(['#', ':', '\n', '\r'], "_");
         *out += &format!("errorstat_{code}:count={count}\r\n");
     }
 }
