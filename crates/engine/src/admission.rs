@@ -7,6 +7,7 @@
 
 use crate::config::Opt;
 use crate::memory::{Charge, Ledger, Purpose, Shares};
+use crate::session::CutOff;
 use crate::stats::Stat;
 use crate::timing::Event;
 use crate::{Engine, Now};
@@ -220,8 +221,13 @@ impl Engine {
         let limit = self.clients_bytes_max();
         let evicted = limit.map(|bytes_max| self.clients.evict(bytes_max)).unwrap_or_default();
         self.memory.leaving_bytes.store(evicted.leaving_bytes, Relaxed);
-        self.stats.add(0, Stat::ClientEvictions, evicted.clients as u64);
-        limit.map(|_| evicted.clients)
+        let bytes_max = limit?;
+        self.stats.add(0, Stat::ClientEvictions, evicted.clients.len() as u64);
+        for (client, held_bytes) in &evicted.clients {
+            let (held_bytes, all_bytes) = (*held_bytes, evicted.all_bytes);
+            self.log_cut_off(client, CutOff::Memory { held_bytes, all_bytes, bytes_max });
+        }
+        Some(evicted.clients.len())
     }
     /// `maxmemory-clients` in bytes, if that limit is set.
     pub(crate) fn clients_bytes_max(&self) -> Option<u64> {

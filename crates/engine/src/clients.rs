@@ -305,10 +305,12 @@ impl Wake for Nobody {
 }
 
 /// What [`Clients::evict`] did.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct EvictedClients {
-    /// Number of clients that were closed.
-    pub(crate) clients: usize,
+    /// The clients that were closed, each with the bytes that it held.
+    pub(crate) clients: Vec<(Arc<Client>, u64)>,
+    /// What all clients held before.
+    pub(crate) all_bytes: u64,
     /// Bytes of killed clients, these included. They are freed soon.
     pub(crate) leaving_bytes: u64,
 }
@@ -419,8 +421,9 @@ impl Clients {
         let (killed, mut left): (Vec<_>, Vec<_>) = all.into_iter().partition(|client| client.is_killed());
         let bytes_of =
             |clients: &[Arc<Client>]| clients.iter().map(|client| client.held_bytes()).sum::<u64>();
-        let mut evicted = EvictedClients { clients: 0, leaving_bytes: bytes_of(&killed) };
         let mut held_bytes = bytes_of(&left);
+        let leaving_bytes = bytes_of(&killed);
+        let mut evicted = EvictedClients { clients: Vec::new(), all_bytes: held_bytes, leaving_bytes };
         if held_bytes <= bytes_max {
             return evicted;
         }
@@ -433,8 +436,8 @@ impl Clients {
             let bytes = client.held_bytes();
             held_bytes = held_bytes.saturating_sub(bytes);
             client.kill();
-            evicted.clients += 1;
             evicted.leaving_bytes += bytes;
+            evicted.clients.push((client, bytes));
         }
         evicted
     }

@@ -18,6 +18,7 @@ use crate::persist::Persist;
 use crate::pubsub::PubSub;
 use crate::replication::Replication;
 use crate::scripts::Scripts;
+use crate::session::CUT_OFF_LINES;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::timing::Event;
@@ -30,6 +31,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
+use strand_diag::LineLimit;
 use strand_keyspace::{Keyspace, LISTENER};
 use strand_wire::args::Argv;
 use strand_wire::reply::ErrorText;
@@ -57,6 +59,8 @@ pub struct Engine {
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) monitors: Monitors,
+    /// Bounds the lines of the log about clients that are closed because of a limit.
+    pub(crate) cut_offs: Mutex<LineLimit>,
     pub(crate) long_locks: LongLocks,
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
@@ -130,6 +134,7 @@ impl Engine {
             long_locks,
             importers: Importers::default(),
             monitors: Monitors::default(),
+            cut_offs: Mutex::new(CUT_OFF_LINES),
             persist,
             replication,
             following,

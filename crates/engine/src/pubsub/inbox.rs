@@ -5,9 +5,10 @@ use super::pressure::Pace;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// The error when the inbox exceeds the client's output limit. The client must be closed.
+/// The error when the inbox exceeds the client's output limit. The client must be closed. Has the number of bytes that
+/// waited for the client.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OutputLimitExceeded;
+pub(crate) struct OutputLimitExceeded(pub(crate) u64);
 
 /// The inbox of one client. Any thread puts frames in, and the client's session takes them out.
 #[derive(Debug)]
@@ -37,8 +38,9 @@ struct InboxContents {
     taken: u64,
     /// Number of bytes that the frames take.
     bytes: u64,
-    /// True when the frames exceeded the limit. They were dropped, and no more frames are taken in.
-    is_over_limit: bool,
+    /// The number of bytes that waited when the frames exceeded the limit. They were dropped, and no more frames are taken
+    /// in.
+    over_limit: Option<u64>,
 }
 
 /// Memory of a frame besides its shared bytes.
@@ -63,18 +65,19 @@ impl Inbox {
     /// Puts a frame in, for a client with `unwritten` bytes of other output. True when its session must be woken.
     pub(crate) fn put(&self, frame: Frame, unwritten: u64) -> bool {
         let mut contents = self.contents.lock();
-        if contents.is_over_limit {
+        if contents.over_limit.is_some() {
             return false;
         }
         let was_empty = contents.frames.is_empty();
         contents.bytes += frame.len() as u64 + FRAME_BYTES;
         contents.frames.push(frame);
-        if contents.bytes + unwritten > self.bytes_max.load(Relaxed) {
-            *contents = InboxContents { is_over_limit: true, ..InboxContents::default() };
+        let waiting_bytes = contents.bytes + unwritten;
+        if waiting_bytes > self.bytes_max.load(Relaxed) {
+            *contents = InboxContents { over_limit: Some(waiting_bytes), ..InboxContents::default() };
         }
         self.bytes.store(contents.bytes, Relaxed);
         self.filled.store(true, Relaxed);
-        was_empty || contents.is_over_limit
+        was_empty || contents.over_limit.is_some()
     }
     /// True when the inbox has frames.
     #[inline]
@@ -89,8 +92,8 @@ impl Inbox {
         let mut contents = self.contents.lock();
         self.filled.store(false, Relaxed);
         self.bytes.store(0, Relaxed);
-        if contents.is_over_limit {
-            return Err(OutputLimitExceeded);
+        if let Some(waiting_bytes) = contents.over_limit {
+            return Err(OutputLimitExceeded(waiting_bytes));
         }
         contents.bytes = 0;
         contents.taken += contents.frames.len() as u64;

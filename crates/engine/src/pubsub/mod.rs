@@ -37,7 +37,7 @@ mod pressure;
 mod subscriptions;
 
 pub use dispatcher::Delivery;
-pub(crate) use inbox::Inbox;
+pub(crate) use inbox::{Inbox, OutputLimitExceeded};
 pub(crate) use message::{Frame, Payload};
 pub(crate) use subscriptions::{Subscriptions, Topic};
 

@@ -25,7 +25,7 @@ mod waiting;
 pub(crate) use acks::AckWait;
 pub(crate) use failover::{FailoverPhase, FailoverRequest};
 pub(crate) use info::{figures, replica_lines};
-pub(crate) use replica::{Facts, Phase, Replica, SnapshotParts, Taken};
+pub(crate) use replica::{Facts, Outgrown, Phase, Replica, SnapshotParts, Taken};
 pub(crate) use waiting::append_to;
 
 use crate::config::Opt;

@@ -53,9 +53,10 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// More waits for the replica than `client-output-buffer-limit replica` allows. The connection must be closed.
+/// More waits for the replica than `client-output-buffer-limit replica` allows: this number of bytes. The connection must be
+/// closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outgrown;
+pub(crate) struct Outgrown(pub(crate) u64);
 
 /// A replica. Its session takes what is ready ([`Replica::take`]).
 pub(crate) struct Replica {
@@ -93,7 +94,7 @@ struct Outbox {
     is_shared: bool,
     /// True when the connection ends after what is ready.
     is_last: bool,
-    is_outgrown: bool,
+    outgrown: Option<Outgrown>,
 }
 
 /// What the session takes of a replica's outbox.
@@ -214,9 +215,9 @@ impl Replica {
     /// When too much waited.
     pub(crate) fn take(&self) -> Result<Taken, Outgrown> {
         let mut outbox = self.outbox.lock();
-        match outbox.is_outgrown {
-            true => Err(Outgrown),
-            false => Ok(Taken {
+        match outbox.outgrown {
+            Some(outgrown) => Err(outgrown),
+            None => Ok(Taken {
                 bytes: std::mem::take(&mut outbox.ready),
                 is_shared: std::mem::take(&mut outbox.is_shared),
                 is_last: outbox.is_last,
@@ -339,10 +340,10 @@ impl Replica {
         let was_empty = outbox.ready.is_empty();
         change(&mut outbox);
         let bytes = outbox.limited_bytes(self.client.output_bytes());
-        if bytes > self.bytes_max.load(Relaxed) && !outbox.is_outgrown {
-            *outbox = Outbox { phase: Phase::Gone, is_outgrown: true, ..Outbox::default() };
+        if bytes > self.bytes_max.load(Relaxed) && outbox.outgrown.is_none() {
+            *outbox = Outbox { phase: Phase::Gone, outgrown: Some(Outgrown(bytes)), ..Outbox::default() };
         }
-        let wakes = was_empty && !outbox.ready.is_empty() || outbox.is_outgrown || outbox.is_last;
+        let wakes = was_empty && !outbox.ready.is_empty() || outbox.outgrown.is_some() || outbox.is_last;
         drop(outbox);
         if wakes {
             self.client.wake_handle().wake();

@@ -6,6 +6,7 @@
 
 mod blocked;
 mod commands;
+mod cut_off;
 mod data;
 mod framing;
 mod gates;
@@ -30,6 +31,7 @@ mod watch;
 
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, database_to_select, load_library};
+pub(crate) use cut_off::{CUT_OFF_LINES, CutOff};
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use permit::DeniedCommand;
 pub(crate) use phases::{PARK_REASONS, ParkReason, Waits};
@@ -127,6 +129,8 @@ pub struct Session {
     /// The current command. It is whole during execution, partly filled between reads, else empty.
     argv: Argv,
     state: State,
+    /// Why the session was aborted, for the log.
+    abort_reason: &'static str,
     db: usize,
     protocol: Protocol,
     identity: Identity,
@@ -211,6 +215,7 @@ impl Session {
             requests: Requests::new(framing, &settings, authenticated),
             argv: Argv::new(),
             state: State::Ready,
+            abort_reason: "killed",
             db: 0,
             protocol: Protocol::Resp2,
             identity: Identity {
@@ -316,6 +321,10 @@ impl Session {
     /// Call this after a write of [`Session::output`]. Bytes that were written do not count as the client's memory.
     pub fn output_written(&self) {
         self.client.set_output_bytes(self.replies.out.len());
+    }
+    /// Why the session was aborted ([`Turn::Abort`]), for the log.
+    pub fn abort_reason(&self) -> &'static str {
+        self.abort_reason
     }
     /// True when [`Session::run`] continues after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {

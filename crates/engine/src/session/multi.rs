@@ -192,8 +192,9 @@ impl Session {
         }
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
+            let held_bytes = queue.bytes;
             self.end_transaction();
-            return NextStep::Stop(self.abort_over_query_limit());
+            return NextStep::Stop(self.abort_over_query_limit(held_bytes));
         }
         self.reply().queued();
         self.end_command();
@@ -429,12 +430,6 @@ impl Session {
     }
     fn transaction(&mut self, queue: Box<Queue>) -> Transaction {
         Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch), self.client.clone())
-    }
-    /// Enforces `client-query-buffer-limit`: queued commands count towards it.
-    fn abort_over_query_limit(&mut self) -> Turn {
-        self.engine.stats.add(self.slot(), crate::stats::Stat::QueryLimitCloses, 1);
-        self.abort();
-        Turn::Abort
     }
 }
 

@@ -69,7 +69,7 @@ impl Session {
         self.count_lookups(done.lookups);
         // The limit may have changed since the reply was made.
         if done.is_cut && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
-            return self.abort_over_output_limit();
+            return self.abort_over_output_limit(done.out.len());
         }
         let before = self.replies.out.len();
         self.reply().raw(done.out);

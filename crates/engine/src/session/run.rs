@@ -89,7 +89,7 @@ impl Session {
             self.last_active_us = now.mono_us;
         } else if self.timeout_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
-            self.abort();
+            self.abort_because("idle for too long");
         }
         if !matches!(self.login_wait, LoginWait::Nothing) {
             self.check_login_timeout(now);
@@ -154,7 +154,7 @@ impl Session {
         }
         if self.login_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
-            self.abort();
+            self.abort_because("no login in time");
         }
     }
 
@@ -495,9 +495,7 @@ impl Session {
             }
             return Turn::Read;
         }
-        self.engine.stats.add(self.slot(), Stat::QueryLimitCloses, 1);
-        self.abort();
-        Turn::Abort
+        self.abort_over_query_limit(self.request_bytes)
     }
 
     /// Enforces `client-output-buffer-limit` for the client's class.
@@ -516,16 +514,12 @@ impl Session {
             is_soft_limit_expired = now.mono_us.saturating_sub(since) > limits.soft_us;
         }
         // A job that no thread gets would count as running for good. The next turn ends the session.
-        if !exceeds(limits.hard_bytes) && !is_soft_limit_expired || matches!(turn, Turn::Lane(_)) {
+        let stays = matches!(turn, Turn::Lane(_) | Turn::Abort);
+        if !exceeds(limits.hard_bytes) && !is_soft_limit_expired || stays {
             return turn;
         }
-        self.abort_over_output_limit();
+        self.abort_over_output(held, !exceeds(limits.hard_bytes));
         Turn::Abort
-    }
-    pub(super) fn abort_over_output_limit(&mut self) {
-        self.warn_of_slow_replica();
-        self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
-        self.abort();
     }
 
     pub(super) fn refresh_settings(&mut self) {

@@ -46,6 +46,17 @@ pub(crate) enum OutputClass {
     PubSub,
 }
 
+impl OutputClass {
+    /// The class's name in the option.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OutputClass::Normal => "normal",
+            OutputClass::Replica => "replica",
+            OutputClass::PubSub => "pubsub",
+        }
+    }
+}
+
 /// The limits of one class. 0: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputLimit {

@@ -10,7 +10,7 @@ use super::settings::OutputClass;
 use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, ChannelCheck, User};
 use crate::clients::Client;
-use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
+use crate::pubsub::{CHANNEL_BYTES_MAX, OutputLimitExceeded, PATTERN_BYTES_MAX, Subscriptions, Topic};
 use crate::{Engine, Now, TABLE, monitors};
 use std::sync::Arc;
 use strand_commands::glob;
@@ -246,7 +246,7 @@ impl Session {
                 let subscribed = self.is_subscriber();
                 frames.iter().for_each(|frame| self.replies.push(frame, self.protocol, subscribed));
             }
-            Err(_over) => self.abort_over_output_limit(),
+            Err(OutputLimitExceeded(waiting_bytes)) => self.abort_over_output_limit(waiting_bytes as usize),
         }
     }
     /// As in redis-server, a message that this session publishes to itself comes before the reply to PUBLISH.

@@ -50,6 +50,7 @@ pub struct TestHost {
     shrinks: Arc<AtomicUsize>,
     system_bytes: Arc<AtomicU64>,
     died: Arc<parking_lot::Mutex<Option<String>>>,
+    logged: Arc<parking_lot::Mutex<Vec<String>>>,
 }
 
 /// What runs when the server reads the clock next.
@@ -177,7 +178,14 @@ impl ScratchFile for InMemory {
     }
 }
 
-impl HostLog for TestHost {}
+impl HostLog for TestHost {
+    fn log(&self, text: &str) {
+        self.logged.lock().push(text.into());
+    }
+    fn warn(&self, text: &str) {
+        self.logged.lock().push(format!("warning: {text}"));
+    }
+}
 
 impl HostThreads for TestHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
@@ -283,6 +291,8 @@ pub struct Server {
     pub system_bytes: Arc<AtomicU64>,
     /// The last message of an engine that ended its process.
     pub died: Arc<parking_lot::Mutex<Option<String>>>,
+    /// The lines of the log.
+    pub logged: Arc<parking_lot::Mutex<Vec<String>>>,
     connections: usize,
 }
 
@@ -321,6 +331,7 @@ impl Server {
         let shrinks = Arc::<AtomicUsize>::default();
         let (purges, system_bytes) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
         let died = Arc::<parking_lot::Mutex<Option<String>>>::default();
+        let logged = Arc::<parking_lot::Mutex<Vec<String>>>::default();
         let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
             used_bytes: used_bytes.clone(),
@@ -335,6 +346,7 @@ impl Server {
             shrinks: shrinks.clone(),
             system_bytes: system_bytes.clone(),
             died: died.clone(),
+            logged: logged.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts {
@@ -359,6 +371,7 @@ impl Server {
             shrinks,
             system_bytes,
             died,
+            logged,
             connections: 0,
         })
     }

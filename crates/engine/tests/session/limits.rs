@@ -1,6 +1,6 @@
 //! Named limits: clients, idle time, query and output buffers, protected mode.
 
-use crate::fixture::{End, Server, Stop};
+use crate::fixture::{End, Server, Stop, command};
 use strand_engine::UNAUTHENTICATED_OUTPUT_BYTES_MAX;
 
 #[test]
@@ -245,6 +245,111 @@ fn a_client_that_sends_all_before_it_reads_is_served() {
     // ... until the client has read everything.
     feed(&mut peer);
     assert_eq!(peer.drive(&server), Stop::Flush);
+}
+
+#[test]
+fn the_log_names_the_clients_that_are_cut_off() {
+    let limits = "client-output-buffer-limit normal 100kb 50kb 5\nclient-output-buffer-limit pubsub 100kb 0 0\n\
+                  client-query-buffer-limit 1mb\nmaxmemory-clients 2mb\ntimeout 60";
+    let mut server = Server::with(limits);
+    let mut admin = server.connect();
+    admin.run(&server, &format!("SET secret {}", "v".repeat(60_000)));
+    let ended = |peer: &crate::fixture::Peer| assert_eq!(peer.ended, Some(End::Abort));
+    let line = |server: &Server| server.logged.lock().pop().expect("a line");
+    let slow = |server: &mut Server, name: &str, request: &str, n: usize| {
+        let mut peer = server.connect();
+        peer.run(server, &format!("CLIENT SETNAME {name}"));
+        peer.hold_output = true;
+        (0..n).for_each(|_| peer.feed(&command(request), usize::MAX));
+        peer.drive(server);
+        peer
+    };
+    ended(&slow(&mut server, "hard", "GET secret", 2));
+    let found = line(&server);
+    let who = "warning: Closed client id=2 addr=127.0.0.1:40002 name=hard user=default class=normal: ";
+    assert!(found.starts_with(who), "{found}");
+    let why = " bytes wait, the hard limit of 102400 bytes is reached (client-output-buffer-limit normal)";
+    assert!(found.ends_with(why) && !found.contains("secret") && !found.contains("GET"), "{found}");
+
+    let mut peer = slow(&mut server, "soft", "GET secret", 1);
+    server.advance_ms(6_000);
+    peer.drive(&server);
+    ended(&peer);
+    drop(peer);
+    let found = line(&server);
+    let why = "60010 bytes wait, over the soft limit of 51200 bytes for more than 5 s (client-output-buffer-limit normal)";
+    assert!(found.contains("name=soft") && found.ends_with(why), "{found}");
+
+    let mut peer = slow(&mut server, "listener", "SUBSCRIBE channel", 1);
+    for _ in 0..3 {
+        admin.run(&server, &format!("PUBLISH channel {}", "m".repeat(50_000)));
+    }
+    peer.hears(&server);
+    ended(&peer);
+    drop(peer);
+    let found = line(&server);
+    let why = "the hard limit of 102400 bytes is reached (client-output-buffer-limit pubsub)";
+    assert!(found.contains("name=listener user=default class=pubsub: ") && found.ends_with(why), "{found}");
+
+    let part = [&b"*1\r\n$2000000\r\n"[..], &vec![b'x'; 1_100_000]].concat();
+    let mut peer = server.connect();
+    peer.feed(&part, usize::MAX);
+    peer.drive(&server);
+    ended(&peer);
+    drop(peer);
+    let found = line(&server);
+    let why = "its unfinished request or transaction has 1100014 bytes, at most 1048576 bytes are allowed (client-query-buffer-limit)";
+    assert!(found.ends_with(why), "{found}");
+    let mut peer = server.connect();
+    peer.run(&server, "MULTI");
+    for _ in 0..12 {
+        peer.feed(&command(&format!("SET k {}", "x".repeat(100_000))), usize::MAX);
+        peer.drive(&server);
+    }
+    ended(&peer);
+    drop(peer);
+    assert!(line(&server).contains("(client-query-buffer-limit)"));
+
+    admin.run(&server, "CONFIG SET maxmemory-clients 1mb client-query-buffer-limit 1gb");
+    let mut peer = server.connect();
+    peer.feed(&part, usize::MAX);
+    peer.drive(&server);
+    peer.drive(&server);
+    ended(&peer);
+    drop(peer);
+    let found = line(&server);
+    assert!(found.starts_with("Closed client id=") && found.contains(": it held 11000"), "{found}");
+    assert!(found.ends_with(" bytes, at most 1048576 bytes are allowed (maxmemory-clients)"), "{found}");
+
+    // An idle client is no problem, so the log has no line about it.
+    let mut peer = server.connect();
+    server.advance_ms(61_000);
+    peer.drive(&server);
+    ended(&peer);
+    assert_eq!(peer.session.abort_reason(), "idle for too long");
+    assert_eq!(*server.logged.lock(), [""; 0]);
+}
+
+#[test]
+fn few_of_many_clients_that_are_cut_off_are_logged() {
+    let mut server = Server::with("client-query-buffer-limit 1mb");
+    let part = [&b"*1\r\n$2000000\r\n"[..], &vec![b'x'; 1_100_000]].concat();
+    for _ in 0..25 {
+        let mut peer = server.connect();
+        peer.feed(&part, usize::MAX);
+        peer.drive(&server);
+        assert_eq!(peer.ended, Some(End::Abort));
+    }
+    assert_eq!(server.logged.lock().len(), 10);
+    // The host's clock moves when it has been read.
+    server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..2 {
+        let mut peer = server.connect();
+        peer.feed(&part, usize::MAX);
+        peer.drive(&server);
+    }
+    let logged = server.logged.lock();
+    assert_eq!(logged[10], "warning: 16 more clients were closed because of a limit and not logged");
 }
 
 #[test]

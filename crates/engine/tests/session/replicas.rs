@@ -211,6 +211,8 @@ fn the_snapshot_does_not_count_towards_the_limits() {
             server.advance_ms(1100);
         }
         assert_eq!(peer.ended, Some(End::Abort), "{limits}");
+        let logged = server.logged.lock().iter().any(|line| line.contains("class=slave"));
+        assert!(logged, "{limits}");
     }
 }
 

@@ -291,7 +291,7 @@ impl<'c> Connection<'c> {
                 State::Closing(until) => State::Closing(until),
                 _ => State::Closing(now.mono_us + LINGER_US),
             },
-            Turn::Abort => State::Aborted("killed"),
+            Turn::Abort => State::Aborted(self.session.abort_reason()),
         };
         if self.is_unauthenticated && !self.session.must_log_in() {
             self.is_unauthenticated = false;

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
+use strand_diag::LineLimit;
 use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Dial, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
@@ -102,34 +103,13 @@ pub struct ServerHost {
     /// Where the server listens.
     pub listening: Listening,
     clock: Clock,
-    failed_logins: Mutex<FailedLogins>,
+    failed_logins: Mutex<LineLimit>,
     /// Lock of the snapshot, taken by the first save, or at the start with `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
     peers: OtherServers,
     system: Mutex<SystemWatch>,
     checks: OnceLock<Vec<Check>>,
     profiles: Profiles,
-}
-
-/// Counts the failed logins of the current interval, so that only the first ones are logged.
-#[derive(Debug, Default)]
-struct FailedLogins {
-    since_us: u64,
-    count: u64,
-}
-
-impl FailedLogins {
-    /// Counts a failed login at `now_us`. Returns whether this login is logged, and the number of failed logins of
-    /// the last interval that were not logged.
-    fn add(&mut self, now_us: u64) -> (bool, u64) {
-        let mut unsaid = 0;
-        if now_us.saturating_sub(self.since_us) >= LOGINS_LOGGED_US {
-            unsaid = self.count.saturating_sub(LOGINS_LOGGED_MAX);
-            *self = FailedLogins { since_us: now_us, count: 0 };
-        }
-        self.count += 1;
-        (self.count <= LOGINS_LOGGED_MAX, unsaid)
-    }
 }
 
 /// Maximum number of failed logins that are logged per interval. The next line counts those that were not logged.
@@ -162,7 +142,7 @@ impl ServerHost {
             oom_score: OomScore::default(),
             listening: Listening::default(),
             clock,
-            failed_logins: Mutex::default(),
+            failed_logins: Mutex::new(LineLimit::new(LOGINS_LOGGED_MAX, LOGINS_LOGGED_US)),
             snapshot_lock: Mutex::default(),
             peers: OtherServers::default(),
             system: Mutex::default(),
@@ -500,15 +480,6 @@ mod tests {
         loops.count_without_ring();
         assert_eq!(loops.name(), "epoll");
         assert_eq!(IoDriverCounts::new(2, false).name(), "epoll");
-    }
-
-    #[test]
-    fn failed_logins_in_the_log_are_limited() {
-        let mut failed = FailedLogins::default();
-        let said = (0..1000).filter(|i| failed.add(LOGINS_LOGGED_US + i).0).count() as u64;
-        assert_eq!(said, LOGINS_LOGGED_MAX);
-        assert_eq!(failed.add(3 * LOGINS_LOGGED_US), (true, 1000 - LOGINS_LOGGED_MAX));
-        assert_eq!(failed.add(3 * LOGINS_LOGGED_US), (true, 0));
     }
 
     #[test]

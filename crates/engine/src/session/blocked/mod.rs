@@ -558,7 +558,7 @@ impl Session {
         }
         // The limit may have changed since the reply was made.
         if is_over && self.replies.is_wanted() && !self.replies.is_too_long(out.len()) {
-            self.abort_over_output_limit();
+            self.abort_over_output_limit(out.len());
             return false;
         }
         self.reply().raw(out);

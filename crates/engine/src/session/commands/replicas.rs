@@ -3,7 +3,9 @@
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::following;
-use crate::replication::{self, Facts, FailoverPhase, FailoverRequest, Phase, Replica, SnapshotParts, Taken};
+use crate::replication::{
+    self, Facts, FailoverPhase, FailoverRequest, Outgrown, Phase, Replica, SnapshotParts, Taken,
+};
 use crate::session::phases::ParkReason;
 use crate::session::run::NextStep;
 use crate::session::settings::OutputClass;
@@ -262,7 +264,7 @@ impl Session {
                     let _ = self.close();
                 }
             }
-            Err(_outgrown) => self.abort_over_output_limit(),
+            Err(Outgrown(waiting_bytes)) => self.abort_over_output_limit(waiting_bytes as usize),
         }
     }
     /// The replica's waiting output to which the limits apply.
@@ -282,15 +284,6 @@ impl Session {
         let (who, text) = (&self.client.peer.addr, String::from_utf8_lossy(text));
         self.engine.host.warn(&format!("Disconnecting replica {who}: its request failed: {text}"));
         self.client.kill();
-    }
-    /// Logs that a replica is about to be disconnected, because too much waits for it.
-    pub(in crate::session) fn warn_of_slow_replica(&self) {
-        if let Some(stream) = self.stream() {
-            let name = stream.name();
-            self.engine.host.warn(&format!(
-                "Disconnecting replica {name}: its unsent output exceeds client-output-buffer-limit replica"
-            ));
-        }
     }
     /// The session ends: it follows no longer.
     pub(in crate::session) fn leave_replication(&mut self) {
