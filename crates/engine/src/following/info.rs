@@ -1,13 +1,13 @@
 //! Following in INFO and ROLE.
 
-use super::Phase;
+use super::{Phase, State};
 use crate::Engine;
 use crate::config::Opt;
 
 /// The fields of INFO about the primary. `None` when this server follows no other.
 pub(crate) fn fields(engine: &Engine, now_us: u64) -> Option<Vec<(&'static str, String)>> {
     let state = engine.following.state.lock();
-    let (host, port) = state.primary.clone()?;
+    let (host, port) = shown_primary(engine, &state)?;
     let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
     let is_up = state.phase == Phase::Connected;
     let is_syncing = state.phase == Phase::Snapshot;
@@ -58,7 +58,7 @@ pub(crate) fn unreachable_primary(engine: &Engine) -> Option<(String, u16, Optio
 /// What ROLE replies about the primary: host, port, state and offset. `None` when this server follows no other.
 pub(crate) fn role(engine: &Engine) -> Option<(String, u16, &'static str, i64)> {
     let state = engine.following.state.lock();
-    let (host, port) = state.primary.clone()?;
+    let (host, port) = shown_primary(engine, &state)?;
     let (text, offset) = match state.phase {
         Phase::Down => ("connect", -1),
         Phase::Connecting => ("connecting", -1),
@@ -66,4 +66,11 @@ pub(crate) fn role(engine: &Engine) -> Option<(String, u16, &'static str, i64)> 
         Phase::Connected => ("connected", state.position.offset as i64),
     };
     Some((host, port, text, offset))
+}
+
+/// The primary that INFO and ROLE show. REPLICAOF NO ONE may wait for a script that writes. Until then, this server is a
+/// replica without a connection.
+fn shown_primary(engine: &Engine, state: &State) -> Option<(String, u16)> {
+    let former = || state.former.clone().filter(|_| engine.following.is_on());
+    state.primary.clone().or_else(former)
 }

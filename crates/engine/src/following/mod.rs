@@ -51,6 +51,8 @@ pub(crate) struct Following {
 struct State {
     /// The primary's host and port. `None`: this server follows no other.
     primary: Option<(String, u16)>,
+    /// The primary that REPLICAOF NO ONE has removed. This server is its replica until clients may write.
+    former: Option<(String, u16)>,
     /// How many times a primary was set. The thread of an earlier primary ends.
     number: u64,
     /// Until the primary has been asked to take over, and has accepted.
@@ -131,7 +133,9 @@ impl State {
     fn set_primary(&mut self, primary: Option<(String, u16)>) {
         let (number, position) = (self.number + 1, std::mem::take(&mut self.position));
         let unpassed = std::mem::take(&mut self.unpassed);
-        *self = State { primary, number, position, unpassed, ..State::default() };
+        // A second REPLICAOF NO ONE finds no primary.
+        let former = self.primary.take().or_else(|| self.former.take()).filter(|_| primary.is_none());
+        *self = State { primary, former, number, position, unpassed, ..State::default() };
     }
 }
 
