@@ -8,7 +8,7 @@
 //! from the end of the RESTORE command to its reply. That is one round trip: small values are sent together
 //! ([`move_small`]), and of a large value everything but the last byte is sent before ([`move_large`]).
 //!
-//! If the other server takes longer than [`HOLD_MAX`], the shards are let go, so that no client waits for that server. A
+//! If the other server takes longer than [`HOLD_MAX_MS`], the shards are let go, so that no client waits for that server. A
 //! key that is written from then on stays here, and the reply is an error ([`KeyWatch`]). So no write is lost.
 
 use crate::call::{LaneCall, LaneTxn};
@@ -30,8 +30,10 @@ const BATCH_BYTES: usize = 1 << 20;
 const SMALL_KEYS: usize = 16;
 /// Maximum number of bytes of the values that are moved together. A larger value is moved alone.
 const SMALL_BYTES: usize = 32 << 10;
-/// Maximum time for which shards are held until the other server has stored the keys.
-const HOLD_MAX: Duration = Duration::from_millis(250);
+/// The least and the greatest time for which shards are held until the other server has stored the keys. Two servers that
+/// send keys to each other may wait for each other. The time differs from key to key, so one of the two gives up first.
+const HOLD_MIN_MS: u64 = 20;
+const HOLD_MAX_MS: u64 = 100;
 /// Number of times that a large value is sent without its last byte. If it changes each time, it is sent while its shard
 /// is held.
 const LARGE_TRIES: usize = 3;
@@ -250,16 +252,11 @@ fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, T
             Err(text) => return Err(conversation.first_error.unwrap_or(text)),
         }
     }
-    let is_written = |key: &Key<'_>| {
-        let key = String::from_utf8_lossy(&key.bytes[..key.bytes.len().min(NAMED_BYTES_MAX)]);
-        format!("ERR {key} was written while the target instance stored it, so it is on both servers now")
-            .into()
-    };
-    match (conversation.first_error, written.first()) {
-        (Some(text), _) => Err(text),
-        (None, Some(key)) => Err(is_written(key)),
-        (None, None) => Ok("OK"),
-    }
+    let Some(key) = written.first() else { return conversation.first_error.map_or(Ok("OK"), Err) };
+    let key = String::from_utf8_lossy(&key.bytes[..key.bytes.len().min(NAMED_BYTES_MAX)]);
+    let more = conversation.first_error.map_or(String::new(), |text| format!(". {text}"));
+    let text = "was written while the target instance stored it, so it is on both servers now";
+    Err(format!("ERR {key} {text}{more}").into())
 }
 
 /// Maximum number of bytes of a key in an error text.
@@ -394,7 +391,9 @@ fn finish<'a>(
     sent: Vec<(SentKey<'a>, KeyWatch<'a>)>,
     written: &mut Vec<Key<'a>>,
 ) -> Result<(), Text> {
-    let mut held = Held { txn: Some(txn), left: HOLD_MAX };
+    let hash = sent.first().map_or(0, |(one, _)| one.key.hash.0);
+    let hold = Duration::from_millis(HOLD_MIN_MS + hash % (HOLD_MAX_MS - HOLD_MIN_MS));
+    let mut held = Held { txn: Some(txn), left: hold.min(conversation.target.timeout) };
     conversation.send_held(request, &mut held)?;
     let (mut stored_late, mut end) = (Vec::new(), Ok(()));
     for (one, watch) in &sent {
