@@ -45,6 +45,10 @@ const WAIT_US: u64 = 1000;
 const SLACK_PART: u64 = 512;
 /// Eviction continues to at most this many bytes below the limit.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
+/// Maximum number of bytes for the allocator's rounding of what scripts hold.
+const ROUNDING_BYTES_MAX: u64 = 8 << 20;
+/// Maximum number of bytes by which running scripts may grow before they are charged.
+const GROWTH_BYTES_MAX: u64 = 16 << 20;
 /// Number of copies of [`WorkerMemory`]. The workers share them.
 const SLOTS: usize = 16;
 
@@ -266,14 +270,29 @@ impl Engine {
         kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
     /// Bytes in use that do not count against the limit, besides those of [`Engine::garbage_bytes`] and the echo: what a
-    /// service frees by itself, a profile, what waits for replicas, clients that are being closed, and the interpreters of
-    /// scripts, because their garbage is not freed at once. The allocator's figures of a profile are those of its last
-    /// reading, so read the memory in use first.
+    /// service frees by itself, a profile, what waits for replicas, clients that are being closed, drafts of scripts, and
+    /// the interpreters of scripts, because their garbage is not freed at once. The allocator's figures of a profile are
+    /// those of its last reading, so read the memory in use first.
     pub(crate) fn not_evicted_for(&self) -> u64 {
         let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
-        // Lua counts the bytes that it asks for. The allocator's size classes round them up by at most a quarter.
-        let interpreters_bytes = self.memory.charged(Purpose::Scripts) / 4 * 5;
-        self.host.buffered_bytes() + self.replication.waiting_bytes() + leaving_bytes + interpreters_bytes
+        let drafts_bytes = self.memory.drafts_bytes.load(Relaxed);
+        self.host.buffered_bytes()
+            + self.replication.waiting_bytes()
+            + leaving_bytes
+            + drafts_bytes
+            + self.interpreters_bytes()
+    }
+    /// What the interpreters of scripts take, or may take before they are charged again.
+    fn interpreters_bytes(&self) -> u64 {
+        let charged_bytes = self.memory.charged(Purpose::Scripts);
+        // Lua counts the bytes that it asks for. The allocator rounds up the small ones by at most a quarter.
+        let rounding_bytes = (charged_bytes / 4).min(ROUNDING_BYTES_MAX);
+        // One instruction of a running script may double a table.
+        let growth_bytes = match self.scripts.is_any_running() {
+            true => charged_bytes.min(GROWTH_BYTES_MAX),
+            false => 0,
+        };
+        charged_bytes + rounding_bytes + growth_bytes
     }
     /// Hands deleted, replaced or evicted big values to the host, which frees them on a helper thread.
     pub(crate) fn reclaim(&self) {

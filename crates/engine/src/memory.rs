@@ -32,7 +32,7 @@ pub(crate) enum Purpose {
     Clients,
     /// The backlog, and what waits for replicas.
     Replication,
-    /// Arguments and replies of commands on helper threads, and what running text searches need.
+    /// Arguments and replies of commands on helper threads, drafts of scripts, and what running text searches need.
     Jobs,
     /// Interpreters of scripts and what they hold.
     Scripts,
@@ -80,7 +80,9 @@ impl Purpose {
             Purpose::Regexes => "compiled regular expressions and the caches of their searches",
             Purpose::Clients => "requests and replies of clients",
             Purpose::Replication => "the backlog, and the stream that waits for replicas",
-            Purpose::Jobs => "arguments and replies of long commands, and what running text searches need",
+            Purpose::Jobs => {
+                "arguments and replies of long commands, copies that long scripts change, and what running text searches need"
+            }
             Purpose::Scripts => "interpreters and scripts",
             Purpose::Garbage => "deleted values that are being freed",
             Purpose::Journal => "changes on their way to the append-only file",
@@ -166,6 +168,8 @@ pub(crate) struct Memory {
     startup_bytes: AtomicU64,
     /// Bytes of clients that were closed when `maxmemory-clients` was checked last.
     pub(crate) leaving_bytes: AtomicU64,
+    /// Bytes of drafts ([`DraftCharge`]).
+    pub(crate) drafts_bytes: AtomicU64,
     /// Bytes of the purposes that are counted by [`Charge`]s.
     charged: [AtomicU64; PURPOSES],
     /// Values that a helper thread has yet to free, and values that it has freed.
@@ -193,6 +197,7 @@ impl Memory {
             peak_bytes: startup_bytes.into(),
             startup_bytes: startup_bytes.into(),
             leaving_bytes: 0.into(),
+            drafts_bytes: 0.into(),
             charged: Default::default(),
             pending_values: 0.into(),
             freed_values: 0.into(),
@@ -366,6 +371,27 @@ impl Drop for Charge {
         self.memory.pending_values.fetch_sub(self.values, Relaxed);
         self.memory.freed_values.fetch_add(self.values, Relaxed);
         self.memory.charged[self.purpose as usize].fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Counts the bytes of a draft for [`Purpose::Jobs`]. They do not count against the limit, because no key must be evicted
+/// for copies that are gone soon.
+#[derive(Debug)]
+pub(crate) struct DraftCharge(Charge);
+
+impl DraftCharge {
+    pub(crate) fn new(memory: &Arc<Memory>, bytes: u64) -> DraftCharge {
+        memory.drafts_bytes.fetch_add(bytes, Relaxed);
+        DraftCharge(Charge::new(memory, Purpose::Jobs, bytes))
+    }
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+}
+
+impl Drop for DraftCharge {
+    fn drop(&mut self) {
+        self.0.memory.drafts_bytes.fetch_sub(self.0.bytes, Relaxed);
     }
 }
 

@@ -10,6 +10,7 @@
 
 use crate::undo::Undo;
 use crate::{Changed, Keyspace};
+use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ops::AddAssign;
@@ -101,6 +102,15 @@ pub(crate) struct KeptEvent {
     pub(crate) event: KeyEvent,
     pub(crate) changed: Changed,
     pub(crate) client: u64,
+    /// Number of changes that count for a save ([`Keyspace::changes`]). More than 1 for merged events.
+    pub(crate) changes: u64,
+}
+
+impl KeptEvent {
+    pub(crate) fn new(event: KeyEvent, changed: Changed, client: u64) -> KeptEvent {
+        let counts = changed != Changed::No && client != NO_CLIENT;
+        KeptEvent { event, changed, client, changes: counts.into() }
+    }
 }
 
 /// What an undo takes back. The expiry of such a key is part of the work: it is kept like the work's events. Every other
@@ -149,18 +159,38 @@ pub(crate) struct KeptEvents {
     /// The keys and fields whose expiry is kept.
     pub(crate) expired: ExpiredCounts,
     events: VecDeque<QueuedEvent>,
+    /// Set if nobody listens, so that one event of each changed key is enough. The places of the keys in `events`.
+    places: Option<HashTable<usize>>,
+    hasher: ahash::RandomState,
     /// Number of events that were reported already. They are no longer in `events`.
     reported: usize,
     bytes: usize,
 }
 
 impl KeptEvents {
-    /// No events yet, of work on copies.
-    pub(crate) fn of_copies() -> KeptEvents {
-        KeptEvents { undoable: Undoable::All, ..KeptEvents::default() }
+    /// No events yet, of work on copies. `merges`: the changes of a key become one event, and events without a change are
+    /// dropped, because nobody listens now. Who begins to listen during the work hears of each changed key once.
+    pub(crate) fn of_copies(merges: bool) -> KeptEvents {
+        let places = merges.then(HashTable::new);
+        KeptEvents { undoable: Undoable::All, places, ..KeptEvents::default() }
     }
     /// Keeps an event, so that [`Keyspace::report`] can report it later.
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
+        if let Some(places) = &mut self.places {
+            if event.changed == Changed::No {
+                return;
+            }
+            let (events, hasher) = (&mut self.events, &self.hasher);
+            let is_it = |at: &usize| events[*at].slot == slot && *events[*at].key == *key;
+            if let Some(at) = places.find(hasher.hash_one(key), is_it) {
+                let known = &mut events[*at].event;
+                let changed = known.changed.max(event.changed);
+                *known = KeptEvent { changed, changes: known.changes + event.changes, ..event };
+                return;
+            }
+            let rehash = |at: &usize| hasher.hash_one(&*events[*at].key);
+            places.insert_unique(hasher.hash_one(key), events.len(), rehash);
+        }
         self.bytes += size_of::<QueuedEvent>() + key.len();
         self.events.push_back(QueuedEvent { slot, key: key.into(), event });
     }
@@ -181,7 +211,7 @@ impl KeptEvents {
         let n = until.saturating_sub(self.reported).min(self.events.len());
         self.reported += n;
         for kept in self.events.drain(..n) {
-            let KeptEvent { event, changed, client } = kept.event;
+            let KeptEvent { event, changed, client, .. } = kept.event;
             keyspace.report(kept.slot, &kept.key, event, changed, client);
         }
     }

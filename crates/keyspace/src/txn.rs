@@ -437,7 +437,7 @@ impl<'k> Txn<'k> {
         let client = self.caller.client;
         match &mut self.kept {
             Some(kept) if self.keyspace.has_listener() => {
-                kept.push(slot, key, KeptEvent { event, changed, client })
+                kept.push(slot, key, KeptEvent::new(event, changed, client))
             }
             _ => self.keyspace.report(slot, key, event, changed, client),
         }

@@ -3,7 +3,7 @@
 
 use crate::event::{KeptEvent, KeptEvents, NO_CLIENT, Undoable};
 use crate::shard::FieldsExpired;
-use crate::{Changed, Db, Key, Txn, Value, ValueRef};
+use crate::{Changed, Db, Key, Keyspace, Txn, Value, ValueRef};
 use std::collections::BTreeMap;
 
 /// Maximum number of keys with a kept record.
@@ -72,9 +72,10 @@ impl Txn<'_> {
     pub fn keep_events(&mut self) {
         self.kept = Some(Box::default());
     }
-    /// Like [`Txn::keep_events`], for work on copies: keeps the expiry of every key.
-    pub fn keep_events_of_copies(&mut self) {
-        self.kept = Some(Box::new(KeptEvents::of_copies()));
+    /// Like [`Txn::keep_events`], for work on copies of records of `keyspace`: keeps the expiry of every key. If nobody
+    /// listens to events of `keyspace` now, one event of each changed key is kept.
+    pub fn keep_events_of_copies(&mut self, keyspace: &Keyspace) {
+        self.kept = Some(Box::new(KeptEvents::of_copies(!keyspace.has_listener())));
     }
     /// Number of events kept so far (those already reported included), and their bytes.
     pub fn kept_events(&self) -> (usize, usize) {
@@ -136,7 +137,7 @@ impl Txn<'_> {
                     self.record_removal(slot, key, removal);
                 }
                 // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
-                let kept_event = KeptEvent { event, changed: Changed::Yes, client: NO_CLIENT };
+                let kept_event = KeptEvent::new(event, Changed::Yes, NO_CLIENT);
                 match &mut self.kept {
                     Some(kept) if is_kept => kept.push(slot, key, kept_event),
                     _ => keyspace.report(slot, key, event, Changed::Yes, NO_CLIENT),

@@ -6,10 +6,11 @@ use strand_wire::client::encode_command;
 
 const LOOP: &str = "9 EVAL of a loop of 100000000";
 const TOUCHES: &str = "9 EVAL that reads 1000000 keys";
+const WRITES: &str = "9 EVAL that writes 500000 keys";
 const EXEC: &str = "9 EXEC of many commands";
 const WATCH: &str = "9 WATCH, UNWATCH, and EXEC of many watched keys";
 
-pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, EXEC, WATCH];
+pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, WRITES, EXEC, WATCH];
 
 /// Number of iterations of the script's loop at scale 1.
 const TURNS: f64 = 100_000_000.0;
@@ -26,6 +27,9 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
         keys - 1
     );
     lab.stall(TOUCHES, 1, |client, _| client.call(&["EVAL", &reads, "0"]).map(drop));
+    let writes =
+        format!("for i = 0, {} do redis.call('SET', string.format('key:%012d', i), i) end", keys / 2 - 1);
+    lab.stall(WRITES, 1, |client, _| client.call(&["EVAL", &writes, "0"]).map(drop));
     let mut transaction = Vec::new();
     encode_command(&mut transaction, &["MULTI"]);
     (0..many).for_each(|n| encode_command(&mut transaction, &["INCR", &format!("counter:{n}")]));

@@ -232,6 +232,7 @@ impl Engine {
         let saves = self.saves_at_end(request);
         let awaits_replicas = self.awaits_replicas_at_end(request);
         let until_us = self.host.mono_us() + self.config.number(Opt::ShutdownTimeout) as u64 * 1_000_000;
+        self.await_drafts(request, given_up);
         if saves || awaits_replicas {
             self.hold_writes_for_end(request, saves, until_us, given_up)?;
         }
@@ -253,6 +254,14 @@ impl Engine {
         let saved = self.last_save(given_up, now).map_err(SaveError::Failed);
         let saved = saved.and_then(|()| self.check_first_base(request));
         if request.force { Ok(()) } else { saved }
+    }
+    /// Lets scripts on a draft come to their end. A script that has run for `busy-reply-threshold` is not waited for.
+    fn await_drafts(&self, request: ShutdownRequest, given_up: &AtomicBool) {
+        let recent_us = self.config.number(Opt::BusyReplyThreshold).max(0) as u64 * 1_000;
+        let goes_on = || !given_up.load(Relaxed) && !request.now && !request.nosave;
+        while goes_on() && self.scripts.has_recent_draft(self.host.mono_us(), recent_us) {
+            self.host.nap_us(super::RETRY_US);
+        }
     }
     /// Makes writes wait, and waits for those that have begun: their clients get replies, so the save and the replicas must
     /// have these writes. An end without a save waits until `until_us` at most.

@@ -25,6 +25,8 @@ pub(crate) struct Copies<'r> {
     /// The database whose records are read.
     db: usize,
     read: &'r ReadRecord<'r>,
+    /// True when other clients have written records that were read, so that the run cannot take effect.
+    are_overtaken: &'r dyn Fn() -> bool,
     /// Keys of copies that no command has written. Such a copy may be dropped and read again.
     only_read: Vec<Box<[u8]>>,
     /// Keys that commands may have written, in the order of their first use. Their state is kept to the end of the run.
@@ -33,8 +35,17 @@ pub(crate) struct Copies<'r> {
 
 impl<'r> Copies<'r> {
     /// No copies yet, of the records of database `db`.
-    pub(crate) fn new(mode: ScriptAccess, db: usize, read: &'r ReadRecord<'r>) -> Copies<'r> {
-        Copies { mode, db, read, only_read: Vec::new(), written: IndexSet::default() }
+    pub(crate) fn new(
+        mode: ScriptAccess,
+        db: usize,
+        read: &'r ReadRecord<'r>,
+        are_overtaken: &'r dyn Fn() -> bool,
+    ) -> Copies<'r> {
+        Copies { mode, db, read, are_overtaken, only_read: Vec::new(), written: IndexSet::default() }
+    }
+    /// True when other clients have written records that were read, so that the run cannot take effect.
+    pub(crate) fn are_overtaken(&self) -> bool {
+        (self.are_overtaken)()
     }
     /// The database of the copies. A view's copies are in a keyspace with one database.
     pub(crate) fn db(&self) -> usize {
@@ -83,6 +94,10 @@ impl<'r> Copies<'r> {
     /// Notes that a command may have written the copies at `keys`.
     pub(crate) fn note_written(&mut self, keys: &[Key<'_>]) {
         self.written.extend(keys.iter().map(|key| Box::from(key.bytes)));
+    }
+    /// Number of keys that commands may have written.
+    pub(crate) fn written(&self) -> usize {
+        self.written.len()
     }
     /// The keys that commands may have written, in the order of their first use.
     pub(crate) fn into_written(self) -> Vec<Box<[u8]>> {

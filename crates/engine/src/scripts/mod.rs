@@ -4,6 +4,7 @@
 //! it runs next. Each thread keeps one interpreter for its next script, so an interpreter is never locked. Libraries of
 //! functions are in [`functions`].
 
+mod charges;
 pub(crate) mod copies;
 mod counts;
 pub(crate) mod functions;
@@ -116,6 +117,8 @@ pub(crate) struct Running {
     pub(crate) fate: Fate,
     /// Clients that need the run's keys get BUSY.
     pub(crate) is_busy: AtomicBool,
+    /// True when the run has written to a draft, whose changes have not taken effect.
+    pub(crate) has_draft: AtomicBool,
 }
 
 /// Whether a run has written or was killed. A run is never both: a killed run must not begin to write, and a run that has
@@ -323,6 +326,11 @@ impl Scripts {
     pub(crate) fn busy(&self) -> Vec<Arc<Running>> {
         self.running.lock().iter().filter(|run| run.is_busy.load(Relaxed)).cloned().collect()
     }
+    /// True while a run that began at most `recent_us` before `now_us` has written to a draft. Such a run may soon be done.
+    pub(crate) fn has_recent_draft(&self, now_us: u64, recent_us: u64) -> bool {
+        let is_recent = |run: &Running| now_us.saturating_sub(run.began_us) <= recent_us;
+        self.running.lock().iter().any(|run| run.has_draft.load(Relaxed) && is_recent(run))
+    }
     /// The run that has lasted longest so far.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
@@ -404,6 +412,7 @@ mod tests {
             began_us: 1,
             fate: Fate::default(),
             is_busy: AtomicBool::new(false),
+            has_draft: AtomicBool::default(),
         });
         assert!(run.fate.begin_write());
         assert!(text(scripts.kill(false)).starts_with("UNKILLABLE"));

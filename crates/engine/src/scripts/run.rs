@@ -18,7 +18,7 @@ use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
 use crate::config::Opt;
-use crate::memory::{Charge, Purpose};
+use crate::memory::{Charge, DraftCharge};
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
 use crate::session::{DeniedCommand, DetachedContext, InScripts, SessionCommand, database_to_select};
@@ -112,7 +112,7 @@ pub(crate) struct LaneChecks<'r> {
     pub(crate) yield_now: &'r dyn Fn(),
     /// When the run got its shards, on the clock of [`Now::mono_us`]. `busy-reply-threshold` counts from then.
     pub(crate) began_us: u64,
-    /// True when the run's long lock is already marked busy.
+    /// True when the run has lasted `busy-reply-threshold`, so that its long lock, if it has one, is marked busy.
     pub(crate) busy: bool,
     /// True when the run is a part of EXEC, whose other commands may have written.
     pub(crate) in_exec: bool,
@@ -147,6 +147,8 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) vm_charged_bytes: u64,
     /// The bytes by which the interpreter has grown since, and their charge.
     pub(crate) grown: Option<(Charge, u64)>,
+    /// What the draft of the run takes.
+    pub(crate) draft: Option<DraftCharge>,
     /// Actions that wait until the run is done.
     pub(crate) deferred: Vec<DeferredAction>,
     pub(crate) counts: RunCounts,
@@ -191,12 +193,10 @@ const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of keys that the run reads after writing them, for a client that keeps copies of keys.
 const REMEMBERED_MAX: usize = 4096;
-/// The memory ledger is updated when a running script's interpreter has grown or shrunk by this many bytes.
-const GROWN_STEP_BYTES: u64 = 128 << 10;
 /// Maximum number of bytes of the events of a run that may be undone.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of bytes of the events of a run on a draft.
-const DRAFT_EVENTS_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of bytes of the events and effects of a run on a draft.
+const DRAFT_NOTES_BYTES_MAX: usize = 256 << 20;
 
 /// The error of a command that scripts may not call.
 pub(crate) const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
@@ -331,7 +331,10 @@ impl ScriptRun<'_, '_> {
             }
         }
         let writes = spec.flags.has(Flags::WRITE);
-        if writes && self.may_restart() && !self.may_be_undone(spec, &keys) {
+        // PFCOUNT keeps its count in the value.
+        let may_write = writes || spec.flags.has(Flags::MAY_REPLICATE);
+        let is_limited = may_write || self.mode == ScriptAccess::Draft;
+        if is_limited && self.may_restart() && !self.may_be_undone(spec, &keys) {
             return self.stopped(StopReason::NoUndo);
         }
         if spec.flags.has(Flags::READONLY)
@@ -341,9 +344,15 @@ impl ScriptRun<'_, '_> {
             return self.stopped(StopReason::NoUndo);
         }
         if writes {
-            // No client sees what is written to a draft, so such a run may still be killed.
-            let begins = self.mode != ScriptAccess::Draft;
-            if begins && self.lane.as_ref().is_some_and(|lane| !lane.running.fate.begin_write()) {
+            let may_write = self.lane.as_ref().is_none_or(|lane| match self.mode {
+                // No client sees what is written to a draft, so such a run may still be killed.
+                ScriptAccess::Draft => {
+                    lane.running.has_draft.store(true, Relaxed);
+                    true
+                }
+                _ => lane.running.fate.begin_write(),
+            });
+            if !may_write {
                 return self.stopped(StopReason::Killed);
             }
             self.wrote = true;
@@ -381,7 +390,9 @@ impl ScriptRun<'_, '_> {
     fn may_be_undone(&mut self, spec: &CommandSpec, keys: &[Key<'_>]) -> bool {
         let events_bytes = self.txn.kept_events().1;
         match self.mode {
-            ScriptAccess::Draft => events_bytes <= DRAFT_EVENTS_BYTES_MAX,
+            // A run on a view only changes copies.
+            ScriptAccess::View => true,
+            ScriptAccess::Draft => events_bytes + self.txn.effects_bytes() <= DRAFT_NOTES_BYTES_MAX,
             _ => {
                 !writes_elsewhere(spec)
                     && events_bytes <= EVENTS_BYTES_MAX
@@ -505,6 +516,8 @@ impl ScriptRun<'_, '_> {
         {
             // A script that has written something ends by itself, unless the script is busy.
             Some(StopReason::ClientGone)
+        } else if self.copies.as_ref().is_some_and(Copies::are_overtaken) {
+            Some(StopReason::Overtaken)
         } else {
             None
         };
@@ -558,11 +571,8 @@ impl Host for ScriptRun<'_, '_> {
     }
     fn may_continue(&mut self, steps: u64, vm_bytes: usize) -> bool {
         self.steps += steps;
-        let grown_bytes = (vm_bytes as u64).saturating_sub(self.vm_charged_bytes);
-        let charged_bytes = self.grown.as_ref().map_or(0, |(_, bytes)| *bytes);
-        if grown_bytes.abs_diff(charged_bytes) >= GROWN_STEP_BYTES {
-            self.grown = Some((Charge::new(&self.engine.memory, Purpose::Scripts, grown_bytes), grown_bytes));
-        }
+        self.charge_interpreter(vm_bytes as u64);
+        self.charge_draft();
         if self.is_on_worker() && self.steps > WORKER_STEPS_MAX {
             self.stop = Some(StopReason::Overrun);
             return false;

@@ -151,7 +151,7 @@ impl Transaction {
         }
         let view = txn.view(job.db, wanted);
         drop(txn);
-        on_draft.keep_events_of_copies();
+        on_draft.keep_events_of_copies(keyspace);
         // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
         // hear of every later change, and its reads are remembered only from now on.
         let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);

@@ -10,7 +10,7 @@
 //! Left out: the usage of keys. However often the transaction used a key, its record in the keyspace counts one
 //! use.
 
-use crate::event::{KeptEvent, KeptEvents, NO_CLIENT};
+use crate::event::{KeptEvent, KeptEvents};
 use crate::promise::{PromisedChange, Promises};
 use crate::{Changed, Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Value, Viewed};
 use hashbrown::HashTable;
@@ -112,6 +112,14 @@ impl Txn<'_> {
             keyspace.count_expired(kept.expired);
         }
     }
+    /// Bytes of the recorded effects.
+    pub fn effects_bytes(&self) -> usize {
+        self.effects.as_ref().map_or(0, |effects| effects.encoded.bytes.len())
+    }
+    /// Bytes of all data in the held shards, now. [`Keyspace::data_bytes`] counts the changes of a transaction at its end.
+    pub fn held_data_bytes(&self) -> usize {
+        self.held_shards().map(|(_, shard)| shard.sums().bytes).sum()
+    }
     /// Drops the events and effects of a draft that is not used.
     pub fn forget(&mut self) {
         (self.kept, self.effects) = (None, None);
@@ -131,10 +139,9 @@ impl Db<'_, '_> {
             None => _ = self.delete(key),
         }
         self.txn.forget_events();
-        let counts = |kept: &&KeptEvent| kept.changed != Changed::No && kept.client != NO_CLIENT;
-        let changes = made.events.iter().filter(counts).count();
-        self.changed(key).changes = changes_before + changes as u64;
-        for KeptEvent { event, changed, client } in made.events {
+        let changes: u64 = made.events.iter().map(|kept| kept.changes).sum();
+        self.changed(key).changes = changes_before + changes;
+        for KeptEvent { event, changed, client, .. } in made.events {
             self.txn.keyspace.report(slot, key.bytes, event, changed, client);
         }
     }

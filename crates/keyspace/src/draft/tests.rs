@@ -123,7 +123,7 @@ fn transaction_on_a_draft_equals_immediate_execution() {
             let view = drafted.lock_all(NOW_MS).view(db, drafted.view_keys(&keys));
             let draft = drafted.draft([seed, 5, 6, 7]);
             let mut on_draft = draft.lock_shard(0, NOW_MS);
-            on_draft.keep_events_of_copies();
+            on_draft.keep_events_of_copies(&drafted);
             let mut known = std::collections::HashSet::new();
             for key in keys.iter().filter(|key| known.insert(key.bytes)) {
                 let record = view.read(&mut drafted.lock(&[key.hash], NOW_MS), key);

@@ -142,7 +142,7 @@ fn an_import_needs_rights_on_its_dataset_alone() {
 
 /// A script that writes `k`, runs until a client subscribes to `go`, and writes `k` again. No machine is too slow or too
 /// fast for a script that waits.
-const HOLDER: &str = "EVAL redis.call('set','k','first');local\tn=0;repeat\tn=n+1;until\t\
+const HOLDER: &str = "EVAL redis.call('object','encoding','k');redis.call('set','k','first');local\tn=0;repeat\tn=n+1;until\t\
                       redis.call('pubsub','numsub','go')[2]==1\tor\tn==1e8;\
                       redis.call('set','k','secret');return\t1 1 k";
 

@@ -15,7 +15,7 @@ use super::{Attempt, CallContext, DraftedRun, Placement, ScriptCall, attempt, re
 use crate::acl::User;
 use crate::scripts::Running;
 use crate::scripts::copies::Copies;
-use crate::scripts::run::{LaneChecks, ScriptAccess, StopReason};
+use crate::scripts::run::{ScriptAccess, StopReason};
 use crate::session::lane::{LaneJob, LaneWrite};
 use crate::session::rehearsal::in_slices;
 use std::cell::RefCell;
@@ -59,9 +59,8 @@ pub(super) fn attempt_on_draft(
     let user = context.user.clone();
     let end = End { call, job, user: &user, running, may_wait };
     let commit = |on_draft: &mut Txn<'_>, run: DraftedRun| end.commit(on_draft, &run, &reads.borrow());
-    let copies = Copies::new(ScriptAccess::Draft, call.db, &read);
-    // The run holds nothing, so no client waits for it and it need not be marked busy.
-    let lane = LaneChecks { busy: true, ..lane };
+    let are_overtaken = || reads.borrow().is_overtaken();
+    let copies = Copies::new(ScriptAccess::Draft, call.db, &read, &are_overtaken);
     let placement = Placement { copies: Some(copies), lane: Some(lane), commit: Some(&commit), ..placement };
     let outcome = attempt(script_call, call.args, context, &mut on_draft, placement, reply);
     (outcome, on_draft.lookups())

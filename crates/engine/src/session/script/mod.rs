@@ -235,13 +235,14 @@ fn attempt(
         caching: context.caching,
         vm_charged_bytes: vm.charged_bytes(),
         grown: None,
+        draft: None,
         deferred: Vec::new(),
         counts: RunCounts::default(),
     };
     let (mark, changes) = (run.txn.effects_mark(), run.txn.changes_mark());
     match mode {
         ScriptAccess::Final => {}
-        ScriptAccess::Draft => run.txn.keep_events_of_copies(),
+        ScriptAccess::Draft => run.txn.keep_events_of_copies(&engine.keyspace),
         _ => run.txn.keep_events(),
     }
     let limits = if matches!(mode, ScriptAccess::Worker | ScriptAccess::Bounded) {
@@ -251,9 +252,12 @@ fn attempt(
     };
     run.txn.set_runs_script(true);
     let ended = script_call.run(&mut vm, args, limits, &mut run, reply);
-    let ScriptRun { stop, txn, mut deferred, counts, copies, wrote, .. } = run;
+    // The charge of the draft lasts until its changes have taken effect.
+    let ScriptRun { stop, txn, mut deferred, counts, copies, wrote, grown, draft: _draft, .. } = run;
     txn.set_runs_script(false);
     engine.scripts.return_interpreter(vm);
+    // A large interpreter is freed now.
+    drop(grown);
     let RunEnd::Stopped(position) = ended else {
         match commit {
             None => report(&deferred, mode, engine, context.client, txn),
@@ -409,6 +413,7 @@ fn running(script_call: &ScriptCall, args: Args<'_>, began_us: u64) -> Running {
         began_us,
         fate: Fate::default(),
         is_busy: AtomicBool::new(false),
+        has_draft: AtomicBool::new(false),
     }
 }
 

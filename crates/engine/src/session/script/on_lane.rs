@@ -58,6 +58,7 @@ pub(in crate::session) fn run_on_lane(
     loop {
         // The locks of the run before this one are gone.
         running.is_busy.store(false, Relaxed);
+        running.has_draft.store(false, Relaxed);
         let needs_all = routes.needs_all_shards();
         if mode == ScriptAccess::Lane && needs_all {
             mode = ScriptAccess::Final;
@@ -245,7 +246,7 @@ fn attempt_on_view<'k>(
     let mut txn = copies.lock_shard(0, call.now_ms);
     // The run holds nothing, so no client waits for it and it need not be marked busy.
     let lane = placement.lane.map(|lane| LaneChecks { busy: true, ..lane });
-    let copies = Some(Copies::new(ScriptAccess::View, call.db, &read));
+    let copies = Some(Copies::new(ScriptAccess::View, call.db, &read, &|| false));
     let placement = Placement { copies, lane, ..placement };
     let outcome = attempt(script_call, call.args, context, &mut txn, placement, reply);
     (outcome, txn.lookups())
