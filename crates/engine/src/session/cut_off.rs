@@ -62,7 +62,12 @@ impl Engine {
     /// Logs that this client is closed.
     #[cold]
     pub(crate) fn log_cut_off(&self, client: &Client, why: CutOff) {
-        let (is_said, unsaid) = self.cut_offs.lock().add(self.host.mono_us());
+        // Replicas are few, and each of them matters.
+        let is_replica = matches!(why, CutOff::Output { class: OutputClass::Replica, .. });
+        let (is_said, unsaid) = match is_replica {
+            true => (true, 0),
+            false => self.cut_offs.lock().add(self.host.mono_us()),
+        };
         if unsaid > 0 {
             self.host.warn(&format!("{unsaid} more clients were closed because of a limit and not logged"));
         }
@@ -89,7 +94,7 @@ impl Engine {
                     false => format!("the hard limit of {hard} bytes is reached"),
                 };
                 format!(
-                    "it does not read its output: {waiting_bytes} bytes wait, {limit} (client-output-buffer-limit {name})"
+                    "more output waits than is allowed: {waiting_bytes} bytes, {limit} (client-output-buffer-limit {name})"
                 )
             }
             CutOff::Query { held_bytes } => {

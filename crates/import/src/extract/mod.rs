@@ -20,6 +20,7 @@ use crate::fields::Fields;
 pub(crate) use error::ExtractError;
 pub(crate) use office::push_characters;
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Maximum number of bytes of a document whose content is read.
@@ -28,6 +29,8 @@ pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
 /// Maximum processor time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
+/// Maximum processor time to read the HTML of one mail.
+const MAIL_HTML_TIME_MAX: Duration = Duration::from_secs(2);
 /// Number of bytes at the beginning that decide whether a document is text.
 const SNIFF_BYTES: usize = 4096;
 
@@ -185,11 +188,12 @@ struct Text {
     is_full: bool,
     /// The processor time of this thread when the extraction began. A stop of the process does not count.
     started: Duration,
+    time_max: Duration,
 }
 
 impl Text {
     fn new() -> Text {
-        Text { text: String::new(), is_full: false, started: processor_time() }
+        Text { text: String::new(), is_full: false, started: processor_time(), time_max: TIME_MAX }
     }
     /// Appends `addition`, or the beginning of `addition` that fits.
     fn push(&mut self, addition: &str) {
@@ -211,9 +215,9 @@ impl Text {
     fn is_full(&self) -> bool {
         self.is_full || self.text.len() >= TEXT_BYTES_MAX
     }
-    /// Fails when the extraction has taken more than [`TIME_MAX`].
+    /// Fails when the extraction has taken more than its time.
     fn check_time(&self) -> Result<(), ExtractError> {
-        match processor_time().saturating_sub(self.started) > TIME_MAX {
+        match processor_time().saturating_sub(self.started) > self.time_max {
             true => Err(ExtractError::Timeout(TIME_MAX)),
             false => Ok(()),
         }
@@ -223,12 +227,24 @@ impl Text {
     }
 }
 
-/// The text of an HTML page. A page that takes too long or has too much text is cut.
-pub(crate) fn html_text(page: &str) -> String {
-    let mut text = Text::new();
-    // What was read before the time was over counts.
-    let _ = html::extract(page, &mut text, &mut Fields::default());
-    text.finish().to_string()
+/// The processor time that is left to read the HTML of one mail.
+#[derive(Debug)]
+pub(crate) struct HtmlTime(Cell<Duration>);
+
+impl HtmlTime {
+    pub(crate) fn new() -> HtmlTime {
+        HtmlTime(Cell::new(MAIL_HTML_TIME_MAX))
+    }
+    /// The text of an HTML page. `None` when the time is over: a tag with very many attributes takes long.
+    pub(crate) fn text_of(&self, page: &str) -> Option<String> {
+        let mut text = Text { time_max: self.0.get(), ..Text::new() };
+        if text.time_max.is_zero() {
+            return None;
+        }
+        let read = html::extract(page, &mut text, &mut Fields::default());
+        self.0.set(self.0.get().saturating_sub(processor_time().saturating_sub(text.started)));
+        read.is_ok().then(|| text.finish().to_string())
+    }
 }
 
 /// The processor time that the calling thread has used.

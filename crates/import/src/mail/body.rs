@@ -6,9 +6,10 @@
 //! reads base64 with plain text behind it, which the footers of mailing lists make.
 
 use super::charset;
-use crate::extract::{charset as bytes_charset, html_text};
+use crate::extract::{HtmlTime, charset as bytes_charset};
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::charsets::map::charset_decoder;
+use mail_parser::decoders::html::html_to_text;
 use mail_parser::{GetHeader, HeaderName, Message, MessagePart, MimeHeaders, PartType};
 use std::borrow::Cow;
 
@@ -25,16 +26,32 @@ impl<'m> Body<'m> {
     /// The body of `message`, without the messages in it. The first of these that has more than white space: the text
     /// parts, the HTML parts, and the first other part with text that is not an attachment.
     pub(crate) fn of(message: &'m Message<'_>) -> Body<'m> {
+        Body::with_texts(message, usize::MAX)
+    }
+    /// As [`Body::of`], with one text at most: enough to tell the attachments.
+    pub(crate) fn in_short(message: &'m Message<'_>) -> Body<'m> {
+        Body::with_texts(message, 1)
+    }
+    fn with_texts(message: &'m Message<'_>, texts_max: usize) -> Body<'m> {
+        let (time, mut blank) = (HtmlTime::new(), Vec::new());
         for ids in [&message.text_body, &message.html_body] {
-            let parts = ids.iter().filter_map(|id| message.parts.get(*id as usize));
-            let texts: Vec<_> = parts.filter_map(|part| text_of(message, part)).collect();
+            let mut texts = Vec::new();
+            for id in ids.iter().map(|id| *id as usize) {
+                let part = message.parts.get(id).filter(|_| texts.len() < texts_max && !blank.contains(&id));
+                let Some(part) = part else { continue };
+                match text_of(message, part, &time) {
+                    Some(text) => texts.push(text),
+                    None => blank.push(id),
+                }
+            }
             if !texts.is_empty() {
                 return Body { texts, chosen: None };
             }
         }
         let leaves = message.parts.iter().filter(|part| !is_multipart(part)).count();
         let candidates = message.parts.iter().enumerate().filter(|(_, part)| may_be_body(part, leaves == 1));
-        let mut found = candidates.filter_map(|(at, part)| Some((at, text_of(message, part)?)));
+        let others = candidates.filter(|(at, _)| !blank.contains(at));
+        let mut found = others.filter_map(|(at, part)| Some((at, text_of(message, part, &time)?)));
         found.next().map_or_else(Body::default, |(at, text)| Body { texts: vec![text], chosen: Some(at) })
     }
 
@@ -72,12 +89,12 @@ fn may_be_body(part: &MessagePart<'_>, is_alone: bool) -> bool {
 }
 
 /// The text of a part: plain, or HTML that is converted to text. `None` when it is blank, or when the part has none.
-fn text_of<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Option<Cow<'m, str>> {
-    let read = mended_base64(message, part).or_else(|| charset::guessed_text(message, part));
+fn text_of<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>, time: &HtmlTime) -> Option<Cow<'m, str>> {
+    let read = mended_base64(message, part, time).or_else(|| charset::guessed_text(message, part, time));
     let text = match (read, &part.body) {
         (Some(text), _) => Cow::Owned(text),
         (None, PartType::Text(text)) => Cow::Borrowed(&**text),
-        (None, PartType::Html(html)) => Cow::Owned(html_text(html)),
+        (None, PartType::Html(html)) => Cow::Owned(html_text(html, time)),
         (None, PartType::Binary(bytes) | PartType::InlineBinary(bytes))
             if part.content_type().is_some_and(|kind| kind.ctype() == "multipart") =>
         {
@@ -86,6 +103,12 @@ fn text_of<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Option<Co
         _ => return None,
     };
     (!is_blank(&text)).then_some(text)
+}
+
+/// The text of HTML. When the time is over, the parsing library reads the HTML: its cost is in line with the length, but it
+/// joins some words.
+pub(super) fn html_text(page: &str, time: &HtmlTime) -> String {
+    time.text_of(page).unwrap_or_else(|| html_to_text(page))
 }
 
 /// True for a text without a visible character. Programs write no-break spaces and characters without a width into texts
@@ -97,7 +120,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// The text of a part in base64 that the library could not decode, because other lines follow the base64.
-fn mended_base64(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
+fn mended_base64(message: &Message<'_>, part: &MessagePart<'_>, time: &HtmlTime) -> Option<String> {
     let encoding = part.headers.header_value(&HeaderName::ContentTransferEncoding)?.as_text()?;
     if !part.is_encoding_problem || !encoding.eq_ignore_ascii_case("base64") {
         return None;
@@ -112,9 +135,9 @@ fn mended_base64(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String
     let named =
         decoder.map(|decode| decode(&bytes)).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER));
     let text = match (named, is_html) {
-        (Some(text), true) => html_text(&text),
+        (Some(text), true) => html_text(&text, time),
         (Some(text), false) => text,
-        (None, true) => html_text(&bytes_charset::decode_html(&bytes)),
+        (None, true) => html_text(&bytes_charset::decode_html(&bytes), time),
         (None, false) => bytes_charset::decode(&bytes).into_owned(),
     };
     let rest = bytes_charset::decode(rest);
@@ -124,12 +147,15 @@ fn mended_base64(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String
     })
 }
 
-/// The number of bytes at the beginning of `raw` that are lines of base64: up to a line with padding, or to a line with
-/// another character.
+/// The number of bytes at the beginning of `raw` that are lines of base64: up to a line with padding, to a blank line, or to
+/// a line with another character.
 fn base64_bytes(raw: &[u8]) -> usize {
     let mut len = 0;
     for line in raw.split_inclusive(|byte| *byte == b'\n') {
         let text = line.trim_ascii();
+        if text.is_empty() && len > 0 {
+            break;
+        }
         let letters = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
         if !letters.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/')) {
             break;
@@ -192,6 +218,13 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_with_very_many_attributes_ends_within_the_time_of_a_mail() {
+        let attributes: String = (0..400_000).map(|n| format!("a{n:x} ")).collect();
+        let (text, _) = read(&format!("Content-Type: text/html\n\n<a {attributes}>linked</a> text\n"));
+        assert!(text.ends_with("text"), "{text:.40}");
+    }
+
+    #[test]
     fn the_only_text_is_the_body_whatever_its_kind() {
         for kind in [
             "text",
@@ -241,6 +274,11 @@ mod tests {
         }
         // `Grüße`, with padding: the letters behind it are not base64.
         assert_eq!(mail(plain, "R3LDvMOfZQ==\nfooter\n--\nend\n"), body("Grüße\n\nfooter\n--\nend"));
+        // The first word of the footer has only letters of base64.
+        assert_eq!(
+            mail(plain, "R3LDvMOfZSBhbiBhbGxl\n\nUnsubscribe\nfoot!\n"),
+            body("Grüße an alle\n\nUnsubscribe\nfoot!")
+        );
         // `<p>x y</p>`.
         assert_eq!(mail("text/html", "PHA+eCB5PC9wPg==\n--\nend\n"), body("x y\n\n--\nend"));
         assert_eq!(mail(plain, "not base64 at all!\n"), body("not base64 at all!"));

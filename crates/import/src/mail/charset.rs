@@ -4,8 +4,9 @@
 //! character set is guessed ([`charset`]). Headers in ISO-2022-JP are ASCII with escape sequences; they are decoded, too.
 //! Left out: the headers of nested messages, and of parts except for the names of attachments.
 
+use super::body::html_text;
 use super::{PARSER, cost, header_bytes, header_name};
-use crate::extract::{charset, html_text};
+use crate::extract::{HtmlTime, charset};
 use encoding_rs::{Encoding, ISO_2022_JP};
 use mail_parser::decoders::base64::base64_decode;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
@@ -109,7 +110,7 @@ fn in_utf_8(header: &[u8], encoding: &'static Encoding) -> Vec<u8> {
 }
 
 /// The text of a part that the library could not read, because the part names no character set or a wrong one.
-pub(super) fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Option<String> {
+pub(super) fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>, time: &HtmlTime) -> Option<String> {
     let (PartType::Text(read) | PartType::Html(read)) = &part.body else { return None };
     let charset_name = part.content_type().and_then(|kind| kind.attribute("charset"));
     // The library reads other bytes than ASCII as windows-1252 then, one character a byte.
@@ -136,7 +137,7 @@ pub(super) fn guessed_text(message: &Message<'_>, part: &MessagePart<'_>) -> Opt
         return None;
     }
     Some(match part.body {
-        PartType::Html(_) => html_text(&charset::decode_html(&bytes)),
+        PartType::Html(_) => html_text(&charset::decode_html(&bytes), time),
         _ => charset::decode(&bytes).into_owned(),
     })
 }

@@ -67,11 +67,15 @@ struct Parts {
 
 /// Seconds since 1970 of the date `text`. `None` when the date cannot be read with certainty.
 pub(super) fn parse(text: &str) -> Option<i64> {
-    let plain = without_comments(text)?;
+    let plain = joined_times(&without_comments(text)?);
     let mut parts = Parts::default();
-    let words = plain.split(|c: char| c.is_ascii_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let is_end = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | '\0' | '\u{a0}');
+    let words = plain.split(is_end).filter(|word| !word.is_empty());
+    // The French and the Spanish Tuesday are written as March.
+    let ends_with_comma =
+        plain.trim_start().find([',', ' ']).is_some_and(|at| plain.trim_start().as_bytes()[at] == b',');
     for (number, word) in words.enumerate() {
-        let is_weekday = number == 0 && is_alphabetic(word) && month(word).is_none();
+        let is_weekday = number == 0 && is_alphabetic(word) && (month(word).is_none() || ends_with_comma);
         if number >= WORDS_MAX || !(is_weekday || parts.add(word)) {
             return None;
         }
@@ -239,7 +243,26 @@ fn without_comments(text: &str) -> Option<String> {
             _ => {}
         }
     }
-    (depth == 0).then_some(plain)
+    // A comment that was cut off ends with the text.
+    Some(plain)
+}
+
+/// Removes the white space around colons: RFC 5322 allows it in obsolete times.
+fn joined_times(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for (number, part) in text.split(':').enumerate() {
+        match number {
+            0 => joined.push_str(part.trim_end()),
+            _ => {
+                joined.push(':');
+                joined.push_str(part.trim_start());
+            }
+        }
+        if number > 0 {
+            joined.truncate(joined.trim_end().len());
+        }
+    }
+    joined
 }
 
 /// Divides `2024-01-01T10:00:00Z` at the `T`, which may be missing together with the time.
@@ -317,6 +340,9 @@ mod tests {
             ("1 Jan 2024 10:00 GMT", TEN),
             ("Mon, 1 Jan 24 10:00:00", TEN),
             ("Mon,1 Jan 124 10:00:00 UT", TEN),
+            ("Mon, 01 Jan 2024 10:00:00 (no end", TEN),
+            ("Mon, 01 Jan 2024 10(comment):   00  :  00 +0000\0", TEN),
+            ("Mar, 02 Jan 2024 10:00:00 +0000", TEN + 86_400),
             ("mon , 1 jan 2024  10:00:00.123  Z", TEN),
             ("(a (b\\) c)) Mon, 1 Jan (x) 2024 10:00:00 +0000 (UTC)", TEN),
             ("Mon, 01 Jan 2024 11:00:00 +0100 CET", TEN),
@@ -387,7 +413,6 @@ mod tests {
             "Mon, 01 Mai 2024 10:00:00 +0000",
             "01/02/2024 10:00:00",
             "2024-13-01 10:00:00",
-            "Mon, 01 Jan 2024 10:00:00 (no end",
             "Mon, 01 Jan 2024 1:2:3:4 +0000",
             "Mon, 01 Jan 2024 10: +0000",
             "Mon, 01 Jan 2024 10:00:00 +",

@@ -109,7 +109,9 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError
         return Err(if binary { MailError::Binary } else { MailError::NoHeader });
     }
     let message = &*charset::with_readable_header(message);
+    cost::check(message)?;
     let message = &*words::with_whole_words(message);
+    // Joined words may be longer.
     cost::check(message)?;
     with_stack(message.len(), || parse(message, fields))?
 }

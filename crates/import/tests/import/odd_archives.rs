@@ -111,7 +111,8 @@ fn hard_links_in_a_tar_have_the_bytes_that_they_name() {
     names[1..].iter().for_each(|name| std::fs::hard_link(files.at("0"), files.at(name)).expect("a link"));
     let arguments: Vec<&str> = ["-cf", "-"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let (ids, reason) = import_one("t.tar", &tar_output(&files, &arguments));
-    assert!(ids == ["t.tar"] && reason.contains("more than 100 times"), "{reason}");
+    // Those within the bounds are documents, and the others are skipped.
+    assert!((50..200).contains(&ids.len()) && reason.is_empty(), "{} documents: {reason}", ids.len());
 }
 
 #[test]

@@ -88,6 +88,13 @@ impl ArchiveBudget {
         left.map(|_| ()).ok_or_else(|| bound_error(format!("it unpacks to more than {most} bytes")))
     }
 
+    /// True when a hard link to an entry of `bytes` bytes may count as an entry and as unpacked bytes. Links leave half of
+    /// both bounds to the other entries: an archive is not refused because of its links.
+    pub(super) fn has_room_for_link(&self, bytes: u64) -> bool {
+        let left_bytes = self.left.bytes.get().saturating_sub(bytes);
+        left_bytes >= self.limits.bytes / 2 && self.left.entries.get() > self.limits.entries / 2
+    }
+
     /// Counts one entry of a listing.
     pub(super) fn list(&self) -> io::Result<()> {
         let left = self.left.entries.get().checked_sub(1);

@@ -250,7 +250,6 @@ impl Spool {
     }
 }
 
-/// The error for an archive that exceeds a bound, with this text.
 /// Checks that `packed` bytes may unpack to `unpacked` bytes.
 pub(super) fn check_ratio(packed: u64, unpacked: u64, budget: &ArchiveBudget) -> io::Result<()> {
     let ratio = budget.ratio();
@@ -261,6 +260,7 @@ pub(super) fn check_ratio(packed: u64, unpacked: u64, budget: &ArchiveBudget) ->
     }
 }
 
+/// The error for an archive that exceeds a bound, with this text.
 pub(super) fn bound_error(text: String) -> io::Error {
     io::Error::new(ErrorKind::QuotaExceeded, text)
 }

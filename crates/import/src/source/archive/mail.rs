@@ -18,7 +18,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {
         crate::mail::with_parsed(message, |parsed| {
-            for (number, part) in Body::of(parsed).attachments(parsed) {
+            for (number, part) in Body::in_short(parsed).attachments(parsed) {
                 let kind = part.content_type().and_then(|c| c.subtype()).unwrap_or_default();
                 if SIGNATURES.iter().any(|s| kind.eq_ignore_ascii_case(s)) {
                     continue;

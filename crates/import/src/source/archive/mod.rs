@@ -316,11 +316,23 @@ impl Archive {
             let place = match file.content {
                 tar::Content::Here { offset, size } => (offset, size),
                 tar::Content::In(target) => {
-                    let Some(place) = last.get(&checked(target)).copied() else {
+                    let place: Option<(u64, u64)> = last.get(&checked(target)).copied();
+                    // A small tar can name a large file many times. Links beyond the bounds are skipped.
+                    let fits = |(_, len): &(u64, u64)| {
+                        self.budget.has_room_for_link(*len)
+                            && bytes::check_ratio(
+                                self.window.len(),
+                                linked_bytes.saturating_add(*len),
+                                &self.budget,
+                            )
+                            .is_ok()
+                    };
+                    let Some(place) = place.filter(fits) else {
                         self.skipped.links += 1;
                         continue;
                     };
-                    linked_bytes = self.count_linked(linked_bytes, place)?;
+                    self.budget.unpack(place.1)?;
+                    linked_bytes += place.1;
                     place
                 }
             };
@@ -345,15 +357,6 @@ impl Archive {
         let last = self.window.len().saturating_sub(1);
         self.window.bytes(last, (self.window.len() - last) as usize)?;
         Ok(())
-    }
-
-    /// Counts the bytes of a hard link as unpacked bytes: a small tar can name a large file many times. Returns the bytes of
-    /// all hard links so far.
-    fn count_linked(&self, before: u64, (_, len): (u64, u64)) -> io::Result<u64> {
-        let linked = before.saturating_add(len);
-        bytes::check_ratio(self.window.len(), linked, &self.budget)?;
-        self.budget.unpack(len)?;
-        Ok(linked)
     }
 
     /// Names the messages of a mailbox. A name is made of the Message-ID, so a message keeps its name when a part of it

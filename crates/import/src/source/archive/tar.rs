@@ -150,6 +150,7 @@ pub(super) fn members(tar: &Window, budget: &ArchiveBudget) -> io::Result<Member
                 budget.list()?;
                 members.files.push(Member { name, content: Content::Here { offset: at, size } });
             }
+            b'1' if !budget.has_room_for_link(0) => members.links += 1,
             b'1' => {
                 budget.list()?;
                 let target = link.unwrap_or_else(|| until_nul(&header[LINK_NAME]));
