@@ -268,7 +268,7 @@ fn the_log_names_the_clients_that_are_cut_off() {
     let found = line(&server);
     let who = "warning: Closed client id=2 addr=127.0.0.1:40002 name=hard user=default class=normal: ";
     assert!(found.starts_with(who), "{found}");
-    let why = " bytes wait, the hard limit of 102400 bytes is reached (client-output-buffer-limit normal)";
+    let why = " bytes, the hard limit of 102400 bytes is reached (client-output-buffer-limit normal)";
     assert!(found.ends_with(why) && !found.contains("secret") && !found.contains("GET"), "{found}");
 
     let mut peer = slow(&mut server, "soft", "GET secret", 1);
@@ -277,7 +277,7 @@ fn the_log_names_the_clients_that_are_cut_off() {
     ended(&peer);
     drop(peer);
     let found = line(&server);
-    let why = "60010 bytes wait, over the soft limit of 51200 bytes for more than 5 s (client-output-buffer-limit normal)";
+    let why = "60010 bytes, over the soft limit of 51200 bytes for more than 5 s (client-output-buffer-limit normal)";
     assert!(found.contains("name=soft") && found.ends_with(why), "{found}");
 
     let mut peer = slow(&mut server, "listener", "SUBSCRIBE channel", 1);
