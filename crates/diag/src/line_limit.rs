@@ -1,4 +1,4 @@
-//! [`LineLimit`]: which of many lines about the same matter are logged.
+//! [`LineLimit`]: which of many lines about one matter are logged.
 
 /// Counts the lines of the current interval, so that only the first ones are logged.
 #[derive(Clone, Debug)]

@@ -357,6 +357,9 @@ impl Charge {
         memory.charged[purpose as usize].fetch_add(bytes, Relaxed);
         Charge { memory: memory.clone(), purpose, bytes, values: 0 }
     }
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
     /// A charge for `values` values that a helper thread frees.
     pub(crate) fn garbage(memory: &Arc<Memory>, bytes: u64, values: u64) -> Charge {
         memory.pending_values.fetch_add(values, Relaxed);

@@ -257,7 +257,7 @@ impl Engine {
     }
     /// Lets scripts on a draft come to their end. A script that has run for `busy-reply-threshold` is not waited for.
     fn await_drafts(&self, request: ShutdownRequest, given_up: &AtomicBool) {
-        let recent_us = self.config.number(Opt::BusyReplyThreshold).max(0) as u64 * 1_000;
+        let recent_us = self.busy_threshold_us();
         let goes_on = || !given_up.load(Relaxed) && !request.now && !request.nosave;
         while goes_on() && self.scripts.has_recent_draft(self.host.mono_us(), recent_us) {
             self.host.nap_us(super::RETRY_US);

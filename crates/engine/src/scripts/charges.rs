@@ -15,9 +15,8 @@ impl ScriptRun<'_, '_> {
     /// Charges the growth of the interpreter, which has `vm_bytes` bytes now.
     pub(super) fn charge_interpreter(&mut self, vm_bytes: u64) {
         let grown_bytes = vm_bytes.saturating_sub(self.vm_charged_bytes);
-        let charged_bytes = self.grown.as_ref().map_or(0, |(_, bytes)| *bytes);
-        if grown_bytes.abs_diff(charged_bytes) >= STEP_BYTES {
-            self.grown = Some((Charge::new(&self.engine.memory, Purpose::Scripts, grown_bytes), grown_bytes));
+        if grown_bytes.abs_diff(self.grown.as_ref().map_or(0, Charge::bytes)) >= STEP_BYTES {
+            self.grown = Some(Charge::new(&self.engine.memory, Purpose::Scripts, grown_bytes));
         }
     }
     /// Charges the draft on which the script runs.

@@ -12,6 +12,7 @@ pub(crate) mod run;
 
 pub(crate) use counts::RunCounts;
 
+use crate::config::Opt;
 use crate::memory::{Charge, Memory, Purpose};
 use functions::Functions;
 use parking_lot::{Mutex, RwLock};
@@ -352,6 +353,13 @@ impl Scripts {
             return Err(UNKILLABLE.into());
         }
         Err(busy_text(!functions).into())
+    }
+}
+
+impl crate::Engine {
+    /// `busy-reply-threshold` in microseconds. 0: no script is ever busy.
+    pub(crate) fn busy_threshold_us(&self) -> u64 {
+        self.config.number(Opt::BusyReplyThreshold).max(0) as u64 * 1_000
     }
 }
 

@@ -17,7 +17,6 @@ use super::{RunCounts, Running};
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
 use crate::clients::Client;
-use crate::config::Opt;
 use crate::memory::{Charge, DraftCharge};
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Namespace, Payload};
@@ -145,8 +144,8 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) caching: bool,
     /// The bytes of the interpreter that were charged before the run.
     pub(crate) vm_charged_bytes: u64,
-    /// The bytes by which the interpreter has grown since, and their charge.
-    pub(crate) grown: Option<(Charge, u64)>,
+    /// The bytes by which the interpreter has grown since.
+    pub(crate) grown: Option<Charge>,
     /// What the draft of the run takes.
     pub(crate) draft: Option<DraftCharge>,
     /// Actions that wait until the run is done.
@@ -506,7 +505,7 @@ impl ScriptRun<'_, '_> {
     /// Checks of long runs: yields, stops when killed, and tells the sessions that wait for the shards once the run is
     /// busy. False: the run must stop.
     fn check_interrupts(&mut self) -> bool {
-        let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
+        let threshold_us = self.engine.busy_threshold_us();
         let Some(lane) = &mut self.lane else { return true };
         (lane.yield_now)();
         let why = if lane.running.fate.is_killed() {
@@ -525,9 +524,9 @@ impl ScriptRun<'_, '_> {
             self.stop = why;
             return false;
         }
-        if !lane.busy && threshold_ms > 0 {
+        if !lane.busy && threshold_us > 0 {
             let ran_us = self.engine.host.mono_us().saturating_sub(lane.began_us);
-            if ran_us / 1000 >= threshold_ms {
+            if ran_us >= threshold_us {
                 lane.busy = true;
                 let shards = match self.held {
                     HeldShards::Some(shards) => Some(shards),

@@ -242,7 +242,7 @@ mod tests {
         let image = "--b\nContent-Type: image/png; name=i.png\n\nx\n";
         let calendar = "--b\nContent-Type: text/calendar\n\nBEGIN:VCALENDAR\n";
         assert_eq!(mixed(&format!("{image}{calendar}")), ("BEGIN:VCALENDAR".to_owned(), "i.png".to_owned()));
-        // Beside a body, such a part is an attachment.
+        // Beside a body, a part of another kind is an attachment.
         assert_eq!(mixed(&format!("--b\n\nwords\n{calendar}")), body("words"));
         // A part with a name stays an attachment, and one that says so.
         let table = "--b\nContent-Type: text/csv; name=t.csv\n\n1,2\n";

@@ -249,20 +249,7 @@ fn without_comments(text: &str) -> Option<String> {
 
 /// Removes the white space around colons: RFC 5322 allows it in obsolete times.
 fn joined_times(text: &str) -> String {
-    let mut joined = String::with_capacity(text.len());
-    for (number, part) in text.split(':').enumerate() {
-        match number {
-            0 => joined.push_str(part.trim_end()),
-            _ => {
-                joined.push(':');
-                joined.push_str(part.trim_start());
-            }
-        }
-        if number > 0 {
-            joined.truncate(joined.trim_end().len());
-        }
-    }
-    joined
+    text.split(':').map(str::trim).collect::<Vec<_>>().join(":")
 }
 
 /// Divides `2024-01-01T10:00:00Z` at the `T`, which may be missing together with the time.

@@ -110,9 +110,12 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError
     }
     let message = &*charset::with_readable_header(message);
     cost::check(message)?;
-    let message = &*words::with_whole_words(message);
-    // Joined words may be longer.
-    cost::check(message)?;
+    let message = words::with_whole_words(message);
+    if let Cow::Owned(joined) = &message {
+        // Joined words may be longer.
+        cost::check(joined)?;
+    }
+    let message = &*message;
     with_stack(message.len(), || parse(message, fields))?
 }
 

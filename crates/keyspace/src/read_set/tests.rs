@@ -1,20 +1,9 @@
 //! Read sets are compared with the data, with random writes of every kind in between.
 
 use super::*;
-use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
+use crate::snapshot::tests::{DATABASES, NOW_MS, write};
+use crate::view::tests::{in_words, now};
 use crate::{KeyHash, Promises, Str, StrRef, ValueRef};
-
-type InWords = Option<(Vec<u8>, Option<i64>)>;
-
-fn in_words(viewed: Option<Viewed>) -> InWords {
-    viewed.map(|(value, expire_at_ms)| (words(value.view()), expire_at_ms))
-}
-
-fn now(keyspace: &Keyspace, db: usize, key: &Key<'_>) -> InWords {
-    let mut txn = keyspace.lock(&[key.hash], NOW_MS);
-    let record = txn.db(db).peek(key).map(|record| (record.value().to_value(), record.expire_at_ms()));
-    in_words(record)
-}
 
 #[test]
 fn records_are_of_one_moment_unless_the_read_set_is_overtaken() {

@@ -227,4 +227,4 @@ impl Drop for View<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,13 +4,13 @@ use super::*;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
 use crate::{KeyHash, Str, StrRef};
 
-type InWords = Option<(Vec<u8>, Option<i64>)>;
+pub(crate) type InWords = Option<(Vec<u8>, Option<i64>)>;
 
-fn in_words(viewed: Option<Viewed>) -> InWords {
+pub(crate) fn in_words(viewed: Option<Viewed>) -> InWords {
     viewed.map(|(value, expire_at_ms)| (words(value.view()), expire_at_ms))
 }
 
-fn now(keyspace: &Keyspace, db: usize, key: &Key<'_>) -> InWords {
+pub(crate) fn now(keyspace: &Keyspace, db: usize, key: &Key<'_>) -> InWords {
     let mut txn = keyspace.lock(&[key.hash], NOW_MS);
     in_words(txn.db(db).peek(key).map(|record| viewed(&record)))
 }

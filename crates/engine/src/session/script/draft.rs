@@ -8,7 +8,7 @@
 //!    its effects go to the journal, and its messages are sent.
 //! 3. The promises are carried out, slice by slice.
 //!
-//! [`crate::session::rehearsal`] does the same for EXEC, whose keys are known in advance.
+//! [`crate::session::rehearsal`] runs EXEC on a draft, with keys that are known in advance.
 
 use super::on_lane::stop_reason;
 use super::{Attempt, CallContext, DraftedRun, Placement, ScriptCall, attempt, report};

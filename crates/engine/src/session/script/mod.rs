@@ -179,6 +179,13 @@ struct Placement<'p> {
     commit: Option<&'p Commit<'p>>,
 }
 
+impl<'p> Placement<'p> {
+    /// An attempt that runs on the data.
+    fn on_data(held: HeldShards<'p>, mode: ScriptAccess, lane: Option<LaneChecks<'p>>) -> Placement<'p> {
+        Placement { held, mode, lane, copies: None, commit: None }
+    }
+}
+
 /// Makes the changes of a draft take effect.
 ///
 /// # Errors
@@ -367,13 +374,7 @@ pub(super) fn in_transaction(
     };
     let outcome = match lane_run {
         None => {
-            let placement = Placement {
-                held: HeldShards::All,
-                mode: ScriptAccess::Bounded,
-                lane: None,
-                copies: None,
-                commit: None,
-            };
+            let placement = Placement::on_data(HeldShards::All, ScriptAccess::Bounded, None);
             attempt(&script_call, args, &mut context, txn, placement, reply)
         }
         Some(LaneRun { call, began_us }) => {
@@ -387,13 +388,7 @@ pub(super) fn in_transaction(
                 busy: false,
                 in_exec: true,
             };
-            let placement = Placement {
-                held: HeldShards::All,
-                mode: ScriptAccess::Final,
-                lane: Some(lane),
-                copies: None,
-                commit: None,
-            };
+            let placement = Placement::on_data(HeldShards::All, ScriptAccess::Final, Some(lane));
             let outcome = attempt(&script_call, args, &mut context, txn, placement, reply);
             engine.scripts.end_run(&running);
             outcome
@@ -446,13 +441,7 @@ pub(crate) fn replay(
         busy: false,
         in_exec: false,
     };
-    let placement = Placement {
-        held: HeldShards::All,
-        mode: ScriptAccess::Final,
-        lane: Some(lane),
-        copies: None,
-        commit: None,
-    };
+    let placement = Placement::on_data(HeldShards::All, ScriptAccess::Final, Some(lane));
     // A run in this mode does not restart.
     let _ = attempt(&script_call, args, &mut context, &mut txn, placement, reply);
     engine.scripts.end_run(&running);
@@ -504,8 +493,7 @@ impl Session {
                 rng: &mut self.rng,
                 caching: self.flags.caching,
             };
-            let placement =
-                Placement { held, mode: ScriptAccess::Worker, lane: None, copies: None, commit: None };
+            let placement = Placement::on_data(held, ScriptAccess::Worker, None);
             let outcome = attempt(&script_call, args, &mut context, &mut txn, placement, &mut reply);
             match outcome {
                 Attempt::Done(error) => {

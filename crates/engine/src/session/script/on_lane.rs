@@ -3,7 +3,6 @@
 use super::draft::attempt_on_draft;
 use super::{Attempt, CallContext, KILLED, Placement, ScriptCall, attempt, gone_text, running};
 use crate::acl::User;
-use crate::config::Opt;
 use crate::scripts::copies::Copies;
 use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, StopReason};
 use crate::scripts::{Routes, Running, busy_text};
@@ -85,20 +84,15 @@ pub(in crate::session) fn run_on_lane(
             }
             _ => call.hold_shards_unless_busy(shards, &may_wait).map(Data::Held),
         };
-        let placement = Placement {
-            held,
-            mode,
-            lane: Some(LaneChecks {
-                running: &running,
-                cancel: call.cancel,
-                yield_now: call.yield_now,
-                began_us: engine.host.mono_us(),
-                busy: false,
-                in_exec: false,
-            }),
-            copies: None,
-            commit: None,
+        let lane = LaneChecks {
+            running: &running,
+            cancel: call.cancel,
+            yield_now: call.yield_now,
+            began_us: engine.host.mono_us(),
+            busy: false,
+            in_exec: false,
         };
+        let placement = Placement::on_data(held, mode, Some(lane));
         // The script may have waited for its shards, and another client may have taken rights away meanwhile.
         let Some(user) = engine.acl.current(user) else {
             drop(data);
@@ -191,8 +185,8 @@ fn end_text(stop: StopReason, engine: &Engine) -> Option<&'static str> {
 
 /// True when the script has run for `busy-reply-threshold`. Then it should not run many times more.
 fn is_slow(engine: &Engine, running: &Running) -> bool {
-    let threshold_ms = engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
-    threshold_ms > 0 && engine.host.mono_us().saturating_sub(running.began_us) / 1000 >= threshold_ms
+    let threshold_us = engine.busy_threshold_us();
+    threshold_us > 0 && engine.host.mono_us().saturating_sub(running.began_us) >= threshold_us
 }
 
 /// How a run on the lane restarts. `may_draft`: the script may be tried on a draft once more.
