@@ -33,3 +33,5 @@ pub mod spec;
 mod strtod;
 pub mod table;
 pub mod wait;
+
+pub use families::listing;

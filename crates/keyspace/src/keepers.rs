@@ -35,13 +35,18 @@ impl Keepers {
     pub(crate) fn shard_snapshot(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut ShardSnapshot> {
         self.snapshots.iter_mut().find(|shard_snapshot| shard_snapshot.is_of(load))
     }
+    /// Tells the read sets that a key with this name is about to be added or removed.
+    #[cold]
+    pub(crate) fn note_name(&self, slot: usize, name: &[u8]) {
+        self.reads.iter().for_each(|shard_reads| shard_reads.note_name(slot, name));
+    }
     fn is_empty(&self) -> bool {
         self.snapshots.is_empty() && self.views.is_empty() && self.reads.is_empty()
     }
 }
 
 impl Shard {
-    /// Call this before the record of `key` is written, added or removed. Costs one branch while the shard has no
+    /// Call this before the record of `key` is written. Costs one branch while the shard has no
     /// snapshot, no view and no read set.
     #[inline]
     pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
@@ -59,6 +64,14 @@ impl Shard {
         keepers.views.iter_mut().for_each(|shard_view| shard_view.keep(self, slot, position, key));
         keepers.reads.iter().for_each(|shard_reads| shard_reads.note_write(slot, position));
         self.keepers = Some(keepers);
+    }
+    /// Like [`Shard::keep`], for a record that is added or removed.
+    #[inline]
+    pub(crate) fn keep_with_name(&mut self, slot: usize, position: u64, key: &[u8]) {
+        if self.keepers.is_some() {
+            self.keep_for_all(slot, position, key);
+            self.keepers.iter().for_each(|keepers| keepers.note_name(slot, key));
+        }
     }
     /// Asks the processor to load what [`Shard::keep`] needs, for a key that may be written soon.
     #[inline]

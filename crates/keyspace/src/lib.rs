@@ -38,7 +38,7 @@ pub use evict::{Evicted, Evictor, Order, Policy};
 pub use extendible::Shape;
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use promise::Promises;
-pub use read_set::ReadSet;
+pub use read_set::{Names, ReadSet};
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use settings::{JOURNAL, LISTENER, Settings};
 pub use snapshot::{SNAPSHOT_OVER, Snapshot, SnapshotLoad, SnapshotRecords};

@@ -21,6 +21,10 @@ const WALK_RECORDS_MAX: usize = 40_000;
 const LOOKED_AT_MAX: usize = 8192;
 
 impl Keyspace {
+    /// The shard in which a scan goes on at this cursor.
+    pub fn shard_of_cursor(&self, cursor: ScanCursor) -> usize {
+        self.shard_at(cursor).min(self.shards.len() - 1)
+    }
     /// Like [`Txn::scan`], but locks one shard at a time, for one segment.
     pub fn scan(
         &self,
@@ -158,6 +162,22 @@ impl Txn<'_> {
             from = next.unwrap_or_else(|| keyspace.start_of(keyspace.shard_at(from) + 1));
         }
         if from < 1 << POSITION_BITS { from } else { 0 }
+    }
+    /// One step of [`Txn::scan`], which stays in one segment. Returns `None` at the end of the database.
+    pub(crate) fn scan_shard(
+        &mut self,
+        db: usize,
+        cursor: ScanCursor,
+        count: usize,
+        visit: &mut dyn FnMut(RecordRef<'_>),
+    ) -> Option<ScanCursor> {
+        let keyspace = self.keyspace;
+        if cursor >= 1 << POSITION_BITS {
+            return None;
+        }
+        let (_, next) = self.visit_step(keyspace.slot(db), cursor, count.max(1), visit);
+        let next = next.unwrap_or_else(|| keyspace.start_of(keyspace.shard_at(cursor) + 1));
+        (next < 1 << POSITION_BITS).then_some(next)
     }
     /// A random key of `db` that has not expired. `None` when `db` is empty, or when [`DRAWS_MAX`] draws and a walk over
     /// [`WALK_RECORDS_MAX`] records find only expired keys.

@@ -4,7 +4,7 @@
 //! [`super::keyspace_wide`].
 
 use super::collection::read;
-use super::keyspace_wide::SLICE_KEYS;
+use super::listing::SLICE_KEYS;
 use super::scan::{CollectedElements, ScanOf, ScanOptions, cursor};
 use crate::call::{Call, LaneCall};
 use crate::parse::wrong_type;

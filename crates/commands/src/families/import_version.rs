@@ -8,7 +8,7 @@
 use super::collection::{argument, send, send_or_null};
 use super::dataset_versions::check_hold;
 use super::hash::each;
-use super::keyspace_wide::SLICE_KEYS;
+use super::listing::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
 use crate::serial::system;
 use strand_keyspace::journal::Arg;

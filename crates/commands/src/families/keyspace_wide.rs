@@ -2,23 +2,27 @@
 //!
 //! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices.
 
-use super::scan::{CollectedElements, Filter, STEPS_PER_CALL, ScanOf, ScanOptions, cursor};
+use super::listing::{KeySource, walk};
+use super::scan::{CollectedElements, Filter, ScanOf, ScanOptions, cursor};
 use crate::call::{Call, LaneCall};
 use crate::parse;
 use crate::{errors, run};
-use strand_keyspace::types::Bytes;
-use strand_keyspace::{Keyspace, RecordRef};
+use std::sync::atomic::{AtomicBool, Ordering};
+use strand_keyspace::{Keyspace, RecordRef, ScanCursor};
 use strand_wire::args::Args;
-
-/// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for one segment of them.
-pub(super) const SLICE_KEYS: usize = 512;
+use strand_wire::reply::Reply;
 
 /// `KEYS pattern`, on the lane. Reply: the matching keys. Other commands run between two slices, so a key that is
 /// written meanwhile may or may not be in the reply.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
-    let mut found = CollectedElements::new(call.reply);
-    walk(call, &mut found, 0, usize::MAX, &Filter::new(call.args.at(1)), |_| true);
-    found.send_array(call.reply);
+    keys_of(&mut Database::of(call), call.args, call.reply);
+}
+
+/// KEYS on the keys of `source`.
+pub(super) fn keys_of(source: &mut dyn KeySource, args: Args<'_>, reply: &mut Reply<'_>) {
+    let mut found = CollectedElements::new(reply);
+    walk(source, &mut found, 0, usize::MAX, &Filter::new(args.at(1)), |_| true);
+    found.send_array(reply);
 }
 
 /// KEYS inside EXEC.
@@ -31,53 +35,6 @@ pub(crate) fn keys_in_exec(call: &mut Call<'_, '_>) {
         }
     });
     found.send_array(call.reply);
-}
-
-/// Visits about `count` keys from the cursor on, in slices, and encodes those whose records are `wanted` and that
-/// pass `filter`. Returns the next cursor: 0 at the end, or when nobody waits for the reply any more. A key that
-/// takes long to match is matched between two slices, while no shard is locked.
-fn walk(
-    call: &LaneCall<'_>,
-    found: &mut CollectedElements<'_>,
-    from: u64,
-    count: usize,
-    filter: &Filter<'_>,
-    wanted: impl Fn(&RecordRef<'_>) -> bool,
-) -> u64 {
-    let (mut cursor, mut left) = (from, count);
-    while !call.cancelled() && !found.is_over() {
-        let (mut visited, mut steps_left, mut hard) = (0, STEPS_PER_CALL, Vec::new());
-        cursor = call.keyspace.scan(call.db, cursor, left.min(SLICE_KEYS), call.now_ms, &mut |record| {
-            visited += 1;
-            if !wanted(&record) {
-                return;
-            }
-            match filter.passes_within(record.key(), &mut steps_left) {
-                Some(true) => found.encode_bytes(record.key_bytes()),
-                Some(false) => {}
-                None => hard.push(record.key_bytes().to_blob()),
-            }
-        });
-        for key in hard {
-            match filter.passes_in_slices(&key, &|| may_continue(call)) {
-                Some(true) => found.encode_bytes(Bytes::Shared(&key)),
-                Some(false) => {}
-                None => return 0,
-            }
-        }
-        left = left.saturating_sub(visited.max(1));
-        if cursor == 0 || left == 0 {
-            return cursor;
-        }
-        call.pause();
-    }
-    0
-}
-
-/// Pauses between two parts of a long match. Returns false when nobody waits for the reply.
-pub(super) fn may_continue(call: &LaneCall<'_>) -> bool {
-    call.pause();
-    !call.cancelled()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE name]`. Reply: the next cursor (0 at the end) and some keys. A key that
@@ -98,14 +55,52 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
 
 /// SCAN on the lane: with a large COUNT, or with a pattern that takes long to match.
 pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
-    let (from, options) = match scan_arguments(call.args) {
+    scan_of(&mut Database::of(call), call.args, call.reply);
+}
+
+/// SCAN on the keys of `source`.
+pub(super) fn scan_of(source: &mut dyn KeySource, args: Args<'_>, reply: &mut Reply<'_>) {
+    let (from, options) = match scan_arguments(args) {
         Ok(parsed) => parsed,
-        Err(text) => return call.reply.error(text),
+        Err(text) => return reply.error(text),
     };
-    let mut found = CollectedElements::new(call.reply);
+    let mut found = CollectedElements::new(reply);
     let of_type = |record: &RecordRef<'_>| options.is_of_type(record);
-    let next = walk(call, &mut found, from, options.count, &options.filter, of_type);
-    found.send(call.reply, next);
+    let next = walk(source, &mut found, from, options.count, &options.filter, of_type);
+    found.send(reply, next);
+}
+
+/// The keys of a call's database.
+struct Database<'a> {
+    keyspace: &'a Keyspace,
+    db: usize,
+    now_ms: i64,
+    cancel: &'a AtomicBool,
+    yield_now: &'a dyn Fn(),
+}
+
+impl<'a> Database<'a> {
+    fn of(call: &LaneCall<'a>) -> Database<'a> {
+        let LaneCall { keyspace, db, now_ms, cancel, yield_now, .. } = *call;
+        Database { keyspace, db, now_ms, cancel, yield_now }
+    }
+}
+
+impl KeySource for Database<'_> {
+    fn step(
+        &mut self,
+        cursor: ScanCursor,
+        count: usize,
+        visit: &mut dyn FnMut(&RecordRef<'_>) -> bool,
+    ) -> Option<ScanCursor> {
+        let is_cancelled = self.cancel.load(Ordering::Relaxed);
+        let visit = &mut |record: RecordRef<'_>| _ = visit(&record);
+        (!is_cancelled).then(|| self.keyspace.scan(self.db, cursor, count, self.now_ms, visit))
+    }
+    fn may_continue(&self) -> bool {
+        (self.yield_now)();
+        !self.cancel.load(Ordering::Relaxed)
+    }
 }
 
 fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str> {

@@ -18,6 +18,7 @@ pub(crate) mod hyperloglog;
 pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod list;
+pub mod listing;
 pub(crate) mod memory;
 mod scan;
 pub(crate) mod set;

@@ -99,6 +99,10 @@ impl<'a> Filter<'a> {
     pub(super) fn new(pattern: &'a [u8]) -> Filter<'a> {
         Filter((pattern != b"*").then(|| glob::Pattern::new(pattern, false)))
     }
+    /// The pattern: `*` when every text passes.
+    pub(super) fn pattern(&self) -> &'a [u8] {
+        self.0.as_ref().map_or(b"*", glob::Pattern::bytes)
+    }
     /// True when `text` passes the filter. `None` when this needs more steps than are left.
     pub(super) fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };

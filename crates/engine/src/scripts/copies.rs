@@ -1,17 +1,22 @@
 //! [`Copies`]: the copies of records on which a run works that holds no shard.
 //!
 //! A command of the run first gets copies of the records at its keys. In [`ScriptAccess::View`] all copies are of one
-//! moment, and only commands that read may run. In [`ScriptAccess::Draft`] commands may write the copies, too.
+//! moment, and only commands that read may run. In [`ScriptAccess::Draft`] commands may write the copies, too. KEYS and
+//! SCAN then list the keys of the server's keyspace, with the changes of the run ([`Copies::list`]).
 
 use super::run::{ScriptAccess, StopReason};
-use indexmap::IndexSet;
+use indexmap::IndexMap;
+use strand_commands::listing::{self, KeySource};
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_keyspace::{Key, Txn, Viewed};
+use strand_keyspace::{Key, Names, RecordRef, ScanCursor, Txn, Viewed};
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 /// Maximum number of copies that were only read and that a run keeps for its next commands.
 const READ_COPIES_MAX: usize = 1024;
+/// Maximum number of different patterns for which a run lists keys. Other clients' new keys are compared with each.
+const PATTERNS_MAX: usize = 16;
 
 /// Reads the record at a key of the server's keyspace.
 ///
@@ -19,33 +24,64 @@ const READ_COPIES_MAX: usize = 1024;
 /// Why the run must stop, because the record does not fit the records that were read before.
 pub(crate) type ReadRecord<'r> = dyn Fn(&[u8]) -> Result<Option<Viewed>, StopReason> + 'r;
 
+/// Visits about `count` records of the server's keyspace from a cursor on, for a listing of these names. Returns the next
+/// cursor; `None` at the end.
+///
+/// # Errors
+/// Why the run must stop.
+pub(crate) type ListRecords<'r> = dyn Fn(
+        ScanCursor,
+        usize,
+        &Names,
+        &mut dyn FnMut(&RecordRef<'_>) -> bool,
+    ) -> Result<Option<ScanCursor>, StopReason>
+    + 'r;
+
+/// How a run gets the records of the server's keyspace.
+pub(crate) struct Originals<'r> {
+    pub(crate) read: &'r ReadRecord<'r>,
+    /// `None`: the run cannot list keys.
+    pub(crate) list: Option<&'r ListRecords<'r>>,
+    /// True when other clients have written records that were read, so that the run cannot take effect.
+    pub(crate) are_overtaken: &'r dyn Fn() -> bool,
+}
+
+/// A key that commands of the run may have written.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// True when the key did not exist before the run.
+    is_new: bool,
+}
+
 /// The copies of a run: see the module.
 pub(crate) struct Copies<'r> {
     mode: ScriptAccess,
     /// The database whose records are read.
     db: usize,
-    read: &'r ReadRecord<'r>,
-    /// True when other clients have written records that were read, so that the run cannot take effect.
-    are_overtaken: &'r dyn Fn() -> bool,
+    originals: Originals<'r>,
+    /// The names for which the run has listed keys, with their patterns.
+    listed: Vec<(Box<[u8]>, Names)>,
     /// Keys of copies that no command has written. Such a copy may be dropped and read again.
     only_read: Vec<Box<[u8]>>,
     /// Keys that commands may have written, in the order of their first use. Their state is kept to the end of the run.
-    written: IndexSet<Box<[u8]>, ahash::RandomState>,
+    written: IndexMap<Box<[u8]>, Written, ahash::RandomState>,
 }
 
 impl<'r> Copies<'r> {
     /// No copies yet, of the records of database `db`.
-    pub(crate) fn new(
-        mode: ScriptAccess,
-        db: usize,
-        read: &'r ReadRecord<'r>,
-        are_overtaken: &'r dyn Fn() -> bool,
-    ) -> Copies<'r> {
-        Copies { mode, db, read, are_overtaken, only_read: Vec::new(), written: IndexSet::default() }
+    pub(crate) fn new(mode: ScriptAccess, db: usize, originals: Originals<'r>) -> Copies<'r> {
+        Copies {
+            mode,
+            db,
+            originals,
+            listed: Vec::new(),
+            only_read: Vec::new(),
+            written: IndexMap::default(),
+        }
     }
     /// True when other clients have written records that were read, so that the run cannot take effect.
     pub(crate) fn are_overtaken(&self) -> bool {
-        (self.are_overtaken)()
+        (self.originals.are_overtaken)()
     }
     /// The database of the copies. A view's copies are in a keyspace with one database.
     pub(crate) fn db(&self) -> usize {
@@ -72,28 +108,62 @@ impl<'r> Copies<'r> {
         }
         let of_copies = self.db();
         if self.only_read.len() + keys.len() > READ_COPIES_MAX {
-            for key in self.only_read.drain(..).filter(|key| !self.written.contains(key)) {
+            for key in self.only_read.drain(..).filter(|key| !self.written.contains_key(key)) {
                 let key = txn.keyspace().key(&key);
                 txn.db(of_copies).take_copy(&key);
             }
         }
+        let writes = spec.flags.has(Flags::WRITE);
         for key in keys {
-            if self.written.contains(key.bytes) || txn.db(of_copies).peek(key).is_some() {
+            if self.written.contains_key(key.bytes) {
                 continue;
             }
-            if let Some((value, expire_at_ms)) = (self.read)(key.bytes)? {
+            let is_copied = txn.db(of_copies).copy_at(key).is_some();
+            let original = if is_copied { None } else { (self.originals.read)(key.bytes)? };
+            let is_new = !is_copied && original.is_none();
+            if let Some((value, expire_at_ms)) = original {
                 txn.db(of_copies).put_copy(key, value, expire_at_ms);
                 self.only_read.push(key.bytes.into());
             }
-        }
-        if spec.flags.has(Flags::WRITE) {
-            self.note_written(keys);
+            if writes {
+                self.written.insert(key.bytes.into(), Written { is_new });
+            }
         }
         Ok(())
     }
-    /// Notes that a command may have written the copies at `keys`.
+    /// Notes that a command that only reads has written the copies at `keys`, which exist.
     pub(crate) fn note_written(&mut self, keys: &[Key<'_>]) {
-        self.written.extend(keys.iter().map(|key| Box::from(key.bytes)));
+        for key in keys {
+            self.written.entry(key.bytes.into()).or_insert(Written { is_new: false });
+        }
+    }
+    /// Runs KEYS or SCAN, if the call asks only for names of keys. Returns false for every other call.
+    ///
+    /// # Errors
+    /// Why the run must stop.
+    pub(crate) fn list(
+        &mut self,
+        txn: &mut Txn<'_>,
+        db: usize,
+        spec: &CommandSpec,
+        args: Args<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, StopReason> {
+        let Some(list) = self.originals.list.filter(|_| self.db == db) else { return Ok(false) };
+        let Some(pattern) = listing::pattern_of(spec, args) else { return Ok(false) };
+        let known = self.listed.iter().position(|(of, _)| **of == *pattern);
+        if known.is_none() && self.listed.len() == PATTERNS_MAX {
+            return Err(StopReason::NeedsShards);
+        }
+        let at = known.unwrap_or_else(|| {
+            let of = Box::<[u8]>::from(pattern);
+            self.listed.push((of.clone(), Names::new(move |name| listing::asks_for(&of, name))));
+            self.listed.len() - 1
+        });
+        let names = self.listed[at].1.clone();
+        let mut source = ListedKeys { copies: self, txn, list, names, stop: None };
+        listing::run(spec, args, &mut source, reply);
+        source.stop.map_or(Ok(true), Err)
     }
     /// Number of keys that commands may have written.
     pub(crate) fn written(&self) -> usize {
@@ -101,6 +171,52 @@ impl<'r> Copies<'r> {
     }
     /// The keys that commands may have written, in the order of their first use.
     pub(crate) fn into_written(self) -> Vec<Box<[u8]>> {
-        self.written.into_iter().collect()
+        self.written.into_keys().collect()
+    }
+}
+
+/// The keys of the server's keyspace, with the changes of the run.
+struct ListedKeys<'l, 'r, 'k> {
+    copies: &'l Copies<'r>,
+    txn: &'l mut Txn<'k>,
+    list: &'r ListRecords<'r>,
+    names: Names,
+    /// Why the run must stop.
+    stop: Option<StopReason>,
+}
+
+impl KeySource for ListedKeys<'_, '_, '_> {
+    /// The keys that the run has added come last.
+    fn step(
+        &mut self,
+        cursor: ScanCursor,
+        count: usize,
+        visit: &mut dyn FnMut(&RecordRef<'_>) -> bool,
+    ) -> Option<ScanCursor> {
+        let (copies, txn) = (self.copies, &mut *self.txn);
+        let keyspace = txn.keyspace();
+        let mut exists = |name: &[u8]| txn.db(copies.db()).copy_at(&keyspace.key(name)).is_some();
+        let next = (self.list)(cursor, count, &self.names, &mut |record| {
+            let name = record.key();
+            (!copies.written.contains_key(name) || exists(name)) && visit(record)
+        });
+        match next {
+            Ok(Some(next)) => return Some(next),
+            Ok(None) => {}
+            Err(why) => {
+                self.stop = Some(why);
+                return None;
+            }
+        }
+        let added = copies.written.iter().filter(|(_, written)| written.is_new);
+        for (name, _) in added {
+            if let Some(record) = txn.db(copies.db()).copy_at(&keyspace.key(name)) {
+                visit(&record);
+            }
+        }
+        Some(0)
+    }
+    fn may_continue(&self) -> bool {
+        true
     }
 }

@@ -7,6 +7,7 @@
 mod charges;
 pub(crate) mod copies;
 mod counts;
+pub(crate) mod deferred;
 pub(crate) mod functions;
 pub(crate) mod run;
 

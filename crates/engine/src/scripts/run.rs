@@ -13,6 +13,7 @@
 //! script is still atomic.
 
 use super::copies::Copies;
+use super::deferred::{ActionKind, DeferredAction};
 use super::{RunCounts, Running};
 use crate::acl::{DenialContext, Denied, Rights, User};
 use crate::admission::Admission;
@@ -153,40 +154,6 @@ pub(crate) struct ScriptRun<'r, 'k> {
     pub(crate) counts: RunCounts,
 }
 
-/// An action that waits until the run is done, because a run that restarts must not repeat the action.
-pub(crate) struct DeferredAction {
-    /// The number of the run's events that come before the action.
-    events_before: usize,
-    action: ActionKind,
-}
-
-/// What a [`DeferredAction`] does.
-enum ActionKind {
-    /// Publish this message.
-    Publish(Namespace, Argv),
-    /// Remember that the client keeps a copy of a key that the run wrote before.
-    Remember(Box<[u8]>),
-}
-
-impl DeferredAction {
-    /// At the end of the run: sends the events of its changes and does the delayed actions, in the order of the
-    /// script.
-    pub(crate) fn run_all(all: &[DeferredAction], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
-        for DeferredAction { events_before, action } in all {
-            txn.report_events_until(*events_before);
-            match action {
-                ActionKind::Publish(kind, argv) => {
-                    let args = argv.args();
-                    engine.pubsub.publish(*kind, args.at(1), &Payload::of(args, 2));
-                    engine.pass_message_on(args, Some(txn));
-                }
-                ActionKind::Remember(key) => engine.tracking.remember(client, key),
-            }
-        }
-        txn.report_events();
-    }
-}
-
 /// Maximum number of delayed messages of a run that may restart, and of their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
@@ -308,6 +275,19 @@ impl ScriptRun<'_, '_> {
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
+        if let Some(copies) = &mut self.copies {
+            let began_ns = self.engine.host.mono_ns();
+            let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+            let mut reply = Reply::bounded(out, protocol, VM_BYTES_MAX);
+            match copies.list(self.txn, self.db, spec, args, &mut reply) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.count_call(spec, args, began_ns, None);
+                    return self.replied(out);
+                }
+                Err(why) => return self.stopped(why),
+            }
+        }
         let keys = run::keys_of(spec, args, keyspace);
         if let Some(copies) = &mut self.copies {
             if let Err(why) = copies.take(self.txn, self.db, spec, args, &keys) {
@@ -380,6 +360,10 @@ impl ScriptRun<'_, '_> {
         if self.is_on_worker() && out.len() > LONG_BYTES {
             return self.stopped(StopReason::Overrun);
         }
+        self.replied(out)
+    }
+    /// The outcome of a command with this reply.
+    fn replied(&mut self, out: &Chain) -> CallOutcome {
         if out.len() > VM_BYTES_MAX {
             return self.refused(None, "ERR the reply is too long for a script");
         }

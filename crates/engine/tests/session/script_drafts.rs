@@ -231,3 +231,74 @@ fn rights_and_refusals_of_the_end_of_a_draft_count() {
         assert!(reply.starts_with(error), "{reply}");
     }
 }
+
+#[test]
+fn a_draft_lists_keys_with_the_changes_of_the_script() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    (0..3000).for_each(|i| drop(peer.run(&server, &format!("SET k:{i} {i}"))));
+    peer.script(&server, &[("SET other 1", "+OK|")]);
+    // `scanned` counts names by SCAN, each once.
+    let script = format!(
+        "EVAL \"local function scanned(...) local cursor, names, count = '0', {{}}, 0 repeat \
+         local reply = redis.call('scan', cursor, ...) cursor = reply[1] \
+         for _, name in ipairs(reply[2]) do if not names[name] then names[name] = true count = count + 1 end end \
+         until cursor == '0' return count end \
+         {LONG} redis.call('del', 'k:1', 'k:2') redis.call('set', 'k:new', 1) redis.call('rename', 'k:3', 'moved') \
+         redis.call('set', 'k:5', 'again') redis.call('set', 'gone', 1) redis.call('del', 'gone') \
+         redis.call('del', 'k:6') redis.call('set', 'k:6', 'back') \
+         return {{#redis.call('keys', 'k:*'), #redis.call('keys', '*'), scanned('match', 'k:*'), scanned('count', 100), \
+         #redis.call('keys', 'k:new'), #redis.call('keys', 'k:1'), #redis.call('keys', 'moved'), \
+         #redis.call('keys', 'k:6'), #redis.call('keys', 'gone')}}\" 0"
+    );
+    assert_eq!(peer.run(&server, &script), "*9|:2998|:3000|:2998|:3000|:1|:0|:1|:1|:0|");
+    peer.script(
+        &server,
+        &[("DBSIZE", ":3000|"), ("EXISTS k:1 k:2 k:3 gone", ":0|"), ("GET k:6", "$4|back|")],
+    );
+}
+
+#[test]
+fn a_script_that_lists_keys_keeps_nobody_waiting_and_misses_no_key() {
+    for (name, overtakes) in [("k:new", true), ("unrelated", false)] {
+        let mut server = Server::new();
+        let (mut peer, mut other) = (server.connect(), server.connect());
+        (0..5000).for_each(|i| drop(peer.run(&server, &format!("SET k:{i} {i}"))));
+        let script = format!(
+            "EVAL \"{LONG} local names = redis.call('keys', 'k:*') {LONG} \
+             for _, name in ipairs(names) do redis.call('del', name) end {LONG} \
+             return #names + #redis.call('keys', 'k:*')\" 0"
+        );
+        let job = job_of(&server, &mut peer, &script);
+        let (others, pauses, waits) = (RefCell::new(&mut other), Cell::new(0), Cell::new(false));
+        let reply = finish(&server, &mut peer, job, &|| {
+            pauses.set(pauses.get() + 1);
+            // All keys are listed by then.
+            let replies = match pauses.get() {
+                60 => others.borrow_mut().run(&server, &format!("SET {name} 1")),
+                n if n % 3 == 0 => others.borrow_mut().run(&server, "GET k:1"),
+                _ => return,
+            };
+            waits.set(waits.get() || replies.is_empty());
+        });
+        assert!(pauses.get() > 100, "{}", pauses.get());
+        assert!(!waits.get(), "another client waited");
+        let (listed, left) = if overtakes { (":5001|", ":0|") } else { (":5000|", ":1|") };
+        assert_eq!(reply, listed, "{name}");
+        other.script(&server, &[("DBSIZE", left)]);
+    }
+}
+
+#[test]
+fn a_missing_key_is_told_once_per_look_up() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    other.run(&server, "CONFIG SET notify-keyspace-events Em");
+    other.run(&server, "SUBSCRIBE __keyevent@0__:keymiss");
+    let script = format!(
+        "EVAL \"redis.call('set', 'k', 1) {LONG} redis.call('get', 'missing') redis.call('get', 'gone')\" 0"
+    );
+    peer.run(&server, &script);
+    let heard = other.hears(&server);
+    assert_eq!((heard.matches("missing").count(), heard.matches("gone").count()), (1, 1), "{heard}");
+}

@@ -12,7 +12,7 @@
 
 use crate::event::{KeptEvent, KeptEvents};
 use crate::promise::{PromisedChange, Promises};
-use crate::{Changed, Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Value, Viewed};
+use crate::{Changed, Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, RecordRef, Txn, Value, Viewed};
 use hashbrown::HashTable;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,6 +39,10 @@ struct KeyWithEvents {
 }
 
 impl DraftedKey {
+    /// True when the key exists after the transaction.
+    pub(crate) fn leaves_record(&self) -> bool {
+        self.record.is_some()
+    }
     /// True when clients that watch the key must hear of the change.
     pub(crate) fn outdates_watches(&self) -> bool {
         self.changed == Changed::Yes
@@ -127,6 +131,12 @@ impl Txn<'_> {
 }
 
 impl Db<'_, '_> {
+    /// The record at `key` in a keyspace of copies. This look-up counts neither as a hit nor as a miss, and the listener
+    /// does not learn of a miss.
+    pub fn copy_at(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
+        let at = self.locate(key)?;
+        self.record(key, at)
+    }
     /// Stores what a transaction made of `key`, and reports the events of the transaction.
     pub(crate) fn make(&mut self, key: &Key<'_>, made: DraftedKey) {
         let slot = self.slot;

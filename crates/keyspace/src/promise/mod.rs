@@ -61,6 +61,17 @@ pub(crate) enum PromisedChange {
     Drafted(Box<DraftedKey>),
 }
 
+impl PromisedChange {
+    /// True when the key exists afterwards.
+    fn leaves_record(&self) -> bool {
+        match self {
+            PromisedChange::Deleted => false,
+            PromisedChange::Set(..) => true,
+            PromisedChange::Drafted(made) => made.leaves_record(),
+        }
+    }
+}
+
 /// The promises of one [`Promises`] that belong to one shard.
 #[derive(Debug)]
 pub(crate) struct PendingPromises {
@@ -209,8 +220,13 @@ impl Txn<'_> {
                     awaited.extend(waiters.keys_of(slot).filter_map(promised));
                 }
             }
-            if let Some(keepers) = &shard.keepers {
-                keepers.reads.iter().for_each(|shard_reads| shard_reads.note_promises(slot, &positions));
+            for shard_reads in shard.keepers.iter().flat_map(|keepers| &keepers.reads) {
+                shard_reads.note_promises(slot, &positions);
+                let added_or_removed = keys.iter().filter(|(key, promise)| {
+                    promise.change.leaves_record()
+                        != shard.has(slot, position_of(keyspace.key(key).hash.0), key)
+                });
+                shard_reads.note_promised_names(slot, keys.len(), added_or_removed.map(|(key, _)| &**key));
             }
             let removed = removed.clone();
             shard.pending_promises.push(PendingPromises {

@@ -1,5 +1,9 @@
 //! [`ReadSet`]: the keys that work on copies has read so far. It tells when another client writes one of them.
 //!
+//! Work that lists keys ([`ReadSet::list`]) also depends on keys that do not exist. So the read set notes, in each listed
+//! shard, which names the work asked for ([`Names`]). The first key with such a name that is added or removed overtakes the
+//! read set.
+//!
 //! The work holds no shard while it runs. It reads each record with [`ReadSet::read`], which notes the key's position
 //! in the key's shard. From then on, the first write to a noted position *overtakes* the read set. As long as the read
 //! set is not overtaken, all its records are as of one moment, the moment of the last read. At its end the work locks
@@ -10,9 +14,41 @@
 
 use crate::extendible::position_of;
 use crate::promise::PositionSet;
-use crate::{Key, Keyspace, Txn, Viewed};
+use crate::{Key, Keyspace, RecordRef, ScanCursor, Txn, Viewed};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Maximum number of keys of one command whose names are compared while their shard is locked. Keys of a larger command
+/// count as listed.
+const PROMISED_NAMES_MAX: usize = 1024;
+/// Maximum number of keys whose promises are carried out before one step of a listing.
+const CARRIED_OUT_PER_STEP: usize = 512;
+
+/// The names that a listing asks for. Clones are one set of names.
+#[derive(Clone)]
+pub struct Names(Arc<NameFilter>);
+
+type NameFilter = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl Names {
+    /// The names for which `filter` returns true. The filter runs while a shard is locked, so it must be quick.
+    pub fn new(filter: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Names {
+        Names(Arc::new(filter))
+    }
+    fn have(&self, name: &[u8]) -> bool {
+        (self.0)(name)
+    }
+    fn is(&self, other: &Names) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Names")
+    }
+}
 
 /// The part of a read set that belongs to one shard.
 #[derive(Debug)]
@@ -21,6 +57,8 @@ pub(crate) struct ShardReads {
     slot: usize,
     /// Positions of the keys that were read. A key that shares a position with one of them counts, too.
     positions: PositionSet,
+    /// The names that were listed.
+    listed: Vec<Names>,
     is_overtaken: Arc<AtomicBool>,
 }
 
@@ -31,10 +69,31 @@ impl ShardReads {
             self.is_overtaken.store(true, SeqCst);
         }
     }
+    /// A key with this name is about to be added or removed.
+    pub(crate) fn note_name(&self, slot: usize, name: &[u8]) {
+        if slot == self.slot && self.listed.iter().any(|names| names.have(name)) {
+            self.is_overtaken.store(true, SeqCst);
+        }
+    }
     /// A flush or a swap is about to take the whole table away.
     pub(crate) fn note_table(&self, slot: usize) {
         if slot == self.slot {
             self.is_overtaken.store(true, SeqCst);
+        }
+    }
+    /// Keys are about to be promised to be added or removed. `names` has their names.
+    pub(crate) fn note_promised_names<'n>(
+        &self,
+        slot: usize,
+        promised: usize,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) {
+        if slot != self.slot || self.listed.is_empty() {
+            return;
+        }
+        match promised > PROMISED_NAMES_MAX {
+            true => self.is_overtaken.store(true, SeqCst),
+            false => names.for_each(|name| self.note_name(slot, name)),
         }
     }
     /// Writes to these positions are promised from now on. The cost is in line with the smaller of both sets.
@@ -93,24 +152,58 @@ impl<'k> ReadSet<'k> {
             let expiries_ms = [self.first_expiry_ms, *expire_at_ms, value.first_field_expiry_ms()];
             self.first_expiry_ms = expiries_ms.into_iter().flatten().min();
         }
-        let shard = self.keyspace.shard_of(key.hash);
-        let reads = &mut txn.shard_guard(shard).lock.keepers().reads;
-        let part = match reads.iter().position(|part| part.id == self.id) {
-            Some(at) => &mut reads[at],
-            None => {
-                let at = self.shards.partition_point(|other| *other < shard);
-                self.shards.insert(at, shard);
-                reads.push(ShardReads {
-                    id: self.id,
-                    slot: self.keyspace.slot(self.db),
-                    positions: PositionSet::default(),
-                    is_overtaken: self.is_overtaken.clone(),
-                });
-                reads.last_mut().expect("the part was added")
-            }
-        };
-        self.positions += usize::from(part.positions.insert(position_of(key.hash.0)));
+        let part = self.part_of(txn, self.keyspace.shard_of(key.hash));
+        let is_new = part.positions.insert(position_of(key.hash.0));
+        self.positions += usize::from(is_new);
         record
+    }
+    /// One step of SCAN: visits about `count` records of one shard, from `cursor` on. Notes the names in that shard.
+    /// `visit` returns true when the work needs the record. Returns the next cursor; `None` at the end of the database. A
+    /// step may visit no record. The records count only if [`ReadSet::is_overtaken`] is false afterwards.
+    ///
+    /// # Panics
+    /// Panics if `txn` does not hold the shard of the cursor ([`Keyspace::shard_of_cursor`]).
+    pub fn list(
+        &mut self,
+        txn: &mut Txn<'k>,
+        cursor: ScanCursor,
+        count: usize,
+        names: &Names,
+        visit: &mut dyn FnMut(&RecordRef<'_>) -> bool,
+    ) -> Option<ScanCursor> {
+        let shard = self.keyspace.shard_of_cursor(cursor);
+        if txn.carry_out_promises_of(shard, CARRIED_OUT_PER_STEP) {
+            return Some(cursor);
+        }
+        let listed = &mut self.part_of(txn, shard).listed;
+        if !listed.iter().any(|other| other.is(names)) {
+            listed.push(names.clone());
+        }
+        let mut first_expiry_ms = self.first_expiry_ms;
+        let next = txn.scan_shard(self.db, cursor, count, &mut |record| {
+            if visit(&record) {
+                first_expiry_ms = [first_expiry_ms, record.expire_at_ms()].into_iter().flatten().min();
+            }
+        });
+        self.first_expiry_ms = first_expiry_ms;
+        next
+    }
+    /// The part of this read set in a held shard.
+    fn part_of<'t>(&mut self, txn: &'t mut Txn<'k>, shard: usize) -> &'t mut ShardReads {
+        let reads = &mut txn.shard_guard(shard).lock.keepers().reads;
+        let at = reads.iter().position(|part| part.id == self.id).unwrap_or_else(|| {
+            let at = self.shards.partition_point(|other| *other < shard);
+            self.shards.insert(at, shard);
+            reads.push(ShardReads {
+                id: self.id,
+                slot: self.keyspace.slot(self.db),
+                positions: PositionSet::default(),
+                listed: Vec::new(),
+                is_overtaken: self.is_overtaken.clone(),
+            });
+            reads.len() - 1
+        });
+        &mut reads[at]
     }
     /// True when another client has written one of the keys since the work read it, or has promised such a write.
     pub fn is_overtaken(&self) -> bool {
@@ -129,9 +222,9 @@ impl<'k> ReadSet<'k> {
     pub fn len(&self) -> usize {
         self.positions
     }
-    /// True when no key was read.
+    /// True when nothing was read and nothing was listed.
     pub fn is_empty(&self) -> bool {
-        self.positions == 0
+        self.shards.is_empty()
     }
 }
 

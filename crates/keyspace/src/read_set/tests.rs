@@ -120,3 +120,91 @@ fn promises_overtake_when_they_are_made() {
     assert!(matches!(record, Some((value, None)) if matches!(value.view(), ValueRef::Str(StrRef::Int(7)))));
     assert!(!reads.is_overtaken());
 }
+
+/// The keys of database 0 that begin with `a`, as `reads` lists them, in order.
+fn listed<'k>(keyspace: &'k Keyspace, reads: &mut ReadSet<'k>, names: &Names) -> Vec<String> {
+    let (mut found, mut next, mut steps) = (Vec::new(), Some(0), 0);
+    while let Some(cursor) = next {
+        let mut txn = keyspace.lock_shard(keyspace.shard_of_cursor(cursor), NOW_MS);
+        next = reads.list(&mut txn, cursor, 100, names, &mut |record| {
+            let is_listed = record.key().starts_with(b"a");
+            found.extend(is_listed.then(|| String::from_utf8_lossy(record.key()).into_owned()));
+            is_listed
+        });
+        steps += 1;
+        assert!(steps < 10_000, "no end");
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn listed_names_are_overtaken_by_new_and_removed_keys_only() {
+    let until_ms = NOW_MS + 10;
+    let fresh = || {
+        let keyspace = Keyspace::new(4, DATABASES, [1, 2, 3, 4]);
+        (0..2000).for_each(|n| put(&keyspace, &format!("a{n}"), None));
+        (0..2000).for_each(|n| put(&keyspace, &format!("b{n}"), None));
+        put(&keyspace, "a mortal", Some(until_ms));
+        keyspace
+    };
+    let delete = |keyspace: &Keyspace, name: &str| {
+        let key = keyspace.key(name.as_bytes());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).delete(&key)
+    };
+    let promise = |keyspace: &Keyspace, names: &[String]| {
+        let mut promises = Promises::default();
+        names.iter().for_each(|name| {
+            promises.set(keyspace, &keyspace.key(name.as_bytes()), Str::Int(7), None);
+        });
+        keyspace.lock_all(NOW_MS).promise(0, promises);
+    };
+    let many = |first: &str| (0..5000).map(|n| format!("{first}{n}")).collect::<Vec<_>>();
+    type Then<'t> = &'t dyn Fn(&Keyspace);
+    let cases: [(&str, bool, i64, Then<'_>); 12] = [
+        ("nothing", true, NOW_MS, &|_| {}),
+        ("a rewritten key", true, NOW_MS, &|keyspace| put(keyspace, "a7", None)),
+        ("another new key", true, NOW_MS, &|keyspace| put(keyspace, "new", None)),
+        ("another removed key", true, NOW_MS, &|keyspace| assert!(delete(keyspace, "b7"))),
+        ("another database", true, NOW_MS, &|keyspace| {
+            let key = keyspace.key(b"anew");
+            keyspace.lock(&[key.hash], NOW_MS).db(1).set_str(&key, StrRef::of(b"text"), None);
+        }),
+        ("promises", true, NOW_MS, &|keyspace| promise(keyspace, &["a7".into(), "new".into()])),
+        ("a promised key", false, NOW_MS, &|keyspace| promise(keyspace, &["anew".into()])),
+        ("more promises than are compared", false, NOW_MS, &|keyspace| promise(keyspace, &many("new"))),
+        ("a new key", false, NOW_MS, &|keyspace| put(keyspace, "anew", None)),
+        ("a removed key", false, NOW_MS, &|keyspace| assert!(delete(keyspace, "a7"))),
+        ("a key whose time has passed", false, until_ms, &|_| {}),
+        ("an expired key that was removed", false, NOW_MS, &|keyspace| {
+            while keyspace.expire_slice(until_ms, 1000).has_more {}
+        }),
+    ];
+    for (what, stays, at_ms, then) in cases {
+        let keyspace = fresh();
+        let names = Names::new(|name| name.starts_with(b"a"));
+        let mut reads = keyspace.read_set(0);
+        assert_eq!(listed(&keyspace, &mut reads, &names).len(), 2001);
+        assert_eq!((reads.shards().len(), reads.len(), reads.is_empty()), (4, 0, false));
+        then(&keyspace);
+        assert_eq!(reads.is_current(&keyspace.lock_shards(reads.shards(), at_ms)), stays, "{what}");
+        drop(reads);
+        assert!(keyspace.shards.iter().all(|shard| shard.lock.lock().keepers.is_none()));
+    }
+}
+
+#[test]
+fn a_listing_has_what_was_promised_before() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let mut promises = Promises::default();
+    for n in 0..3000 {
+        promises.set(&keyspace, &keyspace.key(format!("a{n}").as_bytes()), Str::Int(7), None);
+    }
+    keyspace.lock_all(NOW_MS).promise(0, promises);
+    let mut reads = keyspace.read_set(0);
+    assert_eq!(listed(&keyspace, &mut reads, &Names::new(|_| true)).len(), 3000);
+    assert!(!reads.is_overtaken());
+    let past_the_end =
+        reads.list(&mut keyspace.lock_shard(1, NOW_MS), u64::MAX, 1, &Names::new(|_| true), &mut |_| true);
+    assert_eq!(past_the_end, None);
+}

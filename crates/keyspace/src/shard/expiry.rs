@@ -102,6 +102,7 @@ impl Shard {
                 }
                 if let Some(keepers) = &keepers {
                     keepers.reads.iter().for_each(|shard_reads| shard_reads.note_write(slot, position));
+                    keepers.note_name(slot, key);
                 }
                 if slot == 0 {
                     notes.note(position, key);

@@ -211,7 +211,7 @@ impl Shard {
     /// Removes the record of `key` and notes the key. Returns the value if it lay outside the table. If the removal
     /// is a change, the caller counts it.
     pub(crate) fn remove(&mut self, slot: usize, at: Location, key: &Key<'_>) -> Option<Value> {
-        self.keep(slot, position_of(key.hash.0), key.bytes);
+        self.keep_with_name(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
             table.uncount(Counted::of(&table.records, at, table.records.metadata_at(at)));
             table.records.remove_at(at)
@@ -238,7 +238,7 @@ impl Shard {
     ) {
         let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
         let position = position_of(key.hash.0);
-        self.keep(slot, position, key.bytes);
+        self.keep_with_name(slot, position, key.bytes);
         self.changes += 1;
         self.note(slot, position, key.bytes);
         let usage = Some(now.access(&mut self.random).of_new().0);

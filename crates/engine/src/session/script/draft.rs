@@ -1,8 +1,9 @@
 //! A script on a draft: it holds no shard while it runs, and all its changes take effect at its end.
 //!
 //! 1. The commands of the script run on a draft ([`strand_keyspace::Keyspace::draft`]). Before a command runs, the
-//!    records at its keys are copied into the draft, and the keys are noted ([`ReadSet`]). If another client writes one
-//!    of these keys, the run is overtaken: it stops and restarts. No client has seen anything of the run.
+//!    records at its keys are copied into the draft, and the keys are noted ([`ReadSet`]). KEYS and
+//!    SCAN note the names that they ask for. If another client writes one of these keys, or adds or removes a key with one
+//!    of these names, the run is overtaken: it stops and restarts. No client has seen anything of the run.
 //! 2. At the end of the script the shards of all its keys are locked for a short time. If the run was not overtaken and
 //!    none of the records has expired, the script happens now: its changes are promised ([`strand_keyspace::Promises`]),
 //!    its effects go to the journal, and its messages are sent.
@@ -14,7 +15,7 @@ use super::on_lane::stop_reason;
 use super::{Attempt, CallContext, DraftedRun, Placement, ScriptCall, attempt, report};
 use crate::acl::User;
 use crate::scripts::Running;
-use crate::scripts::copies::Copies;
+use crate::scripts::copies::{Copies, Originals};
 use crate::scripts::run::{ScriptAccess, StopReason};
 use crate::session::lane::{LaneJob, LaneWrite};
 use crate::session::rehearsal::in_slices;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use strand_commands::call::{LaneCall, NotLocked};
 use strand_commands::long::SLICE_ARGUMENTS;
 use strand_keyspace::journal::EffectsMark;
-use strand_keyspace::{Key, Lookups, Promises, ReadSet, Txn};
+use strand_keyspace::{Key, Lookups, Names, Promises, ReadSet, RecordRef, Txn};
 use strand_wire::reply::Reply;
 
 /// Maximum number of keys that a run on a draft may use. A noted key takes 16 to 40 bytes.
@@ -54,13 +55,25 @@ pub(super) fn attempt_on_draft(
         let record = reads.read(&mut txn, &key);
         if reads.is_overtaken() { Err(StopReason::Overtaken) } else { Ok(record) }
     };
+    let list = |cursor, count, names: &Names, visit: &mut dyn FnMut(&RecordRef<'_>) -> bool| {
+        call.pause();
+        if !may_wait() {
+            return Err(stop_reason(NotLocked::GivenUp, running));
+        }
+        let locked = call.lock_shards_unless_busy(&[call.keyspace.shard_of_cursor(cursor)], may_wait);
+        let mut txn = locked.map_err(|why| stop_reason(why, running))?;
+        let mut reads = reads.borrow_mut();
+        let next = reads.list(&mut txn, cursor, count, names, visit);
+        if reads.is_overtaken() { Err(StopReason::Overtaken) } else { Ok(next) }
+    };
     let draft = call.keyspace.draft(std::array::from_fn(|_| context.rng.u64(..)));
     let mut on_draft = draft.lock_shard(0, call.now_ms);
     let user = context.user.clone();
     let end = End { call, job, user: &user, running, may_wait };
     let commit = |on_draft: &mut Txn<'_>, run: DraftedRun| end.commit(on_draft, &run, &reads.borrow());
     let are_overtaken = || reads.borrow().is_overtaken();
-    let copies = Copies::new(ScriptAccess::Draft, call.db, &read, &are_overtaken);
+    let originals = Originals { read: &read, list: Some(&list), are_overtaken: &are_overtaken };
+    let copies = Copies::new(ScriptAccess::Draft, call.db, originals);
     let placement = Placement { copies: Some(copies), lane: Some(lane), commit: Some(&commit), ..placement };
     let outcome = attempt(script_call, call.args, context, &mut on_draft, placement, reply);
     (outcome, on_draft.lookups())

@@ -18,9 +18,8 @@ use super::session_command::{CommandKind, kind_of};
 use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::copies::Copies;
-use crate::scripts::run::{
-    DeferredAction, HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, is_out_of_memory,
-};
+use crate::scripts::deferred::DeferredAction;
+use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, ScriptRun, StopReason, is_out_of_memory};
 use crate::scripts::{Fate, RunCounts, Running};
 use crate::stats::{CommandCounter, Stats};
 use crate::{Engine, Now};

@@ -3,7 +3,7 @@
 use super::draft::attempt_on_draft;
 use super::{Attempt, CallContext, KILLED, Placement, ScriptCall, attempt, gone_text, running};
 use crate::acl::User;
-use crate::scripts::copies::Copies;
+use crate::scripts::copies::{Copies, Originals};
 use crate::scripts::run::{HeldShards, LaneChecks, ScriptAccess, StopReason};
 use crate::scripts::{Routes, Running, busy_text};
 use crate::session::gates::NO_AUTH;
@@ -240,7 +240,8 @@ fn attempt_on_view<'k>(
     let mut txn = copies.lock_shard(0, call.now_ms);
     // The run holds nothing, so no client waits for it and it need not be marked busy.
     let lane = placement.lane.map(|lane| LaneChecks { busy: true, ..lane });
-    let copies = Some(Copies::new(ScriptAccess::View, call.db, &read, &|| false));
+    let originals = Originals { read: &read, list: None, are_overtaken: &|| false };
+    let copies = Some(Copies::new(ScriptAccess::View, call.db, originals));
     let placement = Placement { copies, lane, ..placement };
     let outcome = attempt(script_call, call.args, context, &mut txn, placement, reply);
     (outcome, txn.lookups())
