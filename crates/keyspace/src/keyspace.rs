@@ -28,8 +28,6 @@ const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
 const PREFETCH_STEPS: usize = 4;
 /// Number of keys that are prefetched together. Their shards are all held meanwhile, for about a microsecond.
 const PREFETCH_KEYS: usize = 16;
-/// [`Keyspace::try_in_use`] waits at most this long for a shard.
-const COUNT_TIMEOUT: Duration = Duration::from_micros(200);
 /// Maximum number of shards. A shard's index takes 16 of a position's bits, and the other bits suffice for
 /// segments.
 const SHARDS_MAX: usize = 1 << 16;
@@ -88,6 +86,8 @@ pub struct Keyspace {
     /// Slot and position at which active expiry continues.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
+    /// See [`Keyspace::leaps`].
+    pub(crate) leaps: Arc<AtomicU64>,
     /// Slot and position at which eviction continues.
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
@@ -153,9 +153,10 @@ impl Keyspace {
         let [a, b, c, d] = seed;
         crate::types::hash::key_fields_with(seed);
         let hasher = ahash::RandomState::with_seeds(a, b, c, d);
+        let leaps = Arc::<AtomicU64>::default();
         let shard = |i: u64| Shard::new(base_bits, KeyPositions(hasher.clone()), a ^ i << 32 | i);
         Keyspace {
-            shards: (0..shards as u64).map(|i| LockedShard::new(shard(i))).collect(),
+            shards: (0..shards as u64).map(|i| LockedShard::new(shard(i), leaps.clone())).collect(),
             hasher,
             mark_seed: b ^ d.rotate_left(17),
             snapshots_over: Arc::default(),
@@ -172,6 +173,7 @@ impl Keyspace {
             place_numbers: Arc::default(),
             expire_from: Mutex::new((0, 0)),
             evicted_total: AtomicU64::new(0),
+            leaps,
             evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
             listener: OnceLock::new(),
@@ -390,60 +392,6 @@ impl Keyspace {
     /// Locks every shard, in ascending order. For short work that must see the whole keyspace at one moment.
     pub fn lock_all(&self, now_ms: i64) -> Txn<'_> {
         Txn::ascending(self, 0..self.shards.len(), now_ms)
-    }
-    /// Heap bytes of all keys, values and tables in all databases. Takes no lock. For a shard that is being
-    /// written, it counts the bytes before the write.
-    pub fn data_bytes(&self) -> usize {
-        self.shards.iter().map(LockedShard::data_bytes).sum()
-    }
-    /// Number of keys in all databases, including expired keys that were not removed yet. Takes no lock. For a
-    /// shard that is being written, it counts the keys before the write.
-    pub fn records(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.records(false) as u64).sum()
-    }
-    /// Number of keys of all databases that have an expiry. Takes no lock.
-    pub fn expiring_records(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.records(true) as u64).sum()
-    }
-    /// Like [`Txn::len`], but locks one shard at a time.
-    pub fn len(&self, db: usize) -> usize {
-        self.unlocked(0).len(db)
-    }
-    /// True when `db` has no key.
-    pub fn is_empty(&self, db: usize) -> bool {
-        self.len(db) == 0
-    }
-    /// Number of keys in `db` that have an expiry.
-    pub fn expiring_len(&self, db: usize) -> usize {
-        let slot = self.slot(db);
-        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.expiring)).sum()
-    }
-    /// The databases that have tables (because something was stored there since the last flush), with their numbers
-    /// of keys. Locks each shard once. The cost grows with the databases in use, not with [`Keyspace::databases`].
-    pub fn in_use(&self) -> BTreeMap<usize, Keys> {
-        self.in_use_by(|shard| Some(shard.lock.lock())).unwrap_or_default()
-    }
-    /// Like [`Keyspace::in_use`], for a thread that must not wait long. `None` when a shard stays locked.
-    pub fn try_in_use(&self) -> Option<BTreeMap<usize, Keys>> {
-        self.in_use_by(|shard| shard.lock.try_lock_for(COUNT_TIMEOUT))
-    }
-    fn in_use_by<'k>(
-        &'k self,
-        lock: impl Fn(&'k LockedShard) -> Option<MutexGuard<'k, Shard>>,
-    ) -> Option<BTreeMap<usize, Keys>> {
-        let mut dbs = BTreeMap::<usize, Keys>::new();
-        for shard in &self.shards {
-            for (slot, table) in lock(shard)?.tables() {
-                let keys = dbs.entry(slot / 2).or_default();
-                if slot % 2 == 0 {
-                    keys.all += table.records.len();
-                    keys.expiring += table.expiring;
-                    keys.expiries_ms += table.expiries_ms;
-                    keys.mortal += table.mortal;
-                }
-            }
-        }
-        Some(dbs)
     }
     /// Number of segments, entries of directories, and bytes of the tables of `db`.
     pub fn shape(&self, db: usize) -> Shape {

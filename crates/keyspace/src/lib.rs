@@ -23,6 +23,7 @@ mod settings;
 mod shard;
 mod snapshot;
 mod sweep;
+mod totals;
 mod tracking;
 mod txn;
 pub mod types;

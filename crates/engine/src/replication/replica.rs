@@ -217,11 +217,16 @@ impl Replica {
         let mut outbox = self.outbox.lock();
         match outbox.outgrown {
             Some(outgrown) => Err(outgrown),
-            None => Ok(Taken {
-                bytes: std::mem::take(&mut outbox.ready),
-                is_shared: std::mem::take(&mut outbox.is_shared),
-                is_last: outbox.is_last,
-            }),
+            None => {
+                // The session counts its output after this turn. The bytes must count meanwhile, too.
+                let output_bytes = self.client.output_bytes() as usize + outbox.ready.len();
+                self.client.set_output_bytes(output_bytes);
+                Ok(Taken {
+                    bytes: std::mem::take(&mut outbox.ready),
+                    is_shared: std::mem::take(&mut outbox.is_shared),
+                    is_last: outbox.is_last,
+                })
+            }
         }
     }
     /// Ends the replica. Nothing more is kept for it.

@@ -566,5 +566,5 @@ impl Host for ScriptRun<'_, '_> {
 
 /// True when scripts may not run commands that need memory now.
 pub(crate) fn is_out_of_memory(engine: &Engine, client: &Client, now: Now) -> bool {
-    engine.memory.is_limited() && engine.admit(client.peer.worker, 0, now) != Admission::Granted
+    engine.memory.is_limited() && engine.admit(client.peer.worker, 0, now) == Admission::Refused
 }

@@ -131,12 +131,14 @@ impl Session {
         let in_multi = self.queues(found.spec)
             || self.queue.is_some() && matches!(kind_of(found.spec), CommandKind::Multi | CommandKind::Watch);
         let denies_oom = flags.has(Flags::DENYOOM) || in_multi;
-        if denies_oom && self.engine.memory.is_limited() {
+        // A script waits for eviction as other commands do. Its own commands are refused if nothing can be evicted.
+        if (denies_oom || script::runs_script(found.spec)) && self.engine.memory.is_limited() {
             let request_bytes = self.request_bytes.saturating_sub(self.input.len());
             let args = self.argv.args();
             let bytes = request_bytes.saturating_add(cost::string_bytes_needed(found.spec, args));
             match self.engine.admit(self.slot(), bytes, now) {
                 Admission::Granted => {}
+                Admission::Refused if !denies_oom => {}
                 Admission::Later { at_us: until_mono_us } => {
                     self.park(ParkReason::Memory, now);
                     return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));

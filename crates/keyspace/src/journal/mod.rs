@@ -266,7 +266,7 @@ impl Journal {
         TakenBytes { end, for_replicas }
     }
     /// Number of bytes between the taker's offset and the end of the stream.
-    fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         let frontier = self.frontier.load(SeqCst);
         Tail(self.tail.0.load(SeqCst)).offset().saturating_sub(frontier) as usize
     }

@@ -15,7 +15,11 @@ use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
 use crate::{Key, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Growth of a shard in one transaction that counts as a leap ([`crate::Keyspace::leaps`]).
+const LEAP_BYTES: usize = 64 << 10;
 
 /// A shard with its lock. Aligned to two cache lines of its own, because processors fetch cache lines in pairs.
 #[derive(Debug)]
@@ -28,12 +32,14 @@ pub(crate) struct LockedShard {
     records: AtomicUsize,
     expiring: AtomicUsize,
     changes: AtomicU64,
+    /// The leaps of all shards.
+    leaps: Arc<AtomicU64>,
 }
 
 impl LockedShard {
-    pub(crate) fn new(shard: Shard) -> LockedShard {
+    pub(crate) fn new(shard: Shard, leaps: Arc<AtomicU64>) -> LockedShard {
         let (data_bytes, records, expiring) = (0.into(), 0.into(), 0.into());
-        LockedShard { lock: Mutex::new(shard), data_bytes, records, expiring, changes: 0.into() }
+        LockedShard { lock: Mutex::new(shard), data_bytes, records, expiring, changes: 0.into(), leaps }
     }
     /// The shard's number of changes ([`Shard::changes`]). Takes no lock.
     pub(crate) fn changes(&self) -> u64 {
@@ -51,10 +57,17 @@ impl LockedShard {
     #[inline]
     pub(crate) fn publish(&self, shard: &Shard) {
         let sums = shard.sums();
+        if sums.bytes > self.data_bytes() + LEAP_BYTES {
+            self.count_leap();
+        }
         self.data_bytes.store(sums.bytes, Relaxed);
         self.records.store(sums.records, Relaxed);
         self.expiring.store(sums.expiring, Relaxed);
         self.changes.store(shard.changes, Relaxed);
+    }
+    #[cold]
+    fn count_leap(&self) {
+        self.leaps.fetch_add(1, Relaxed);
     }
 }
 

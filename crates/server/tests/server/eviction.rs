@@ -271,6 +271,51 @@ fn one_command_larger_than_the_limit_is_denied() {
 }
 
 #[test]
+fn a_result_that_is_larger_than_its_arguments_denies_the_next_writes() {
+    for mut peer in both(&[]) {
+        let writes: [(&str, &dyn Fn(usize) -> Vec<String>); 3] = [
+            ("BITOP", &|i| vec!["BITOP".into(), "NOT".into(), format!("not{i}"), "big".into()]),
+            ("COPY", &|i| vec!["COPY".into(), "many".into(), format!("copy{i}")]),
+            ("EVAL", &|i| {
+                let script = "return redis.call('setrange', KEYS[1], 3000000, 'x')";
+                vec!["EVAL".into(), script.into(), "1".into(), format!("eval{i}")]
+            }),
+        ];
+        for (name, words) in writes {
+            peer.call("FLUSHALL");
+            peer.set_config("maxmemory", "0");
+            assert!(peer.set("big", 3_000_000));
+            for from in 0..10 {
+                let members: Vec<String> =
+                    (0..10_000).map(|n| format!("member {}", from * 10_000 + n)).collect();
+                let words = ["SADD", "many"].into_iter().chain(members.iter().map(String::as_str));
+                peer.client.call(&words.collect::<Vec<_>>()).expect("a reply");
+            }
+            peer.limit(7 << 20);
+            let mut is_stored = |i| !matches!(peer.client.call(&words(i)).expect("a reply"), Value::Error(_));
+            let stored = (0..20).filter(|i| is_stored(*i)).count();
+            assert!((1..=6).contains(&stored), "{} {name}: {stored}", peer.name);
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_a_replica_evicts_no_key() {
+    for mut peer in both(&["--maxmemory-policy", "allkeys-lru"]) {
+        let no_limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 0 0 0"];
+        assert_eq!(peer.client.call(&no_limit).expect("a reply"), Value::Simple("OK".into()));
+        (0..400).for_each(|i| assert!(peer.set(&format!("idle{i}"), 10_000)));
+        let mut replica = peer._server.connect().expect("it accepts");
+        // It reads nothing, so the whole stream waits in the server.
+        replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
+        peer.comes_true(|peer| peer.info("connected_slaves") == 1);
+        peer.limit(6 << 20);
+        (0..20_000).for_each(|i| assert!(peer.set(&format!("hot{}", i % 10), 5000), "{}: {i}", peer.name));
+        assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 410), "{}", peer.name);
+    }
+}
+
+#[test]
 fn a_lower_limit_evicts_at_once_without_a_write() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-random"]) {
         (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 40_000)));

@@ -288,6 +288,8 @@ impl Session {
     /// The session ends: it follows no longer.
     pub(in crate::session) fn leave_replication(&mut self) {
         if let Some(stream) = self.replica.take().and_then(|replica| replica.stream) {
+            // The output is freed while it still counts as the replica's, so no key is evicted for it.
+            drop(std::mem::take(&mut self.replies.out));
             self.engine.forget_replica(&stream);
         }
     }
