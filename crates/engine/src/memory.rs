@@ -314,6 +314,7 @@ impl Memory {
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stat(&self) {
         self.over_us.store(0, Relaxed);
+        self.over_since_us.store(0, Relaxed);
         self.freed_values.store(0, Relaxed);
     }
     /// Values that a helper thread has yet to free, and values that it has freed.
@@ -461,6 +462,8 @@ mod tests {
         }
         assert_eq!(memory.over_us(140), (60, 40));
         memory.reset_stat();
-        assert_eq!(memory.over_us(150), (50, 50));
+        assert_eq!(memory.over_us(150), (0, 0));
+        memory.count_time(true, 160);
+        assert_eq!(memory.over_us(170), (10, 10));
     }
 }

@@ -170,6 +170,7 @@ impl Engine {
                 return Ok(());
             }
             (state.phase, state.heard_us) = (Phase::Connected, self.host.mono_us());
+            state.read_offset = position.offset;
         }
         self.host.log(&format!("Following {host}:{port} from offset {}", position.offset));
         self.apply_stream(&mut wire, position, timeout, number)

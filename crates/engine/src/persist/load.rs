@@ -191,7 +191,8 @@ impl Engine {
             .and_then(|file| file.ok_or_else(|| io::Error::other("the file does not exist")))
             .map_err(|e| failed(DataError::System(e)))?;
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
-        let loaded = self.load_into(load, now).map_err(failed)?;
+        // The commands of the primary that follow may need keys that have expired.
+        let loaded = self.load_part(load, None, self.following.is_on(), now).map_err(failed)?;
         self.record_loaded(&loaded);
         Ok(())
     }
@@ -239,9 +240,6 @@ impl Engine {
         (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
         drop(state);
         Ok((loaded.rest, loaded.bytes))
-    }
-    fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, DataError> {
-        self.load_part(load, None, false, now)
     }
     /// `before`: the data is the start of an append-only file, after this many bytes of other files. `keep_expired`: load keys
     /// that have expired, because commands that follow may need them.

@@ -296,8 +296,12 @@ impl Engine {
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
-                // Replicas that continue the stream have keys that have expired, until the stream removes them.
-                expiry_ms: if position.is_known() { i64::MIN } else { running.began.unix_ms() },
+                // Replicas that continue the stream have keys that have expired, until the stream removes them. DEBUG RELOAD
+                // on a replica continues the stream, too, although the file has no position.
+                expiry_ms: match position.is_known() || self.following.is_on() {
+                    true => i64::MIN,
+                    false => running.began.unix_ms(),
+                },
                 clock_ms: &|| self.host.now().unix_ms(),
                 pause: &|| self.host.yield_now(),
                 progress: &self.save_progress(running),

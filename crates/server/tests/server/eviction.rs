@@ -273,7 +273,8 @@ fn one_command_larger_than_the_limit_is_denied() {
 #[test]
 fn a_result_that_is_larger_than_its_arguments_denies_the_next_writes() {
     for mut peer in both(&[]) {
-        let writes: [(&str, &dyn Fn(usize) -> Vec<String>); 3] = [
+        type Words<'w> = &'w dyn Fn(usize) -> Vec<String>;
+        let writes: [(&str, Words<'_>); 3] = [
             ("BITOP", &|i| vec!["BITOP".into(), "NOT".into(), format!("not{i}"), "big".into()]),
             ("COPY", &|i| vec!["COPY".into(), "many".into(), format!("copy{i}")]),
             ("EVAL", &|i| {

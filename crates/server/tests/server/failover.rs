@@ -562,6 +562,31 @@ fn a_replica_that_reloads_its_data_goes_on_with_the_stream() {
 }
 
 #[test]
+fn a_replica_that_reloads_its_data_keeps_the_keys_that_are_due() {
+    let folders = [folder(), folder()];
+    let debug = ["--enable-debug-command", "yes"];
+    let (server, replica) = (start(folders[0].path(), &debug), start(folders[1].path(), &debug));
+    let redis = Peer::redis(&debug, None).expect("redis-server is installed");
+    let mut first = link(&server);
+    let mut replicas = [link(&replica), redis.connect().expect("it listens")];
+    replicas.iter_mut().for_each(|link| follow(link, server.address.port()));
+    // The primary decides when the keys go, and may still make them permanent.
+    call(&mut first, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    call(&mut first, &["SET", "due", "v", "PX", "20"]);
+    await_online(&mut first, 2);
+    assert_eq!(call(&mut first, &["WAIT", "2", "10000"]), "2");
+    comes_true(|| call(&mut replicas[0], &["EXISTS", "due"]) == "0");
+    for words in [&["DEBUG", "RELOAD"][..], &["DEBUG", "RELOAD", "NOSAVE"]] {
+        let counts = replicas.each_mut().map(|replica| {
+            call(replica, &["SAVE"]);
+            assert_eq!(call(replica, words), "OK");
+            call(replica, &["DBSIZE"])
+        });
+        assert_eq!(counts, ["1", "1"], "{words:?}");
+    }
+}
+
+#[test]
 fn a_position_that_cannot_be_used_is_given_up() {
     let folders = [folder(), folder()];
     let options = ["--databases", "300"];

@@ -508,6 +508,8 @@ impl Engine {
                 writer.logged_us = None;
                 self.host.warn("AOF write error looks solved. The server can write again.");
                 let mut status = status();
+                // The disk has room again, so a rewrite that is due need not wait for the back-off of failed ones.
+                status.failures = 0;
                 if !status.has_failed_sync {
                     status.write_error = None;
                     self.persist.set(AOF_FAILED, false);
