@@ -38,6 +38,7 @@ mod neighbours;
 mod pack4;
 mod peers;
 mod pubsub;
+mod replica_reloads;
 mod replicas;
 mod save_beside;
 mod saving;
