@@ -97,29 +97,24 @@ impl Shard {
     }
     /// Removes this shard's part of a snapshot and returns it.
     pub(crate) fn take_shard_snapshot(&mut self, load: &Arc<SnapshotLoad>) -> Option<ShardSnapshot> {
-        let keepers = self.keepers.as_mut()?;
-        let at = keepers.snapshots.iter().position(|shard_snapshot| shard_snapshot.is_of(load))?;
-        let shard_snapshot = keepers.snapshots.swap_remove(at);
-        self.forget_keepers();
-        Some(shard_snapshot)
+        self.take_part(|keepers| &mut keepers.snapshots, |shard_snapshot| shard_snapshot.is_of(load))
     }
     /// Removes this shard's part of a view and returns it.
     pub(crate) fn take_shard_view(&mut self, id: u64) -> Option<ShardView> {
-        let keepers = self.keepers.as_mut()?;
-        let at = keepers.views.iter().position(|shard_view| shard_view.id == id)?;
-        let shard_view = keepers.views.swap_remove(at);
-        self.forget_keepers();
-        Some(shard_view)
+        self.take_part(|keepers| &mut keepers.views, |shard_view| shard_view.id == id)
     }
     /// Removes this shard's part of a read set and returns it.
     pub(crate) fn take_shard_reads(&mut self, id: u64) -> Option<ShardReads> {
-        let keepers = self.keepers.as_mut()?;
-        let at = keepers.reads.iter().position(|shard_reads| shard_reads.id == id)?;
-        let shard_reads = keepers.reads.swap_remove(at);
-        self.forget_keepers();
-        Some(shard_reads)
+        self.take_part(|keepers| &mut keepers.reads, |shard_reads| shard_reads.id == id)
     }
-    fn forget_keepers(&mut self) {
+    fn take_part<P>(
+        &mut self,
+        parts: impl FnOnce(&mut Keepers) -> &mut Vec<P>,
+        is_wanted: impl Fn(&P) -> bool,
+    ) -> Option<P> {
+        let parts = parts(self.keepers.as_mut()?);
+        let part = parts.swap_remove(parts.iter().position(is_wanted)?);
         self.keepers = self.keepers.take().filter(|keepers| !keepers.is_empty());
+        Some(part)
     }
 }
