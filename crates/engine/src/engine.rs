@@ -9,6 +9,7 @@ use crate::eviction_messages::Echo;
 use crate::following::Following;
 use crate::headroom::Headroom;
 use crate::importers::Importers;
+use crate::limited_lines::LimitedLines;
 use crate::long_locks::LongLocks;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
@@ -18,7 +19,6 @@ use crate::persist::Persist;
 use crate::pubsub::PubSub;
 use crate::replication::Replication;
 use crate::scripts::Scripts;
-use crate::session::CUT_OFF_LINES;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::timing::Event;
@@ -31,7 +31,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
-use strand_diag::LineLimit;
+
 use strand_keyspace::{Keyspace, LISTENER};
 use strand_wire::args::Argv;
 use strand_wire::reply::ErrorText;
@@ -59,8 +59,9 @@ pub struct Engine {
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) monitors: Monitors,
-    /// Bounds the lines of the log about clients that are closed because of a limit.
-    pub(crate) cut_offs: Mutex<LineLimit>,
+    /// The lines of the log about clients that are closed because of a limit, and about failed logins.
+    pub(crate) cut_offs: LimitedLines,
+    pub(crate) failed_logins: LimitedLines,
     pub(crate) long_locks: LongLocks,
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
@@ -134,7 +135,8 @@ impl Engine {
             long_locks,
             importers: Importers::default(),
             monitors: Monitors::default(),
-            cut_offs: Mutex::new(CUT_OFF_LINES),
+            cut_offs: LimitedLines::of_cut_offs(),
+            failed_logins: LimitedLines::of_failed_logins(),
             persist,
             replication,
             following,
@@ -271,6 +273,8 @@ impl Engine {
         self.check_save_points(now);
         self.check_aof_growth(now);
         self.reclaim();
+        self.cut_offs.tick(&*self.host);
+        self.failed_logins.tick(&*self.host);
         self.tracking.forget_excess(FORGOTTEN_PER_TICK);
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);

@@ -293,11 +293,6 @@ pub trait HostLog {
     fn script_logs(&self, level: i64, text: &[u8]) {
         let _ = (level, text);
     }
-    /// Logs a failed login. The host limits the number of lines, so that a peer cannot fill the log. `user` is the
-    /// name only when the user exists: an unknown name may be a password in the wrong place.
-    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
-        let _ = (peer, user);
-    }
     /// Writes a line to the log, at the level of progress.
     fn log(&self, text: &str) {
         let _ = text;

@@ -20,6 +20,7 @@ mod following;
 mod headroom;
 mod host;
 mod importers;
+mod limited_lines;
 mod long_locks;
 mod memory;
 mod monitors;

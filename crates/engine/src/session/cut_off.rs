@@ -1,7 +1,7 @@
 //! The end of clients because of a limit. The log names them.
 //!
 //! A line has the client, the limit, and what the client holds, but nothing of its requests and replies. The number of lines
-//! is limited, because hundreds of slow subscribers may be closed in one second.
+//! is limited ([`crate::limited_lines`]), because hundreds of slow subscribers may be closed in one second.
 
 use super::settings::OutputClass;
 use super::{Session, Turn};
@@ -10,16 +10,9 @@ use crate::config::Opt;
 use crate::stats::Stat;
 use crate::{Engine, monitors};
 use std::fmt::{Display, Formatter, Result};
-use strand_diag::LineLimit;
 
-/// Maximum number of lines per interval. The next line counts those that were left out.
-const LINES_MAX: u64 = 10;
-const INTERVAL_US: u64 = 1_000_000;
 /// Maximum number of characters of a name that are logged.
 const NAME_CHARS_MAX: usize = 128;
-
-/// The limit of the lines.
-pub(crate) const CUT_OFF_LINES: LineLimit = LineLimit::new(LINES_MAX, INTERVAL_US);
 
 /// Why a client is closed.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +57,7 @@ impl Engine {
     pub(crate) fn log_cut_off(&self, client: &Client, why: CutOff) {
         // Replicas are few, and each of them matters.
         let is_replica = matches!(why, CutOff::Output { class: OutputClass::Replica, .. });
-        let (is_said, unsaid) = match is_replica {
-            true => (true, 0),
-            false => self.cut_offs.lock().add(self.host.mono_us()),
-        };
-        if unsaid > 0 {
-            self.host.warn(&format!("{unsaid} more clients were closed because of a limit and not logged"));
-        }
-        if !is_said {
+        if !is_replica && !self.cut_offs.may_log(&*self.host) {
             return;
         }
         let line = format!("Closed client {}: {}", Who(client), self.reason(why));

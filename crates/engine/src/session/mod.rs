@@ -31,7 +31,7 @@ mod watch;
 
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, database_to_select, load_library};
-pub(crate) use cut_off::{CUT_OFF_LINES, CutOff};
+pub(crate) use cut_off::CutOff;
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use permit::DeniedCommand;
 pub(crate) use phases::{PARK_REASONS, ParkReason, Waits};

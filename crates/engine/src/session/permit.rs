@@ -21,6 +21,8 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const NO_WAIT_IN_EXEC: &str =
     "ERR too many failed logins: a login must wait now, and inside MULTI it cannot. Log in outside MULTI";
 
+/// Maximum number of bytes of a user's name in the server's log.
+const LOGGED_NAME_BYTES_MAX: usize = 128;
 /// Maximum number of bytes of a denied key that the log keeps.
 const SHOWN_BYTES_MAX: usize = 4096;
 /// Number of tried elements of key patterns that cost as much as one element of work.
@@ -142,7 +144,7 @@ impl Session {
             return Ok(Login::Done);
         }
         engine.acl.logins.record_failure(from, now.mono_us);
-        engine.host.login_failed(&self.client.peer, engine.acl.get(name).map(|_| name));
+        self.log_failed_login(name);
         self.update_client_info();
         engine.note_denial(
             &self.client,
@@ -152,6 +154,19 @@ impl Session {
             now,
         );
         Err(WRONG_PASSWORD.into())
+    }
+
+    /// Logs a failed login. An unknown name may be a password in the wrong place, so the log has only names of users.
+    fn log_failed_login(&self, name: &[u8]) {
+        let (engine, peer) = (&self.engine, &self.client.peer);
+        if !engine.failed_logins.may_log(&*engine.host) {
+            return;
+        }
+        let user = match engine.acl.get(name) {
+            Some(_) => format!("user '{}'", name[..name.len().min(LOGGED_NAME_BYTES_MAX)].escape_ascii()),
+            None => "unknown user".into(),
+        };
+        engine.host.warn(&format!("login failed: {user} at {} (client {})", peer.laddr, peer.addr));
     }
 
     /// Refuses the current command when its user may not run it.

@@ -26,12 +26,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
-use strand_diag::LineLimit;
 use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Dial, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
-    MemoryFacts, NoProfile, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServiceMemory,
-    ShutdownRequest, Signal, StartError, WriteFile,
+    MemoryFacts, NoProfile, Now, OpenedFile, ProfileRequest, ScratchFile, ServiceMemory, ShutdownRequest,
+    Signal, StartError, WriteFile,
 };
 use strand_search::Search;
 use tokio::sync::mpsc::UnboundedSender;
@@ -103,7 +102,6 @@ pub struct ServerHost {
     /// Where the server listens.
     pub listening: Listening,
     clock: Clock,
-    failed_logins: Mutex<LineLimit>,
     /// Lock of the snapshot, taken by the first save, or at the start with `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
     peers: OtherServers,
@@ -111,12 +109,6 @@ pub struct ServerHost {
     checks: OnceLock<Vec<Check>>,
     profiles: Profiles,
 }
-
-/// Maximum number of failed logins that are logged per interval. The next line counts those that were not logged.
-const LOGINS_LOGGED_MAX: u64 = 10;
-const LOGINS_LOGGED_US: u64 = 10_000_000;
-/// Maximum number of bytes of a user's name that are logged.
-const NAME_BYTES_MAX: usize = 128;
 
 impl ServerHost {
     /// Creates a host that sends requests of the engine to `requests`.
@@ -142,7 +134,6 @@ impl ServerHost {
             oom_score: OomScore::default(),
             listening: Listening::default(),
             clock,
-            failed_logins: Mutex::new(LineLimit::new(LOGINS_LOGGED_MAX, LOGINS_LOGGED_US)),
             snapshot_lock: Mutex::default(),
             peers: OtherServers::default(),
             system: Mutex::default(),
@@ -329,18 +320,6 @@ impl HostFiles for ServerHost {
 }
 
 impl HostLog for ServerHost {
-    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
-        let (is_said, unsaid) = self.failed_logins.lock().add(self.clock.now().mono_us);
-        if unsaid > 0 {
-            tracing::warn!("{unsaid} more failed logins were not logged");
-        }
-        if is_said {
-            let user = user.map_or("unknown user".into(), |name| {
-                format!("user '{}'", name[..name.len().min(NAME_BYTES_MAX)].escape_ascii())
-            });
-            tracing::warn!("login failed: {user} at {} (client {})", peer.laddr, peer.addr);
-        }
-    }
     fn log_tail(&self) -> Vec<u8> {
         super::logging::tail()
     }
