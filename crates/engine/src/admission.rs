@@ -275,10 +275,10 @@ impl Engine {
         let garbage_bytes = self.garbage_bytes();
         let moving_bytes = self.moving_bytes();
         let used_bytes = self.host.used_bytes();
-        // The figures are not of one moment. Bytes that have moved on or were freed meanwhile are in the first sum, new ones
-        // in the second. Without the first sum, keys were evicted for the bytes that a replica took at that moment.
-        let more_bytes = moving_bytes.saturating_sub(self.moving_bytes());
-        let uncounted_bytes = garbage_bytes + self.not_evicted_for() + more_bytes + self.echo.bytes();
+        // The figures are not of one moment: bytes that were freed meanwhile are only in the first sum, new ones only in the
+        // second. Large values share their bytes with the changes that are on their way, so that these bytes are data.
+        let moving_bytes = moving_bytes.max(self.moving_bytes()).min(used_bytes.saturating_sub(data_bytes));
+        let uncounted_bytes = garbage_bytes + self.resting_bytes() + moving_bytes + self.echo.bytes();
         self.memory.record_sample(used_bytes, data_bytes, uncounted_bytes);
         if self.memory.is_limited() {
             self.memory.sampled_us.store(self.host.mono_us(), Relaxed);
@@ -295,13 +295,13 @@ impl Engine {
     /// being closed, drafts of scripts, and the interpreters of scripts, because their garbage is not freed at once. The
     /// allocator's figures of a profile are those of its last reading, so read the memory in use first.
     pub(crate) fn not_evicted_for(&self) -> u64 {
+        self.moving_bytes() + self.resting_bytes()
+    }
+    /// [`Engine::not_evicted_for`] without [`Engine::moving_bytes`].
+    fn resting_bytes(&self) -> u64 {
         let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
         let drafts_bytes = self.memory.drafts_bytes.load(Relaxed);
-        self.host.buffered_bytes()
-            + self.moving_bytes()
-            + leaving_bytes
-            + drafts_bytes
-            + self.interpreters_bytes()
+        self.host.buffered_bytes() + leaving_bytes + drafts_bytes + self.interpreters_bytes()
     }
     /// Memory of the changes that are on their way to the append-only file and to replicas.
     fn moving_bytes(&self) -> u64 {

@@ -153,31 +153,31 @@ impl Txn<'_> {
         count: usize,
         visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> ScanCursor {
-        let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let mut left = count.max(1);
-        let mut from = cursor;
-        while left > 0 && from < 1 << POSITION_BITS {
-            let (visited, next) = self.visit_step(slot, from, left, visit);
+        let mut next = Some(cursor);
+        while let Some(from) = next.filter(|_| left > 0) {
+            let visited;
+            (visited, next) = self.scan_step(db, from, left, visit);
             left = left.saturating_sub(visited);
-            from = next.unwrap_or_else(|| keyspace.start_of(keyspace.shard_at(from) + 1));
         }
-        if from < 1 << POSITION_BITS { from } else { 0 }
+        next.unwrap_or(0)
     }
-    /// One step of [`Txn::scan`], which stays in one segment. Returns `None` at the end of the database.
-    pub(crate) fn scan_shard(
+    /// One step of [`Txn::scan`], which stays in one segment. Returns the number of records in the segment, and the next
+    /// cursor: `None` at the end of the database.
+    pub(crate) fn scan_step(
         &mut self,
         db: usize,
         cursor: ScanCursor,
-        count: usize,
+        records_max: usize,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Option<ScanCursor> {
-        let keyspace = self.keyspace;
+    ) -> (usize, Option<ScanCursor>) {
         if cursor >= 1 << POSITION_BITS {
-            return None;
+            return (0, None);
         }
-        let (_, next) = self.visit_step(keyspace.slot(db), cursor, count.max(1), visit);
+        let keyspace = self.keyspace;
+        let (visited, next) = self.visit_step(keyspace.slot(db), cursor, records_max, visit);
         let next = next.unwrap_or_else(|| keyspace.start_of(keyspace.shard_at(cursor) + 1));
-        (next < 1 << POSITION_BITS).then_some(next)
+        (visited, (next < 1 << POSITION_BITS).then_some(next))
     }
     /// A random key of `db` that has not expired. `None` when `db` is empty, or when [`DRAWS_MAX`] draws and a walk over
     /// [`WALK_RECORDS_MAX`] records find only expired keys.

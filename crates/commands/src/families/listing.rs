@@ -5,7 +5,9 @@
 //! call.
 
 use super::keyspace_wide::{keys_of, scan_of};
-use super::scan::{self, CollectedElements, Filter, STEPS_PER_CALL, ScanOf, ScanOptions};
+use super::scan::{
+    self, CollectedElements, Filter, PATTERN_BYTES_LOCKED_MAX, STEPS_PER_CALL, ScanOf, ScanOptions,
+};
 use crate::spec::CommandSpec;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{RecordRef, ScanCursor};
@@ -90,6 +92,9 @@ pub fn pattern_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<&'a [u8]> {
 /// True when a listing with this pattern asks for `name`. Also true when the comparison would take long, so that a shard may
 /// be locked meanwhile.
 pub fn asks_for(pattern: &[u8], name: &[u8]) -> bool {
+    if pattern.len() > PATTERN_BYTES_LOCKED_MAX {
+        return true;
+    }
     let mut steps_left = STEPS_PER_CALL;
     Filter::new(pattern).passes_within(name, &mut steps_left).unwrap_or(true)
 }

@@ -6,6 +6,7 @@
 
 use super::run::{ScriptAccess, StopReason};
 use indexmap::IndexMap;
+use std::cell::Cell;
 use strand_commands::listing::{self, KeySource};
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags};
@@ -44,13 +45,16 @@ pub(crate) struct Originals<'r> {
     pub(crate) list: Option<&'r ListRecords<'r>>,
     /// True when other clients have written records that were read, so that the run cannot take effect.
     pub(crate) are_overtaken: &'r dyn Fn() -> bool,
+    /// Called now and then during a long comparison with a pattern. An error: why the run must stop.
+    pub(crate) may_continue: &'r dyn Fn() -> Result<(), StopReason>,
 }
 
-/// A key that commands of the run may have written.
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    /// True when the key did not exist before the run.
-    is_new: bool,
+/// What is known of a key that commands of the run may have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// The key existed before the run.
+    Exists,
+    Missing,
 }
 
 /// The copies of a run: see the module.
@@ -64,7 +68,7 @@ pub(crate) struct Copies<'r> {
     /// Keys of copies that no command has written. Such a copy may be dropped and read again.
     only_read: Vec<Box<[u8]>>,
     /// Keys that commands may have written, in the order of their first use. Their state is kept to the end of the run.
-    written: IndexMap<Box<[u8]>, Written, ahash::RandomState>,
+    written: IndexMap<Box<[u8]>, Before, ahash::RandomState>,
 }
 
 impl<'r> Copies<'r> {
@@ -120,13 +124,13 @@ impl<'r> Copies<'r> {
             }
             let is_copied = txn.db(of_copies).copy_at(key).is_some();
             let original = if is_copied { None } else { (self.originals.read)(key.bytes)? };
-            let is_new = !is_copied && original.is_none();
+            let before = if is_copied || original.is_some() { Before::Exists } else { Before::Missing };
             if let Some((value, expire_at_ms)) = original {
                 txn.db(of_copies).put_copy(key, value, expire_at_ms);
                 self.only_read.push(key.bytes.into());
             }
             if writes {
-                self.written.insert(key.bytes.into(), Written { is_new });
+                self.written.insert(key.bytes.into(), before);
             }
         }
         Ok(())
@@ -134,7 +138,7 @@ impl<'r> Copies<'r> {
     /// Notes that a command that only reads has written the copies at `keys`, which exist.
     pub(crate) fn note_written(&mut self, keys: &[Key<'_>]) {
         for key in keys {
-            self.written.entry(key.bytes.into()).or_insert(Written { is_new: false });
+            self.written.entry(key.bytes.into()).or_insert(Before::Exists);
         }
     }
     /// Runs KEYS or SCAN, if the call asks only for names of keys. Returns false for every other call.
@@ -161,9 +165,9 @@ impl<'r> Copies<'r> {
             self.listed.len() - 1
         });
         let names = self.listed[at].1.clone();
-        let mut source = ListedKeys { copies: self, txn, list, names, stop: None };
+        let mut source = ListedKeys { copies: self, txn, list, names, stop: Cell::default() };
         listing::run(spec, args, &mut source, reply);
-        source.stop.map_or(Ok(true), Err)
+        source.stop.get().map_or(Ok(true), Err)
     }
     /// Number of keys that commands may have written.
     pub(crate) fn written(&self) -> usize {
@@ -182,7 +186,7 @@ struct ListedKeys<'l, 'r, 'k> {
     list: &'r ListRecords<'r>,
     names: Names,
     /// Why the run must stop.
-    stop: Option<StopReason>,
+    stop: Cell<Option<StopReason>>,
 }
 
 impl KeySource for ListedKeys<'_, '_, '_> {
@@ -196,19 +200,31 @@ impl KeySource for ListedKeys<'_, '_, '_> {
         let (copies, txn) = (self.copies, &mut *self.txn);
         let keyspace = txn.keyspace();
         let mut exists = |name: &[u8]| txn.db(copies.db()).copy_at(&keyspace.key(name)).is_some();
-        let next = (self.list)(cursor, count, &self.names, &mut |record| {
-            let name = record.key();
-            (!copies.written.contains_key(name) || exists(name)) && visit(record)
-        });
-        match next {
-            Ok(Some(next)) => return Some(next),
-            Ok(None) => {}
-            Err(why) => {
-                self.stop = Some(why);
-                return None;
+        let (mut from, mut visited) = (cursor, 0);
+        loop {
+            let next = (self.list)(from, count, &self.names, &mut |record| {
+                visited += 1;
+                let name = record.key();
+                let stays = match copies.written.get(name) {
+                    None => true,
+                    Some(Before::Exists) => exists(name),
+                    // On a replica, a record whose fields have all expired counts as missing. The key comes last.
+                    Some(Before::Missing) => false,
+                };
+                stays && visit(record)
+            });
+            match next {
+                Ok(None) => break,
+                Ok(Some(next)) if visited > 0 => return Some(next),
+                // An empty segment, or promises were carried out instead.
+                Ok(Some(next)) => from = next,
+                Err(why) => {
+                    self.stop.set(Some(why));
+                    return None;
+                }
             }
         }
-        let added = copies.written.iter().filter(|(_, written)| written.is_new);
+        let added = copies.written.iter().filter(|(_, before)| **before == Before::Missing);
         for (name, _) in added {
             if let Some(record) = txn.db(copies.db()).copy_at(&keyspace.key(name)) {
                 visit(&record);
@@ -217,6 +233,8 @@ impl KeySource for ListedKeys<'_, '_, '_> {
         Some(0)
     }
     fn may_continue(&self) -> bool {
-        true
+        let stop = (self.copies.originals.may_continue)().err();
+        self.stop.set(stop);
+        stop.is_none()
     }
 }

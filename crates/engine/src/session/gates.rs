@@ -132,7 +132,7 @@ impl Session {
             || self.queue.is_some() && matches!(kind_of(found.spec), CommandKind::Multi | CommandKind::Watch);
         let denies_oom = flags.has(Flags::DENYOOM) || in_multi;
         // A script waits for eviction as other commands do. Its own commands are refused if nothing can be evicted.
-        if (denies_oom || script::runs_script(found.spec)) && self.engine.memory.is_limited() {
+        if self.engine.memory.is_limited() && (denies_oom || self.runs_script_that_may_write(found.spec)) {
             let request_bytes = self.request_bytes.saturating_sub(self.input.len());
             let args = self.argv.args();
             let bytes = request_bytes.saturating_add(cost::string_bytes_needed(found.spec, args));

@@ -302,3 +302,24 @@ fn a_missing_key_is_told_once_per_look_up() {
     let heard = other.hears(&server);
     assert_eq!((heard.matches("missing").count(), heard.matches("gone").count()), (1, 1), "{heard}");
 }
+
+#[test]
+fn a_draft_lists_keys_that_are_promised_and_not_yet_written() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let pairs: String = (0..60_000).map(|i| format!(" k:{i} v")).collect();
+    let job = job_of(&server, &mut other, &format!("MSET{pairs}"));
+    let script = format!("EVAL \"{LONG} redis.call('set', 'own', 1) return #redis.call('keys', '*')\" 0");
+    let (peers, counts, pauses) = (RefCell::new(&mut peer), RefCell::new(Vec::new()), Cell::new(0));
+    let reply = finish(&server, &mut other, job, &|| {
+        pauses.set(pauses.get() + 1);
+        if pauses.get() % 5 == 0 {
+            counts.borrow_mut().push(peers.borrow_mut().run(&server, &script));
+        }
+    });
+    assert_eq!(reply, "+OK|");
+    let mut counts = counts.take();
+    counts.dedup();
+    // No script sees a part of the keys.
+    assert_eq!(counts, [":1|", ":60001|"]);
+}

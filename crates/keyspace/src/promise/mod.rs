@@ -10,7 +10,8 @@
 //! its keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that
 //! they would remove. [`crate::draft`] turns the changes of a whole transaction into promises.
 //!
-//! SCAN, RANDOMKEY and counts of keys are an exception: they show the state before the promises.
+//! SCAN, RANDOMKEY and counts of keys are an exception: they show the state before the promises. A script on a draft
+//! carries out the promises before it lists keys ([`crate::ReadSet::list`]).
 
 use crate::draft::DraftedKey;
 use crate::event::EventSource;
@@ -223,8 +224,8 @@ impl Txn<'_> {
             for shard_reads in shard.keepers.iter().flat_map(|keepers| &keepers.reads) {
                 shard_reads.note_promises(slot, &positions);
                 let added_or_removed = keys.iter().filter(|(key, promise)| {
-                    promise.change.leaves_record()
-                        != shard.has(slot, position_of(keyspace.key(key).hash.0), key)
+                    let position = position_of(keyspace.key(key).hash.0);
+                    promise.change.leaves_record() != shard.has_live(slot, position, key, expiry_ms)
                 });
                 shard_reads.note_promised_names(slot, keys.len(), added_or_removed.map(|(key, _)| &**key));
             }

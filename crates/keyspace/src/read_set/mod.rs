@@ -159,7 +159,7 @@ impl<'k> ReadSet<'k> {
     }
     /// One step of SCAN: visits about `count` records of one shard, from `cursor` on. Notes the names in that shard.
     /// `visit` returns true when the work needs the record. Returns the next cursor; `None` at the end of the database. A
-    /// step may visit no record. The records count only if [`ReadSet::is_overtaken`] is false afterwards.
+    /// step may visit no record, and may return `cursor` itself. The records count only if [`ReadSet::is_overtaken`] is false afterwards.
     ///
     /// # Panics
     /// Panics if `txn` does not hold the shard of the cursor ([`Keyspace::shard_of_cursor`]).
@@ -180,7 +180,7 @@ impl<'k> ReadSet<'k> {
             listed.push(names.clone());
         }
         let mut first_expiry_ms = self.first_expiry_ms;
-        let next = txn.scan_shard(self.db, cursor, count, &mut |record| {
+        let (_, next) = txn.scan_step(self.db, cursor, count.max(1), &mut |record| {
             if visit(&record) {
                 first_expiry_ms = [first_expiry_ms, record.expire_at_ms()].into_iter().flatten().min();
             }
@@ -205,16 +205,18 @@ impl<'k> ReadSet<'k> {
         });
         &mut reads[at]
     }
-    /// True when another client has written one of the keys since the work read it, or has promised such a write.
+    /// True when another client has written one of the keys since the work read it, or has added or removed a key with a
+    /// listed name, or has promised to do so.
     pub fn is_overtaken(&self) -> bool {
         self.is_overtaken.load(SeqCst)
     }
-    /// True when the records are as they were read, and none of them, or of their fields, has expired meanwhile. `txn`
+    /// True when the records are as they were read and listed, and none of them, or of their fields, has expired meanwhile. An
+    /// expiry that another client has set after the listing counts only once the key is removed. `txn`
     /// holds [`ReadSet::shards`], at the current time.
     pub fn is_current(&self, txn: &Txn<'k>) -> bool {
         !self.is_overtaken() && !self.first_expiry_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }
-    /// The shards of the keys, in ascending order.
+    /// The shards of the keys and listings, in ascending order.
     pub fn shards(&self) -> &[usize] {
         &self.shards
     }

@@ -451,7 +451,8 @@ impl Shard {
     pub(crate) fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
     }
-    fn has_live(&self, slot: usize, position: u64, key: &[u8], now_ms: i64) -> bool {
+    /// True when the key exists and has not expired at `now_ms`.
+    pub(crate) fn has_live(&self, slot: usize, position: u64, key: &[u8], now_ms: i64) -> bool {
         let Some(records) = self.table(slot).map(|table| &table.records) else { return false };
         let at = records.locate(position, key);
         at.is_some_and(|at| !RecordRef(records.at(at)).is_expired(now_ms))

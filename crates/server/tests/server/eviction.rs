@@ -295,7 +295,8 @@ fn a_result_that_is_larger_than_its_arguments_denies_the_next_writes() {
             peer.limit(7 << 20);
             let mut is_stored = |i| !matches!(peer.client.call(&words(i)).expect("a reply"), Value::Error(_));
             let stored = (0..20).filter(|i| is_stored(*i)).count();
-            assert!((1..=6).contains(&stored), "{} {name}: {stored}", peer.name);
+            // Other memory may become free meanwhile.
+            assert!((1..=12).contains(&stored), "{} {name}: {stored}", peer.name);
         }
     }
 }
@@ -313,6 +314,22 @@ fn what_waits_for_a_replica_evicts_no_key() {
         peer.limit(6 << 20);
         (0..20_000).for_each(|i| assert!(peer.set(&format!("hot{}", i % 10), 5000), "{}: {i}", peer.name));
         assert_eq!((peer.info("evicted_keys"), peer.int("DBSIZE")), (0, 410), "{}", peer.name);
+    }
+}
+
+#[test]
+fn values_that_wait_for_a_replica_too_are_still_data() {
+    for mut peer in both(&["--maxmemory-policy", "allkeys-lru"]) {
+        let no_limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 0 0 0"];
+        assert_eq!(peer.client.call(&no_limit).expect("a reply"), Value::Simple("OK".into()));
+        let mut replica = peer._server.connect().expect("it accepts");
+        // It reads nothing, so every value waits for it.
+        replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
+        peer.comes_true(|peer| peer.info("connected_slaves") == 1);
+        peer.limit(20 << 20);
+        let stored = (0..100).filter(|i| peer.set(&format!("key{i}"), 1_000_000)).count();
+        assert_eq!(stored, 100, "{}", peer.name);
+        peer.comes_true(|peer| peer.int("DBSIZE") < 30);
     }
 }
 

@@ -508,8 +508,8 @@ impl Engine {
                 writer.logged_us = None;
                 self.host.warn("AOF write error looks solved. The server can write again.");
                 let mut status = status();
-                // The disk has room again, so a rewrite that is due need not wait for the back-off of failed ones.
-                status.failures = 0;
+                // The disk has room again, so a rewrite that is due need not wait long for the back-off of failed ones.
+                status.failures = status.failures.min(1);
                 if !status.has_failed_sync {
                     status.write_error = None;
                     self.persist.set(AOF_FAILED, false);

@@ -55,11 +55,12 @@ pub(super) fn attempt_on_draft(
         let record = reads.read(&mut txn, &key);
         if reads.is_overtaken() { Err(StopReason::Overtaken) } else { Ok(record) }
     };
-    let list = |cursor, count, names: &Names, visit: &mut dyn FnMut(&RecordRef<'_>) -> bool| {
+    let may_continue = || {
         call.pause();
-        if !may_wait() {
-            return Err(stop_reason(NotLocked::GivenUp, running));
-        }
+        if may_wait() { Ok(()) } else { Err(stop_reason(NotLocked::GivenUp, running)) }
+    };
+    let list = |cursor, count, names: &Names, visit: &mut dyn FnMut(&RecordRef<'_>) -> bool| {
+        may_continue()?;
         let locked = call.lock_shards_unless_busy(&[call.keyspace.shard_of_cursor(cursor)], may_wait);
         let mut txn = locked.map_err(|why| stop_reason(why, running))?;
         let mut reads = reads.borrow_mut();
@@ -72,7 +73,12 @@ pub(super) fn attempt_on_draft(
     let end = End { call, job, user: &user, running, may_wait };
     let commit = |on_draft: &mut Txn<'_>, run: DraftedRun| end.commit(on_draft, &run, &reads.borrow());
     let are_overtaken = || reads.borrow().is_overtaken();
-    let originals = Originals { read: &read, list: Some(&list), are_overtaken: &are_overtaken };
+    let originals = Originals {
+        read: &read,
+        list: Some(&list),
+        are_overtaken: &are_overtaken,
+        may_continue: &may_continue,
+    };
     let copies = Copies::new(ScriptAccess::Draft, call.db, originals);
     let placement = Placement { copies: Some(copies), lane: Some(lane), commit: Some(&commit), ..placement };
     let outcome = attempt(script_call, call.args, context, &mut on_draft, placement, reply);

@@ -240,7 +240,7 @@ fn attempt_on_view<'k>(
     let mut txn = copies.lock_shard(0, call.now_ms);
     // The run holds nothing, so no client waits for it and it need not be marked busy.
     let lane = placement.lane.map(|lane| LaneChecks { busy: true, ..lane });
-    let originals = Originals { read: &read, list: None, are_overtaken: &|| false };
+    let originals = Originals { read: &read, list: None, are_overtaken: &|| false, may_continue: &|| Ok(()) };
     let copies = Some(Copies::new(ScriptAccess::View, call.db, originals));
     let placement = Placement { copies, lane, ..placement };
     let outcome = attempt(script_call, call.args, context, &mut txn, placement, reply);
