@@ -31,8 +31,8 @@ struct Store {
 #[derive(Default)]
 struct State {
     pages: Vec<Page>,
-    /// The listing of versions. `None`: [`VERSIONS_WITHOUT_END`].
-    versions: Option<String>,
+    /// The pages of the listing of versions, by the `key-marker` that asks for them. None: [`VERSIONS_WITHOUT_END`].
+    versions: Vec<(&'static str, String)>,
     listings: usize,
     bodies: usize,
 }
@@ -105,7 +105,10 @@ fn answer(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let body = match target.split_once('?') {
         Some((_, query)) if query.ends_with("&versions=") => {
             state.listings += 1;
-            state.versions.clone().unwrap_or_else(|| VERSIONS_WITHOUT_END.to_owned())
+            let asked =
+                query.split('&').find_map(|word| word.strip_prefix("key-marker=")).unwrap_or_default();
+            let page = state.versions.iter().find(|(marker, _)| *marker == asked);
+            page.map_or_else(|| VERSIONS_WITHOUT_END.to_owned(), |(_, page)| page.clone())
         }
         Some((_, query)) if query.starts_with("versionId=") => {
             state.bodies += 1;
@@ -240,14 +243,54 @@ fn versions_count_by_milliseconds() {
         )
     };
     let versions = [version("v3", 300), version("v2", 299), version("v1", 0)].concat();
-    store.state.lock().expect("no panic").versions =
-        Some(format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{versions}</ListVersionsResult>"));
+    let page = format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{versions}</ListVersionsResult>");
+    store.state.lock().expect("no panic").versions = vec![("", page)];
     for (nanoseconds, expected) in [(0, "v1"), (298_999_999, "v1"), (299_000_000, "v2"), (300_000_000, "v3")]
     {
         let fake = Fake::start();
         let moment = Moment { seconds: 1_606_132_800, nanoseconds };
         store.import_as_of(&fake, None, Some(moment)).expect("nothing goes wrong");
         assert_eq!(fake.field("a.eml", "subject").as_deref(), Some(expected), "{nanoseconds}");
+    }
+}
+
+#[test]
+fn a_deleted_object_is_not_imported_from_the_past() {
+    let store = Store::start(&[]);
+    let facts = |key: &str, second: u32| {
+        let time = format!("<LastModified>2020-11-23T12:00:{second:02}Z</LastModified>");
+        format!("<Key>{key}</Key><VersionId>{key}-{second}</VersionId>{time}")
+    };
+    let version = |key: &str, second: u32| {
+        let size = mail(&format!("{key}-{second}"), "text").len();
+        format!("<Version>{}<ETag>\"1\"</ETag><Size>{size}</Size></Version>", facts(key, second))
+    };
+    let marker = |key: &str, second: u32| format!("<DeleteMarker>{}</DeleteMarker>", facts(key, second));
+    let page = |next: Option<&str>, versions: &[String]| {
+        let is_cut = next.is_some();
+        let next = next.map(|key| format!("<NextKeyMarker>{key}</NextKeyMarker>")).unwrap_or_default();
+        let head = format!("<IsTruncated>{is_cut}</IsTruncated>{next}");
+        format!("<ListVersionsResult>{head}{}</ListVersionsResult>", versions.concat())
+    };
+    // The keys a and c are deleted at second 2. The versions of c are on two pages.
+    let (a, b, c, d) = (version("a", 1), version("b", 1), version("c", 1), version("d", 1));
+    let (a_gone, c_gone) = (marker("a", 2), marker("c", 2));
+    let in_a_row =
+        [page(Some("c"), &[a_gone.clone(), a.clone(), b.clone(), c_gone.clone()]), page(None, &[c, d])];
+    let markers_first =
+        [page(Some("c"), &[a_gone.clone(), c_gone.clone(), a.clone(), b.clone()]), in_a_row[1].clone()];
+    let markers_last = [page(Some("c"), &[a, b, a_gone, c_gone]), in_a_row[1].clone()];
+    for [first, second] in [in_a_row, markers_first, markers_last] {
+        store.state.lock().expect("no panic").versions = vec![("", first), ("c", second)];
+        for (seconds, expected) in [(1, &["a", "b", "c", "d"][..]), (2, &["b", "d"])] {
+            let fake = Fake::start();
+            let moment = Moment { seconds: 1_606_132_800 + seconds, nanoseconds: 0 };
+            let summary = store.import_as_of(&fake, None, Some(moment)).expect("nothing goes wrong");
+            assert_eq!(
+                (summary.failed, fake.ids()),
+                (0, expected.iter().map(|id| (*id).to_owned()).collect())
+            );
+        }
     }
 }
 

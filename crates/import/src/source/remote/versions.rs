@@ -2,6 +2,7 @@
 //!
 //! The library cannot list versions. So [`Versions`] sends `ListObjectVersions` itself, signed by the library's signer.
 //! For each key the newest version at or before the time counts. If it is a delete marker, the key did not exist then.
+//! [`Newest`] finds these versions.
 
 use super::page::truncated;
 use super::s3::{PAGE_CYCLE, other};
@@ -13,6 +14,8 @@ use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBo
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use quick_xml::Reader;
 use quick_xml::events::Event;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 
 /// The note with the id of the version from which a document was read.
@@ -49,7 +52,10 @@ pub(super) struct Version {
     pub(super) size: u64,
     /// The time at which the version was written.
     pub(super) moment: Moment,
+    /// True for a delete marker.
     is_marker: bool,
+    /// True for the version that the key has now. It is the newer one of two versions with equal times.
+    is_latest: bool,
 }
 
 /// One page of a listing.
@@ -104,7 +110,7 @@ impl Versions {
         document: &mut dyn FnMut(&Version) -> io::Result<()>,
         folder: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (mut next, mut newest): (_, Option<Version>) = (None, None);
+        let (mut next, mut newest) = (None, Newest::default());
         // Finds a cycle of pages, like the listing without versions.
         let mut earlier_page = None;
         for number in 1..=pages_max {
@@ -112,25 +118,12 @@ impl Versions {
             for below in &page.prefixes {
                 folder(below)?;
             }
-            // The server lists all versions of a key in a row, also across pages.
-            for version in page.versions.into_iter().filter(|version| version.moment <= self.as_of) {
-                match &mut newest {
-                    Some(newest) if newest.key == version.key => {
-                        if version.moment > newest.moment {
-                            *newest = version;
-                        }
-                    }
-                    newest => {
-                        if let Some(done) = newest.replace(version).filter(|done| !done.is_marker) {
-                            document(&done)?;
-                        }
-                    }
-                }
-            }
+            newest.add(page.versions, self.as_of);
             next = page.next;
             if next.is_none() {
-                return newest.filter(|done| !done.is_marker).map_or(Ok(()), |done| document(&done));
+                return newest.into_documents().try_for_each(|version| document(&version));
             }
+            newest.complete_documents().try_for_each(|version| document(&version))?;
             if next == earlier_page {
                 return Err(other(PAGE_CYCLE));
             }
@@ -187,6 +180,54 @@ impl Versions {
     }
 }
 
+/// The newest version of each key, while a listing is read page by page.
+///
+/// The pages divide the list of keys, but the versions of one key need not be in a row: some servers list all delete
+/// markers of a page before all other versions, and some list them behind these. So a key is complete at the end of its
+/// last page. Only the last key of a page can continue on the next page. This key is the last one among the delete
+/// markers or the last one among the other versions. The page's `NextKeyMarker` does not decide, because a server may
+/// write more than a key there. So at most two keys stay from page to page.
+#[derive(Default)]
+struct Newest {
+    by_key: BTreeMap<String, Version>,
+    /// The key of the last delete marker, and the key of the last other version.
+    last_keys: [String; 2],
+}
+
+impl Newest {
+    /// Adds the versions of a page that are not newer than `as_of`.
+    fn add(&mut self, page: Vec<Version>, as_of: Moment) {
+        for version in page {
+            self.last_keys[usize::from(version.is_marker)].clone_from(&version.key);
+            if version.moment > as_of {
+                continue;
+            }
+            match self.by_key.entry(version.key.clone()) {
+                Entry::Vacant(entry) => drop(entry.insert(version)),
+                Entry::Occupied(mut entry) => {
+                    let held = entry.get();
+                    if (version.moment, version.is_latest) > (held.moment, held.is_latest) {
+                        entry.insert(version);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes the keys whose versions are all known, and returns their newest versions without the delete markers.
+    fn complete_documents(&mut self) -> impl Iterator<Item = Version> + use<> {
+        let (open, complete) =
+            std::mem::take(&mut self.by_key).into_iter().partition(|(key, _)| self.last_keys.contains(key));
+        self.by_key = open;
+        Newest { by_key: complete, ..Newest::default() }.into_documents()
+    }
+
+    /// The newest versions of all keys without the delete markers.
+    fn into_documents(self) -> impl Iterator<Item = Version> + use<> {
+        self.by_key.into_values().filter(|version| !version.is_marker)
+    }
+}
+
 /// Why a page of a listing cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum PageError {
@@ -237,6 +278,7 @@ fn parse(text: &str) -> Result<Page, PageError> {
                     ("Version" | "DeleteMarker", version) => page.versions.extend(version.take()),
                     ("Key", Some(version)) => version.key = text,
                     ("VersionId", Some(version)) => version.id = text,
+                    ("IsLatest", Some(version)) => version.is_latest = text.trim() == "true",
                     ("ETag", Some(version)) => version.tag = text,
                     ("Size", Some(version)) => {
                         let key = &version.key;
@@ -278,7 +320,7 @@ mod tests {
     fn a_page_is_read() {
         let text = "<?xml version=\"1.0\"?><ListVersionsResult xmlns=\"x\"><Name>b</Name><Prefix>p/</Prefix>\
             <IsTruncated>true</IsTruncated><NextKeyMarker>p/c&amp;d</NextKeyMarker><NextVersionIdMarker>9</NextVersionIdMarker>\
-            <Version><Key>p/a</Key><VersionId>2</VersionId><LastModified>1970-01-01T00:01:00.500Z</LastModified>\
+            <Version><Key>p/a</Key><VersionId>2</VersionId><IsLatest>true</IsLatest><LastModified>1970-01-01T00:01:00.500Z</LastModified>\
             <ETag>&quot;e&quot;</ETag><Size>7</Size><Owner><ID>o</ID></Owner></Version>\
             <DeleteMarker><Key>p/b</Key><VersionId>1</VersionId><LastModified>1970-01-01T00:00:01Z</LastModified></DeleteMarker>\
             <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListVersionsResult>";
@@ -290,6 +332,7 @@ mod tests {
             size: 7,
             moment: Moment { seconds: 60, nanoseconds: 500_000_000 },
             is_marker: false,
+            is_latest: true,
         };
         let b = Version {
             key: "p/b".into(),
@@ -312,6 +355,67 @@ mod tests {
             "<ListVersionsResult><Version><LastModified>x</LastModified></Version></ListVersionsResult>",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// A version of `key`, written `seconds` after 1970.
+    fn version(key: &str, seconds: i64, is_marker: bool) -> Version {
+        let moment = Moment { seconds, nanoseconds: 0 };
+        Version { key: key.into(), moment, is_marker, ..Version::default() }
+    }
+
+    #[test]
+    fn a_delete_marker_hides_its_key_wherever_the_page_has_it() {
+        let in_a_row = [version("a", 2, true), version("a", 1, false), version("b", 1, false)];
+        let arrangements: [fn(&mut Vec<Version>); 3] = [
+            |_| {},
+            |page| page.sort_by_key(|version| !version.is_marker),
+            |page| page.sort_by_key(|version| version.is_marker),
+        ];
+        for arrange in arrangements {
+            for (as_of, expected) in [(0, &[][..]), (1, &["a", "b"]), (2, &["b"]), (9, &["b"])] {
+                let as_of = Moment { seconds: as_of, nanoseconds: 0 };
+                for at in 0..=in_a_row.len() {
+                    let [first, second] = [&in_a_row[..at], &in_a_row[at..]].map(|page| {
+                        let mut page = page.to_vec();
+                        arrange(&mut page);
+                        page
+                    });
+                    let shown = format!("{first:?} {second:?}");
+                    let mut newest = Newest::default();
+                    newest.add(first, as_of);
+                    let mut documents: Vec<_> = newest.complete_documents().collect();
+                    newest.add(second, as_of);
+                    documents.extend(newest.into_documents());
+                    let keys: Vec<_> = documents.iter().map(|version| &version.key[..]).collect();
+                    assert_eq!(keys, expected, "{shown}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_keys_stay_from_page_to_page() {
+        let as_of = Moment { seconds: 9, nanoseconds: 0 };
+        let (mut newest, mut documents) = (Newest::default(), 0);
+        for page in 0..50 {
+            let key = |number: usize| format!("{page:02}/{number:03}");
+            let markers = (0..100).step_by(3).map(|number| version(&key(number), 2, true));
+            let others = (0..100).map(|number| version(&key(number), 1, false));
+            newest.add(markers.chain(others).collect(), as_of);
+            documents += newest.complete_documents().count();
+            assert!(newest.by_key.len() <= 2, "{:?}", newest.by_key.keys());
+        }
+        assert_eq!(documents + newest.into_documents().count(), 50 * 66);
+    }
+
+    #[test]
+    fn of_two_versions_of_one_time_the_latest_counts() {
+        let latest = Version { is_latest: true, ..version("a", 1, true) };
+        for page in [[latest.clone(), version("a", 1, false)], [version("a", 1, false), latest]] {
+            let mut newest = Newest::default();
+            newest.add(page.to_vec(), Moment { seconds: 1, nanoseconds: 0 });
+            assert_eq!(newest.into_documents().count(), 0);
         }
     }
 
