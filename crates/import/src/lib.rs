@@ -10,6 +10,7 @@
 //! server by commands only.
 
 pub mod cache;
+mod calendar;
 pub mod compare;
 pub mod connection;
 pub mod container;

@@ -8,6 +8,7 @@ use super::page::truncated;
 use super::s3::{PAGE_CYCLE, other};
 use super::throttle::Throttle;
 use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
+use crate::calendar;
 use crate::extract::push_characters;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
@@ -83,14 +84,9 @@ pub fn parse_moment(text: &str) -> Result<Moment, TimeError> {
     moment(text).ok_or_else(|| TimeError(text.into()))
 }
 
-/// Reads a time in the form of RFC 3339. Digits after the ninth of a fraction are ignored.
+/// Reads a time in the form of RFC 3339.
 fn moment(text: &str) -> Option<Moment> {
-    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-    let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-    let time = mail_parser::DateTime::parse_rfc3339(&format!("{whole}{zone}"))?;
-    let digits = rest[..rest.len() - zone.len()].bytes().chain(std::iter::repeat(b'0'));
-    let nanoseconds = digits.take(9).fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
-    time.is_valid().then(|| Moment { seconds: time.to_timestamp(), nanoseconds })
+    calendar::rfc_3339(text).map(|(seconds, nanoseconds)| Moment { seconds, nanoseconds })
 }
 
 impl Versions {
@@ -421,15 +417,16 @@ mod tests {
 
     #[test]
     fn times_are_seconds_or_rfc_3339() {
-        for (text, seconds, nanoseconds) in [
-            ("60", 60, 0),
-            ("1970-01-01T00:01:00Z", 60, 0),
-            ("1970-01-01T01:01:00.9+01:00", 60, 900_000_000),
-            ("1970-01-01T00:01:00.0012345678912Z", 60, 1_234_567),
-            ("1969-12-31T23:59:59.25Z", -1, 250_000_000),
-        ] {
+        for (text, seconds, nanoseconds) in
+            [("60", 60, 0), ("1970-01-01T00:01:00Z", 60, 0), ("1969-12-31T23:59:59.25Z", -1, 250_000_000)]
+        {
             assert_eq!(parse_moment(text), Ok(Moment { seconds, nanoseconds }), "{text}");
         }
-        assert!(parse_moment("yesterday").is_err() && parse_moment("").is_err());
+        for bad in
+            ["", "yesterday", "2026-02-30T00:00:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00Zjunk"]
+        {
+            let error = parse_moment(bad).expect_err("no time").to_string();
+            assert!(error.contains("expected a time like 2026-11-22T20:00:00Z"), "{error}");
+        }
     }
 }
