@@ -44,6 +44,22 @@ const ZONES: [(&str, i64); 17] = [
     ("jst", 540),
     ("kst", 540),
 ];
+/// Zones whose names have several words, by their first words, and their minutes east of Greenwich in winter. Behind
+/// them stands one of [`SEASONS`]. Mail programs of Windows write such names.
+const REGIONS: [(&str, i64); 10] = [
+    ("eastern", -300),
+    ("central", -360),
+    ("mountain", -420),
+    ("pacific", -480),
+    ("w europe", 60),
+    ("central europe", 60),
+    ("central european", 60),
+    ("romance", 60),
+    ("gmt", 0),
+    ("greenwich", 0),
+];
+/// The last words of a zone's name, and the minutes that they add.
+const SEASONS: [(&str, i64); 3] = [(" standard time", 0), (" daylight time", 60), (" summer time", 60)];
 /// The names of Greenwich's time before which an offset may stand, as in `GMT+0200`.
 const GREENWICH: [&str; 3] = ["gmt", "utc", "ut"];
 /// Maximum number of words in a date.
@@ -59,11 +75,9 @@ struct Parts {
     time: Option<[i64; 3]>,
     /// True: `PM` follows the time. False: `AM` does.
     afternoon: Option<bool>,
-    /// True when the zone has a name.
-    named_zone: bool,
-    /// The minutes east of Greenwich that the zone's name says.
-    named_minutes: i64,
-    /// The minutes east of Greenwich as a number. They count before the name.
+    /// The words of the zone's name, in lower case and without full stops.
+    zone_words: Vec<String>,
+    /// The minutes east of Greenwich as a number. They count before the name: a name beside them only explains them.
     minutes: Option<i64>,
 }
 
@@ -184,14 +198,8 @@ impl Parts {
         if let Some(meridiem) = meridiem {
             return self.afternoon.replace(meridiem == 1).is_none();
         }
-        // A name behind an offset only explains it.
-        if !self.named_zone && self.minutes.is_none() {
-            let known = ZONES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
-            self.named_minutes = known.map_or(0, |(_, minutes)| *minutes);
-        }
-        let is_first = !self.named_zone || self.minutes.is_some();
-        self.named_zone = true;
-        is_first
+        self.zone_words.push(word.strip_suffix('.').unwrap_or(word).to_ascii_lowercase());
+        true
     }
 
     /// Adds `+0100`, `+01:00`, `+100`, `+01` or `+1`.
@@ -222,7 +230,7 @@ impl Parts {
         // 24:00:00 is the end of the day. A minute with a leap second has the second 60.
         let is_time = (hour < 24 || [hour, minute, second] == [24, 0, 0]) && minute < 60 && second <= 60;
         let days = calendar::day(year, month, day).filter(|_| is_time)?;
-        let zone = self.minutes.unwrap_or(self.named_minutes);
+        let zone = self.minutes.or_else(|| zone_minutes(&self.zone_words))?;
         Some(days * 86_400 + (hour * 60 + minute - zone) * 60 + second)
     }
 }
@@ -245,6 +253,22 @@ fn without_comments(text: &str) -> Option<String> {
     }
     // A comment that was cut off ends with the text.
     Some(plain)
+}
+
+/// The minutes east of Greenwich of the zone with this name: 0 when the name is not known or there is none. `None` when
+/// a known name of one word stands among other words, because then the words contradict each other.
+fn zone_minutes(words: &[String]) -> Option<i64> {
+    let known = |word: &str| ZONES.iter().find(|(name, _)| *name == word).map(|(_, minutes)| *minutes);
+    let [_, _, ..] = words else {
+        return Some(words.first().and_then(|word| known(word)).unwrap_or(0));
+    };
+    let name = words.join(" ");
+    let long = SEASONS.iter().find_map(|(season, more)| {
+        let region = name.strip_suffix(season)?;
+        REGIONS.iter().find(|(name, _)| *name == region).map(|(_, minutes)| minutes + more)
+    });
+    let is_known = |word: &String| known(word).is_some() || GREENWICH.contains(&&word[..]);
+    long.or_else(|| (!words.iter().any(is_known)).then_some(0))
 }
 
 /// Removes the white space around colons: RFC 5322 allows it in obsolete times.
@@ -350,6 +374,39 @@ mod tests {
         }
         assert_eq!(parse("Jan 1, 2024 10:00 PM"), Some(TEN + 12 * 3600));
         assert_eq!(parse("1 Jan 2024 12:00 AM"), Some(TEN - 10 * 3600));
+    }
+
+    #[test]
+    fn names_of_zones_with_several_words_are_read() {
+        for (zone, minutes) in [
+            ("Eastern Standard Time", -300),
+            ("Eastern Daylight Time", -240),
+            ("central standard time", -360),
+            ("Mountain Daylight Time", -360),
+            ("Pacific Standard Time", -480),
+            ("W. Europe Standard Time", 60),
+            ("W. Europe Daylight Time", 120),
+            ("Central Europe Standard Time", 60),
+            ("Central European Summer Time", 120),
+            ("GMT Standard Time", 0),
+            ("GMT Daylight Time", 60),
+            ("Greenwich Standard Time", 0),
+            ("Greenwich Mean Time", 0),
+            ("Coordinated Universal Time", 0),
+            ("E. South America Standard Time", 0),
+            ("Mitteleuropäische Zeit", 0),
+            ("+0100 W. Europe Standard Time", 60),
+            ("-0500 Eastern Daylight Time", -300),
+            ("-0500 (Eastern Standard Time)", -300),
+            ("Eastern Standard Time -0500", -300),
+            ("-0500 EST Eastern Standard Time", -300),
+        ] {
+            let text = format!("Mon, 1 Jan 2024 10:00:00 {zone}");
+            assert_eq!(parse(&text), Some(TEN - minutes * 60), "{text}");
+        }
+        assert_eq!(parse("Mon Jan  1 05:00:00 Eastern Standard Time 2024"), Some(TEN));
+        assert_eq!(parse("Monday, January 1, 2024 5:00 AM Eastern Standard Time"), Some(TEN));
+        assert_eq!(parse("Mon, 1 Jan 2024 10:00:00 EST PST"), None);
     }
 
     #[test]
