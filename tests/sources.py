@@ -239,6 +239,14 @@ def credentials_come_from_where_the_sdks_look(world):
 
     wrong, _ = world.imports("s3://data", "--endpoint", endpoint, "--profile", "bad", code=5, environment=bare)
     assert wrong["event"] == "error" and "SignatureDoesNotMatch" in wrong["message"], wrong
+    # A profile that is in no file is a mistake, whether an option or a variable names it.
+    for arguments, variables in ((["--profile", "typo"], {}), ([], {"AWS_PROFILE": "typo"})):
+        typo, _ = world.imports("s3://data", *arguments, code=5, environment={**bare, **variables})
+        assert '"typo"' in typo["message"] and ".aws/credentials" in typo["message"], typo
+    # Nothing listens at the port, so the machine has no credentials.
+    nothing, _ = world.imports("s3://data", "--endpoint", endpoint, code=5,
+                               environment={**bare, "HOME": "/none", "AWS_METADATA_ENDPOINT": "http://127.0.0.1:1"})
+    assert "AWS_ACCESS_KEY_ID" in nothing["message"] and "--anonymous" in nothing["message"], nothing
     nobody, _ = world.imports("s3://data", "--endpoint", endpoint, "--anonymous", code=5, environment=bare)
     assert "the server answers" in nobody["message"], nobody
     missing, _ = world.imports("s3://none", "--endpoint", endpoint, code=5)

@@ -1,11 +1,12 @@
 //! Reads the files of the AWS SDKs with credentials and settings: `~/.aws/credentials` and `~/.aws/config`.
 //!
 //! The credentials in them are used if the environment has none. `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` and
-//! `AWS_PROFILE` are obeyed. Only settings of the profile itself count: roles and single sign-on are not supported.
+//! `AWS_PROFILE` are obeyed. Only settings of the profile itself count: roles and single sign-on are not supported. A
+//! profile that the user names must exist: otherwise a mistyped name would choose other credentials.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// Largest file in bytes that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -13,27 +14,59 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The settings of one profile, by their names in lower case.
 pub(super) type Profile = BTreeMap<String, String>;
 
+/// The profile that counts when the user names none. It may be missing.
+const DEFAULT: &str = "default";
+
 /// The settings of the profile `name` in both files. A setting in the credentials file overrides the other file.
-pub(super) fn load(name: &str) -> Profile {
+///
+/// # Errors
+/// When neither file has the profile, unless it is the default one.
+pub(super) fn load(name: Option<&str>) -> io::Result<Profile> {
     let file = |variable: &str, below: &str| {
         let named = std::env::var_os(variable).map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(below));
-        named.or_else(home).and_then(|path| read(path).ok()).unwrap_or_default()
+        named.or_else(home).unwrap_or_else(|| PathBuf::from("~").join(below))
     };
-    let mut profile = parse(&file("AWS_CONFIG_FILE", ".aws/config"), name, true);
-    profile.extend(parse(&file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), name, false));
-    profile
+    let config = file("AWS_CONFIG_FILE", ".aws/config");
+    let credentials = file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
+    find(name.unwrap_or(DEFAULT), [config, credentials])
 }
 
-fn read(path: PathBuf) -> std::io::Result<String> {
+/// The settings of a profile in the files `config` and `credentials`.
+fn find(name: &str, files: [PathBuf; 2]) -> io::Result<Profile> {
+    let (mut profile, mut is_found, mut looked_in) = (Profile::new(), name == DEFAULT, Vec::new());
+    for (path, is_config) in files.iter().zip([true, false]) {
+        let shown = path.display();
+        match read(path).map(|text| parse(&text, name, is_config)) {
+            Ok(Some(settings)) => {
+                is_found = true;
+                profile.extend(settings);
+            }
+            Ok(None) => looked_in.push(shown.to_string()),
+            Err(error) => looked_in.push(format!("{shown} ({error})")),
+        }
+    }
+    let missing = || {
+        let text = format!(
+            "the profile {name:?} (--profile or AWS_PROFILE) is in none of these files: {}. Expected a line [profile {name}] in \
+             the first file or [{name}] in the second",
+            looked_in.join(", ")
+        );
+        io::Error::new(io::ErrorKind::NotFound, text)
+    };
+    is_found.then_some(profile).ok_or_else(missing)
+}
+
+fn read(path: &Path) -> io::Result<String> {
     let mut text = Vec::new();
     std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The settings below `[name]`. In the file `config` they are below `[profile name]`, except for `[default]`.
-fn parse(text: &str, name: &str, is_config: bool) -> Profile {
-    let mut profile = Profile::new();
+/// `None` when the file does not have the profile.
+fn parse(text: &str, name: &str, is_config: bool) -> Option<Profile> {
+    let mut profile = None::<Profile>;
     let mut is_ours = false;
     for line in text.lines() {
         // An indented line belongs to the setting above it. No setting that is used here has such lines.
@@ -49,8 +82,11 @@ fn parse(text: &str, name: &str, is_config: bool) -> Profile {
                 _ => "",
             };
             is_ours = of == name;
+            if is_ours {
+                profile.get_or_insert_default();
+            }
         } else if let (true, Some((key, value))) = (is_ours, line.split_once('=')) {
-            profile.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+            profile.get_or_insert_default().insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }
     profile
@@ -63,17 +99,34 @@ mod tests {
     #[test]
     fn only_the_named_profile_counts() {
         let credentials = "# mine\n[default]\naws_access_key_id = A\naws_secret_access_key=S=1\n\n[work]\nAWS_ACCESS_KEY_ID=W\n";
-        let default = parse(credentials, "default", false);
+        let of = |text: &str, name: &str, is_config: bool| parse(text, name, is_config).expect("it is there");
+        let default = of(credentials, "default", false);
         assert_eq!(default["aws_access_key_id"], "A");
         assert_eq!(default["aws_secret_access_key"], "S=1");
-        assert_eq!(parse(credentials, "work", false)["aws_access_key_id"], "W");
-        assert!(parse(credentials, "none", false).is_empty());
+        assert_eq!(of(credentials, "work", false)["aws_access_key_id"], "W");
+        assert_eq!(parse(credentials, "none", false), None);
         let config = "[default]\nregion = eu-1\n[profile work]\nregion=eu-2\ns3 =\n  addressing_style = path\n[work]\nregion=no\n";
-        assert_eq!(parse(config, "default", true)["region"], "eu-1");
-        assert_eq!(parse(config, "work", true)["region"], "eu-2");
-        assert_eq!(parse(config, "work", true).len(), 2);
-        for odd in ["[", "[]", "=", "[default", "x=1", "\u{0}"] {
-            assert!(parse(odd, "default", false).is_empty(), "{odd:?}");
+        assert_eq!(of(config, "default", true)["region"], "eu-1");
+        assert_eq!(of(config, "work", true)["region"], "eu-2");
+        assert_eq!(of(config, "work", true).len(), 2);
+        for odd in ["[", "[]", "=", "x=1", "\u{0}"] {
+            assert_eq!(parse(odd, "default", false), None, "{odd:?}");
+        }
+        assert_eq!(parse("[default", "default", false), Some(Profile::new()));
+    }
+
+    #[test]
+    fn a_named_profile_must_be_in_one_of_the_files() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = ["config", "credentials"].map(|name| folder.path().join(name));
+        std::fs::write(&files[1], "[work]\n[other]\nregion=eu-1\n").expect("a writable folder");
+        assert_eq!(find("work", files.clone()).expect("it is there"), Profile::new());
+        assert_eq!(find("other", files.clone()).expect("it is there")["region"], "eu-1");
+        assert_eq!(find("default", files.clone()).expect("it may be missing"), Profile::new());
+        let error = find("typo", files.clone()).expect_err("it is missing").to_string();
+        assert!(error.contains("\"typo\"") && error.contains("[profile typo]"), "{error}");
+        for file in files {
+            assert!(error.contains(&*file.to_string_lossy()), "{error}");
         }
     }
 }

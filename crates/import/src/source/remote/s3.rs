@@ -7,7 +7,7 @@
 //! Credentials come from the places where the AWS SDKs look: the environment, the profile in `~/.aws`, then the role of
 //! the container or the machine.
 
-use super::store::{REGION, builder, client_options};
+use super::store::{REGION, build, builder, client_options};
 use super::throttle::{REQUESTS_IN_FLIGHT_MAX, Throttle};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, text_with_causes, vanished};
@@ -87,7 +87,7 @@ impl S3 {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let runtime = super::runtime()?;
         let throttle = Throttle::new();
-        let builder = builder(bucket, options).with_http_connector(throttle.clone());
+        let builder = builder(bucket, options)?.with_http_connector(throttle.clone());
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint).unwrap_or_default();
         let is_url = reqwest::Url::parse(&endpoint)
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -100,7 +100,7 @@ impl S3 {
         let region =
             builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| REGION.to_owned());
         let is_plain = endpoint.starts_with("http://");
-        let store = builder.build().map_err(other)?;
+        let store = build(builder).map_err(other)?;
         let versions = match options.as_of {
             None => None,
             Some(as_of) => {
@@ -574,7 +574,7 @@ impl S3Fetch {
 
 /// Converts an error of the library: to the server's own error text if there is one, else to the library's text with
 /// its causes.
-fn server_error(error: &object_store::Error) -> io::Error {
+pub(super) fn server_error(error: &object_store::Error) -> io::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return vanished();
     }

@@ -5,7 +5,7 @@
 //! [`Newest`] finds these versions.
 
 use super::page::truncated;
-use super::s3::{PAGE_CYCLE, other};
+use super::s3::{PAGE_CYCLE, other, server_error};
 use super::throttle::Throttle;
 use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
 use crate::calendar;
@@ -145,7 +145,7 @@ impl Versions {
             let mut request = HttpRequest::new(HttpRequestBody::empty());
             *request.uri_mut() = url.parse().map_err(other)?;
             if let Some(credentials) = &self.credentials {
-                let credential = credentials.get_credential().await.map_err(other)?;
+                let credential = credentials.get_credential().await.map_err(|error| server_error(&error))?;
                 let signer = AwsAuthorizer::new(&credential, "s3", &self.region);
                 signer.try_authorize(&mut request, None).map_err(other)?;
             }
