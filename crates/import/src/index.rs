@@ -53,6 +53,9 @@ const SCHEMA: &[&str] = &[
     "SORTABLE", //
 ];
 
+/// The part of the server's error that says that it has as many indexes as it may have.
+const TOO_MANY: &str = "Too many indexes";
+
 /// What [`ensure`] has found or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextIndex {
@@ -90,6 +93,10 @@ pub fn ensure(connection: &mut Connection, into: &str, dry_run: bool) -> Result<
     match connection.call(&args) {
         // Another import has created the index meanwhile.
         Err(ImportError::Refused { text, .. }) if text.contains("already exists") => Ok(TextIndex::Existed),
+        Err(ImportError::Refused { command, text }) if text.contains(TOO_MANY) => {
+            let text = format!("{text}. Drop one with FT.DROPINDEX, or import without an index: --no-index");
+            Err(ImportError::Refused { command, text })
+        }
         other => other.map(|_| TextIndex::Created),
     }
 }

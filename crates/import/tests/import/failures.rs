@@ -317,3 +317,13 @@ fn every_document_is_reported_to_the_progress() {
     strand_import::run(&fake.options(tree.path()), &mut outcomes).unwrap();
     assert_eq!(outcomes.0, ["a.eml Added", "b.eml Failed(\"there is no header field\")"]);
 }
+
+#[test]
+fn with_too_many_indexes_the_error_names_the_way_out() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+    fake.state().refuse = Some(("FT.CREATE", "Too many indexes: at most 64 are allowed"));
+    let error = fake.try_import(tree.path()).expect_err("there is no room for an index").to_string();
+    assert!(error.contains("at most 64 are allowed") && error.contains("--no-index"), "{error}");
+    let without = ImportOptions { index: false, ..fake.options(tree.path()) };
+    assert_eq!(strand_import::run(&without, &mut Silent).expect("nothing goes wrong").added, 1);
+}
