@@ -49,9 +49,11 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// True when a source that makes no parts has a folder or document with a name that is reserved for parts.
-    pub(super) fn has_reserved(&self, listing: &[u8]) -> bool {
-        let is_reserved = |name: &[u8]| parts::number(name).is_some();
-        !self.source.makes_parts() && view(listing).iter().any(|entry| is_reserved(entry.name))
+    /// Why a container of a source that makes no parts fails: a folder or document in it has a name that is reserved
+    /// for parts.
+    pub(super) fn reserved(&self, listing: &[u8]) -> Option<String> {
+        let mut names = view(listing).iter().map(|entry| entry.name).filter(|_| !self.source.makes_parts());
+        let name = names.find(|name| parts::number(name).is_some())?;
+        Some(format!("{:?}: {}", String::from_utf8_lossy(name), parts::RESERVED))
     }
 }

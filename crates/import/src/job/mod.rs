@@ -228,8 +228,8 @@ impl Job<'_> {
         if let Some(warning) = self.source.warning() {
             self.progress.warning(&warning);
         }
-        if self.has_reserved(&listing.blob) {
-            return Ok(Err(self.fail_container(path, parts::RESERVED.to_owned())));
+        if let Some(reason) = self.reserved(&listing.blob) {
+            return Ok(Err(self.fail_container(path, reason)));
         }
         self.summary.containers += 1;
         self.summary.skipped.add(listing.skipped);

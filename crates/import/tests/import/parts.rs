@@ -136,3 +136,14 @@ fn a_folder_or_file_with_the_name_of_a_part_is_a_failed_document() {
         );
     }
 }
+
+#[test]
+fn a_revision_with_the_name_of_a_part_fails_and_names_it() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+    tree.write("\u{1}part-00", "x");
+    crate::git::init(&tree);
+    crate::git::commit(&tree);
+    let summary = fake.import(&crate::git::source(tree.path(), "main"));
+    let reason = &summary.failed_documents[0].reason;
+    assert!(reason.contains("\\u{1}part-00") && reason.contains("reserved"), "{reason}");
+}
