@@ -1,6 +1,9 @@
 //! [`ContainerError`].
 
-use super::{ContainerDigest, FORMAT_VERSION, MAGIC};
+use super::{ContainerDigest, FORMAT_VERSION, MAGIC, NAME_BYTES_MAX};
+
+/// Maximum number of characters of a name that an error shows.
+const SHOWN_CHARACTERS_MAX: usize = 60;
 
 /// The reason why a blob is not a container, or why an entry cannot be added to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +67,7 @@ pub enum ContainerError {
         index: usize,
     },
     /// A name is empty, too long, `.`, `..`, or holds `/` or NUL.
-    #[error("a container cannot hold the name {:?}", String::from_utf8_lossy(.0))]
+    #[error("a container cannot hold the name {}: {}", shown(.0), reason(.0))]
     Name(Vec<u8>),
     /// Two entries have the same name.
     #[error("a container cannot hold the name {:?} twice", String::from_utf8_lossy(.0))]
@@ -79,4 +82,45 @@ pub enum ContainerError {
         /// The limit.
         max: usize,
     },
+}
+
+/// The beginning of a name.
+fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// What is wrong with a name, and what was expected.
+fn reason(name: &[u8]) -> String {
+    match name {
+        b"" => format!("it is empty, expected 1 to {NAME_BYTES_MAX} bytes"),
+        b"." | b".." => "the names . and .. are reserved".to_owned(),
+        name if name.len() > NAME_BYTES_MAX => {
+            format!("it is too long, expected at most {NAME_BYTES_MAX} bytes")
+        }
+        name if name.contains(&b'/') => "it has a slash, expected one part of a path".to_owned(),
+        _ => "it has a zero byte, expected none".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_name_says_what_is_wrong_and_stays_short() {
+        for (name, expected) in [
+            (&b""[..], "\"\": it is empty, expected 1 to 1024 bytes"),
+            (b"..", "\"..\": the names . and .. are reserved"),
+            (b"a/b", "\"a/b\": it has a slash, expected one part of a path"),
+            (b"a\0b", "\"a\\0b\": it has a zero byte, expected none"),
+            (&[b'n'; NAME_BYTES_MAX + 1], "nnn\"...: it is too long, expected at most 1024 bytes"),
+        ] {
+            let text = ContainerError::Name(name.to_vec()).to_string();
+            assert!(text.ends_with(expected) && text.len() < 200, "{text}");
+        }
+    }
 }

@@ -423,7 +423,7 @@ fn check_name(name: &[u8]) -> Result<(), ContainerError> {
         || name == b"."
         || name == b".."
         || memchr::memchr2(b'/', 0, name).is_some();
-    if bad { Err(ContainerError::Name(name[..name.len().min(NAME_BYTES_MAX)].to_vec())) } else { Ok(()) }
+    if bad { Err(ContainerError::Name(name[..name.len().min(NAME_BYTES_MAX + 1)].to_vec())) } else { Ok(()) }
 }
 
 fn limit(what: &'static str, found: usize, max: usize) -> Result<(), ContainerError> {
