@@ -14,7 +14,7 @@ pub struct RemoteArgs {
     /// profile's endpoint_url, else the cloud's own
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// The bucket's region; else AWS_REGION, else the profile's, else us-east-1
+    /// The bucket's region; else AWS_REGION, else AWS_DEFAULT_REGION, else the profile's, else us-east-1
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
     /// The profile in ~/.aws that has the credentials; else AWS_PROFILE
