@@ -350,7 +350,8 @@ pub struct Listing {
 /// Counts the files and folders that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Symbolic links. They are not followed, because they may lead out of the folder, or in circles.
+    /// Symbolic links, and hard links of archives that name no entry before them. They are not followed, because they
+    /// may lead out of the folder, or in circles.
     pub links: u64,
     /// Sockets, pipes and devices.
     pub special: u64,

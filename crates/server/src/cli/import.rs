@@ -371,7 +371,11 @@ pub fn report_skipped(summary: &Summary) {
             0 => String::new(),
             n => format!(", {n} submodules"),
         };
-        say!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
+        say!(
+            "skipped: {} symbolic or hard links, {} special files{submodules}",
+            skipped.links,
+            skipped.special
+        );
     }
     if skipped.filtered > 0 {
         say!("files and folders that the filters left out: {}", skipped.filtered);
