@@ -18,13 +18,15 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 "$strand" completions bash >"$root/usr/share/bash-completion/completions/strand"
 "$strand" completions zsh >"$root/usr/share/zsh/vendor-completions/_strand"
 "$strand" completions fish >"$root/usr/share/fish/vendor_completions.d/strand.fish"
-install -m 0644 packaging/strand.service "$root/usr/lib/systemd/system/"
+install -m 0644 packaging/strand.service packaging/strand-jobs.service "$root/usr/lib/systemd/system/"
 install -m 0644 packaging/strand.conf "$root/etc/strand/"
 install -m 0644 packaging/monitoring/* "$root/usr/share/doc/strand/monitoring/"
-# Links of the pages in docs/ lead to README.md beside docs/.
-install -m 0644 README.md CHANGELOG.md "$root/usr/share/doc/strand/"
+# The pages link to each other, and to README.md and others beside docs/.
+install -m 0644 ./*.md "$root/usr/share/doc/strand/"
 install -m 0644 docs/*.md "$root/usr/share/doc/strand/docs/"
 install -m 0644 docs/formats/*.md "$root/usr/share/doc/strand/docs/formats/"
+install -D -m 0644 -t "$root/usr/share/doc/strand/docs/images" docs/images/console.png
+install -D -m 0644 -t "$root/usr/share/doc/strand/bindings/python" bindings/python/README.md
 { cat LICENSE; printf '\n\nuPlot, which is part of the console:\n\n'; cat crates/http/console/uplot.LICENSE; } >"$root/usr/share/doc/strand/copyright"
 
 version=$("$strand" --version | awk '{ print $2 }')
@@ -46,10 +48,12 @@ for page in "$tried"/usr/share/man/man1/*.gz; do
     if command -v man >/dev/null; then man --warnings -l "$page" 2>"$out/man.log" >/dev/null; test ! -s "$out/man.log" || { cat "$out/man.log"; exit 1; }; fi
 done
 if command -v systemd-analyze >/dev/null; then
-    sed "s#/usr/bin/strand#$(realpath "$tried")/usr/bin/strand#" packaging/strand.service >"$out/strand.service"
-    systemd-analyze verify --man=no "$(realpath "$out")/strand.service" >"$out/verify.log" 2>&1 || true
-    # Only findings about strand.service count. Other units of this machine may have findings, too.
-    if grep 'strand.service' "$out/verify.log"; then exit 1; fi
+    for unit in strand.service strand-jobs.service; do
+        sed "s#/usr/bin/strand#$(realpath "$tried")/usr/bin/strand#" "packaging/$unit" >"$out/$unit"
+        systemd-analyze verify --man=no "$(realpath "$out")/$unit" >"$out/verify.log" 2>&1 || true
+        # Only findings about this unit count. Other units of this machine may have findings, too.
+        if grep "$unit" "$out/verify.log"; then exit 1; fi
+    done
 fi
 if command -v promtool >/dev/null; then
     promtool check rules --lint=all packaging/monitoring/alerts.yml
@@ -67,5 +71,5 @@ test "$("$tried/usr/bin/strand" cli -p "$port" set packaged yes)" = OK
 kill -TERM $server
 wait $server
 trap - EXIT
-rm -rf "$tried" "$out"/{data,strand.conf,strand.service,verify.log,man.log,log}
+rm -rf "$tried" "$out"/{data,strand.conf,strand.service,strand-jobs.service,verify.log,man.log,log}
 ls -l "$out/strand.deb"
