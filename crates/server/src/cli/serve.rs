@@ -91,8 +91,8 @@ pub fn options_help() -> String {
         }
     }
     text.push_str(
-        "\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start (also after a wrong option), or a second \
-         signal to stop.",
+        "\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start (also after a wrong option), or SIGINT \
+         while the server stops.",
     );
     text
 }

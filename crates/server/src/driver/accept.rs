@@ -89,8 +89,8 @@ pub async fn accept_until_stopped(
             () = &mut end_of_hold, if holds_for_loading => holds_for_loading = false,
             name = signals.next() => {
                 if saving.as_ref().is_some_and(|saving| !saving.given_up.load(Relaxed)) {
-                    tracing::warn!("{name} for the second time: stopping at once, without a save");
-                    std::process::exit(1);
+                    signal_while_stopping(name);
+                    continue;
                 }
                 let request = engine.on_signal(name == SIGINT);
                 let time = if request.now { Duration::ZERO } else { grace };
@@ -138,6 +138,16 @@ pub async fn accept_until_stopped(
             },
         }
     }
+}
+
+/// Handles a signal of a server that stops already. As in redis-server, SIGINT ends the process at once, because a person
+/// insists. SIGTERM changes nothing, because service managers repeat the signal, and data that is being saved would be lost.
+pub fn signal_while_stopping(name: &str) {
+    if name == SIGINT {
+        tracing::warn!("{name}: the server was stopping, and ends at once, without a save");
+        std::process::exit(1);
+    }
+    tracing::info!("{name}: the server stops already. SIGINT would end it at once, without a save");
 }
 
 /// Logs that the server goes on after the signal `name`.

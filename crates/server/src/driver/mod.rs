@@ -47,7 +47,7 @@ mod unix_socket;
 mod wake;
 mod worker;
 
-use accept::{AcceptContext, Signals, accept_until_stopped};
+use accept::{AcceptContext, Signals, accept_until_stopped, signal_while_stopping};
 use clock::Clock;
 use door::{Door, Listener};
 pub use error::ServeError;
@@ -297,20 +297,19 @@ fn end_saves(engine: &Engine) {
     }
 }
 
-/// Lets the workers finish running commands. A second signal ends the process at once.
+/// Lets the workers finish running commands. SIGINT ends the process at once.
 async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> io::Result<()> {
     workers.iter().for_each(|w| w.stop(grace));
-    let (done, joined) = tokio::sync::oneshot::channel();
+    let (done, mut joined) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("stop".into()).spawn(move || {
         workers.into_iter().for_each(Worker::join);
-        // This fails only after a second signal, when the main thread no longer waits.
+        // This fails only when the process ends meanwhile, and the main thread no longer waits.
         let _ = done.send(());
     })?;
-    tokio::select! {
-        _ = joined => Ok(()),
-        name = signals.next() => {
-            tracing::warn!("{name} for the second time: stopping at once, without a save");
-            std::process::exit(1);
+    loop {
+        tokio::select! {
+            _ = &mut joined => return Ok(()),
+            name = signals.next() => signal_while_stopping(name),
         }
     }
 }

@@ -42,16 +42,45 @@ fn a_signal_lets_commands_in_flight_finish() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait() {
-    let mut server = Server::start(&["--enable-debug-command", "yes", "--workers", "1"]);
-    let (mut busy, mut idle) = (server.connect(), server.connect());
-    busy.send(&command("DEBUG SLEEP 100"));
-    idle.call("PING", "+PONG\r\n");
-    server.signal(Signal::TERM);
-    // The first signal has been handled when the idle connection closes.
-    idle.expect_end();
-    server.signal(Signal::TERM);
-    assert_eq!(server.end().code(), Some(1));
+fn sigint_ends_a_stopping_server_at_once_and_sigterm_does_not() {
+    for first in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&["--enable-debug-command", "yes", "--workers", "1"]);
+        let (mut busy, mut idle) = (server.connect(), server.connect());
+        busy.send(&command("DEBUG SLEEP 100"));
+        idle.call("PING", "+PONG\r\n");
+        server.signal(first);
+        // The first signal has been handled when the idle connection closes.
+        idle.expect_end();
+        server.signal(Signal::TERM);
+        comes_true(|| server.folder.log_text().contains("SIGTERM: the server stops already"));
+        server.signal(Signal::INT);
+        assert_eq!(server.end().code(), Some(1));
+    }
+}
+
+/// As in redis-server, where SIGINT during the save ends the process ("You insist"), and SIGTERM does not.
+#[test]
+fn a_repeated_sigterm_leaves_the_last_save_alone_and_sigint_ends_the_server() {
+    for (first, second, saves) in [
+        (Signal::TERM, Signal::TERM, true),
+        (Signal::INT, Signal::TERM, true),
+        (Signal::TERM, Signal::INT, false),
+        (Signal::INT, Signal::INT, false),
+    ] {
+        let mut server = Server::start(&["--rdb-key-save-delay", "100000", "--save", "3600 1000"]);
+        let mut client = server.connect();
+        // With the delay, the save takes so long that the second signal comes meanwhile.
+        (0..100).for_each(|i| client.call(&format!("SET key:{i} x"), "+OK\r\n"));
+        server.signal(first);
+        comes_true(|| server.folder.log_text().contains(": saving"));
+        server.signal(second);
+        if saves {
+            comes_true(|| server.folder.log_text().contains("SIGTERM: the server stops already"));
+            client.call("CONFIG SET rdb-key-save-delay 0", "+OK\r\n");
+        }
+        assert_eq!(server.end().code(), Some(if saves { 0 } else { 1 }), "{first:?}, {second:?}");
+        assert_eq!(server.folder.0.join("dump.rdb").exists(), saves, "{first:?}, {second:?}");
+    }
 }
 
 #[test]
@@ -64,8 +93,8 @@ fn an_incomplete_head_of_http_gets_no_grace_time() {
     server.connect().call("PING", "+PONG\r\n");
     server.signal(Signal::TERM);
     half.expect_end();
-    // The second signal comes before the end of the grace time.
-    server.signal(Signal::TERM);
+    // SIGINT comes before the end of the grace time.
+    server.signal(Signal::INT);
     assert_eq!(server.end().code(), Some(1));
 }
 
@@ -101,7 +130,7 @@ fn a_command_that_a_pause_keeps_from_beginning_gets_no_grace_time() {
     server.signal(Signal::TERM);
     paused.expect_end();
     // The busy client still has its grace time, so this is a second signal and not one to a server that has ended.
-    server.signal(Signal::TERM);
+    server.signal(Signal::INT);
     assert_eq!(server.end().code(), Some(1));
 }
 
