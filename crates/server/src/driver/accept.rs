@@ -64,9 +64,9 @@ pub async fn accept_until_stopped(
     let mut hangups = signal(SignalKind::hangup())?;
     // redis-server survives this signal, which its watchdog uses.
     let _alarms = signal(SignalKind::alarm())?;
-    let ready = Ready::new(&listeners, workers.len());
+    let mut ready = Some(Ready::new(&listeners, workers.len()));
     if !engine.is_loading() {
-        ready.announce(manager);
+        announce(&mut ready, engine, manager);
     }
     let mut doors = Doors::new(listeners)?;
     let mut holds_for_loading = engine.is_loading();
@@ -124,7 +124,7 @@ pub async fn accept_until_stopped(
             request = inbox.recv() => match request {
                 Some(Request::Loaded(Ok(()))) => {
                     holds_for_loading = false;
-                    ready.announce(manager);
+                    announce(&mut ready, engine, manager);
                 }
                 Some(Request::Loaded(Err(error))) => return Err(error.into()),
                 Some(Request::Listen(change)) => doors.change(change),
@@ -341,8 +341,7 @@ fn set_tcp_options(socket: &StdStream, keepalive_s: u64) {
     }
 }
 
-/// The report that the server accepts connections: one line per address on the standard output, and a message to the
-/// service manager.
+/// The report that the server accepts connections: one line per address.
 struct Ready(Vec<String>);
 
 impl Ready {
@@ -357,15 +356,26 @@ impl Ready {
         let line = |l: &Listener| format!("Ready to accept {}connections on {}", l.door, l.address());
         Ready(listeners.iter().map(line).collect())
     }
-    fn announce(&self, manager: &Manager) {
-        let mut out = io::stdout().lock();
-        for line in &self.0 {
-            // A closed standard output does not stop the server.
-            let _ = writeln!(out, "{line}");
+}
+
+/// Reports once that the server accepts connections. Loading may end before the loop of [`accept_until_stopped`] begins, and
+/// the message about its end still comes.
+fn announce(ready: &mut Option<Ready>, engine: &Engine, manager: &Manager) {
+    let Some(Ready(lines)) = ready.take() else { return };
+    // The standard output has the plain lines, because scripts wait for them. A log of plain lines is on the standard error,
+    // at the same terminal, so it would only repeat them.
+    let config = engine.config();
+    let is_log_elsewhere = !config.logfile().is_empty() || config.log_format() == "json";
+    let mut out = io::stdout().lock();
+    for line in &lines {
+        if is_log_elsewhere {
+            tracing::info!("{line}");
         }
-        let _ = out.flush();
-        manager.ready();
+        // A closed standard output does not stop the server.
+        let _ = writeln!(out, "{line}");
     }
+    let _ = out.flush();
+    manager.ready();
 }
 
 const SIGINT: &str = "SIGINT";

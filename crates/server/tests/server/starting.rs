@@ -2,6 +2,8 @@
 
 use crate::harness::{STRAND, Server, comes_true};
 use crate::saving::{Link, call, folder, info, link, start};
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 /// Starts a server, and connects as soon as the port is open. The server reports that it is ready only after loading.
 fn connect_at_once(dir: &std::path::Path, options: &[&str]) -> (std::process::Child, Link) {
@@ -63,6 +65,44 @@ fn a_loading_server_replies_with_loading() {
     assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "3000");
     client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
     assert!(child.wait().expect("our child").success());
+}
+
+/// The lines on the standard output, and the log, of a server from its start to its end.
+fn said(dir: &std::path::Path, options: &[&str]) -> (String, String) {
+    let dir = dir.to_str().expect("a plain path");
+    let args = ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
+    let mut command = std::process::Command::new(STRAND);
+    let command = command.args(args).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut text = String::new();
+    out.read_line(&mut text).expect("text");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    out.read_to_string(&mut text).expect("text");
+    let ended = child.wait_with_output().expect("our child");
+    assert!(ended.status.success(), "{ended:?}");
+    (text, String::from_utf8(ended.stderr).expect("text"))
+}
+
+/// The standard output has the line once, also when loading ends before the main thread is ready. The log has the line only
+/// if the log is a file or JSON, because a terminal would show plain lines twice.
+#[test]
+fn the_server_announces_once_that_it_is_ready() {
+    let ready = "Ready to accept connections on 127.0.0.1:";
+    let folder = folder();
+    for _ in 0..10 {
+        let (out, log) = said(folder.path(), &["--appendonly", "yes"]);
+        assert!(out.starts_with(ready) && out.lines().count() == 1, "{out}");
+        assert!(!log.contains(ready), "{log}");
+    }
+    let file = folder.path().join("log");
+    let (out, _) = said(folder.path(), &["--logfile", file.to_str().expect("a plain path")]);
+    let log = std::fs::read_to_string(file).expect("there");
+    assert!(out.starts_with(ready) && log.contains(&format!("INFO {ready}")), "{out} {log}");
+    let (out, log) = said(folder.path(), &["--log-format", "json"]);
+    let line = log.lines().find(|line| line.contains(ready)).expect("logged");
+    assert!(out.starts_with(ready) && line.starts_with('{') && line.ends_with('}'), "{out} {log}");
 }
 
 /// `oom-score-adj` at the start, by CONFIG SET, and after a change of the role.
