@@ -245,6 +245,9 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
     if engine.wants_aof() {
         let found = engine.find_aof()?;
         engine.begin_loading(found.total_bytes(), clock.now());
+        if found.total_bytes() == 0 {
+            warn_of_unread_snapshot(&engine.config().dbfilename());
+        }
         return Ok(Data::Aof(found));
     }
     let name = engine.config().dbfilename();
@@ -253,6 +256,18 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
     let Some(file) = file else { return Ok(Data::None) };
     engine.begin_loading(file.1, clock.now());
     Ok(Data::Snapshot(file))
+}
+
+/// Logs that the snapshot is not read, if there is one: with `appendonly`, all data is in the append-only file, which is empty.
+/// As in redis-server, the server then starts without data, and its next save replaces the snapshot.
+fn warn_of_unread_snapshot(name: &str) {
+    if matches!(disk::open(name), Ok(Some((_, bytes))) if bytes > 0) {
+        tracing::warn!(
+            "{name} is not read, because appendonly is yes and there is no append-only file with data. The server starts without \
+             data, and its next save replaces {name}. To load {name}, send SHUTDOWN NOSAVE, start with --appendonly no, then \
+             send CONFIG SET appendonly yes"
+        );
+    }
 }
 
 /// Loads the data on a separate thread, and notifies the main thread.

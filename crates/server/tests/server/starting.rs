@@ -105,6 +105,34 @@ fn the_server_announces_once_that_it_is_ready() {
     assert!(out.starts_with(ready) && line.starts_with('{') && line.ends_with('}'), "{out} {log}");
 }
 
+/// As in redis-server, `appendonly` without an append-only file starts an empty server. The log says so, and what it says
+/// brings the data back.
+#[test]
+fn a_snapshot_that_is_not_read_is_named_in_the_log() {
+    let folder = folder();
+    let first = start(folder.path(), &[]);
+    let mut client = link(&first);
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), "OK");
+    assert_eq!(call(&mut client, &["SAVE"]), "OK");
+    drop((client, first));
+    let mut empty = start(folder.path(), &["--appendonly", "yes"]);
+    let mut client = link(&empty);
+    assert_eq!(call(&mut client, &["DBSIZE"]), "0");
+    let log = empty.folder.log_text();
+    assert!(log.contains("WARN dump.rdb is not read, because appendonly is yes"), "{log}");
+    client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
+    assert!(empty.end().success());
+    let mut mended = start(folder.path(), &["--appendonly", "no"]);
+    let mut client = link(&mended);
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    comes_true(|| info(&mut client, "aof_rewrite_in_progress") == "0");
+    client.send(&["SHUTDOWN", "NOSAVE"]).expect("sent");
+    assert!(mended.end().success());
+    let last = start(folder.path(), &["--appendonly", "yes"]);
+    comes_true(|| call(&mut link(&last), &["GET", "k"]) == "v");
+    assert!(!last.folder.log_text().contains("is not read"));
+}
+
 /// `oom-score-adj` at the start, by CONFIG SET, and after a change of the role.
 #[test]
 fn the_kernel_is_told_which_server_to_end_first() {
