@@ -145,6 +145,7 @@ built:
 bindings:
 	@scripts/bindings.sh
 
-# Builds target/release/strand, which `make run`, `make versus` and other targets start. Link-time optimisation takes minutes.
+# Builds target/release/strand, which `make run`, `make versus` and other targets start. Link-time optimisation takes minutes,
+# so cargo shows its progress.
 binary:
-	$(CARGO) build --release --quiet -p strand-server
+	$(CARGO) build --release -p strand-server

@@ -6,7 +6,7 @@ port=${PORT:-6379}
 strand=target/release/strand
 
 started=$(mktemp)
-# The server has a session of its own, so Ctrl-C reaches the server only once, by the trap. A second signal would end the server
+# The server has a session of its own, so Ctrl-C reaches the server only once, by the trap. A second SIGINT would end the server
 # without waiting. The data of one run is there in the next run.
 mkdir -p target/run
 setsid "$strand" serve --port "$port" --dir target/run --loglevel notice >"$started" 2>&1 &
@@ -25,6 +25,13 @@ done
 if ! "$strand" import examples/mail --into mail --server "127.0.0.1:$port"; then
     kill -INT $server; wait $server; exit 1
 fi
+# Another program may have the port of HTTP. The server then goes on without HTTP, and its log says why.
+http=$(sed -n 's/^Ready to accept http connections on //p' "$started" | head -n 1)
+if [ -n "$http" ]; then
+    console="The console is at http://$http/ (open it in a browser)."
+else
+    console="There is no console. The server says: $(grep -o 'HTTP is not served.*' "$started" | head -n 1)"
+fi
 cli="redis-cli"
 [ "$port" = 6379 ] || cli="redis-cli -p $port"
 cat <<EOF
@@ -36,6 +43,7 @@ Strand listens on 127.0.0.1:$port and holds the example mails. Try, in another t
   $cli HGETALL mail:support/0107-ticket-1051.eml
   $cli SET greeting hello
 
+$console
 Ctrl-C stops the server.
 EOF
 # A signal interrupts `wait`, so wait again until the server has ended, and exit with the server's status.
