@@ -61,7 +61,7 @@ enum AofError {
     #[error("{path}: no command was written before timestamp {until_s}; the file is not changed", path = path.display())]
     NothingBefore { path: PathBuf, until_s: i64 },
     #[error("{path}: not valid: {problem}{hint}", path = path.display())]
-    Invalid { path: PathBuf, problem: CheckProblem, hint: &'static str },
+    Invalid { path: PathBuf, problem: CheckProblem, hint: String },
     #[error("{path}: not valid, and cutting cannot repair it (restore a backup): {problem}", path = path.display())]
     Unmendable { path: PathBuf, problem: CheckProblem },
     #[error("not confirmed: nothing is changed")]
@@ -165,11 +165,11 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
     let path = path.to_owned();
     if !args.fix {
         let hint = if !can_truncate || !is_last {
-            ""
+            String::new()
         } else if report.commands == 0 {
-            "; the file has no whole command: is it an append-only file?"
+            "; the file has no whole command: is it an append-only file?".into()
         } else {
-            "; --fix cuts the file there"
+            format!("; --fix cuts the file at offset {}, after the last whole command", report.good_bytes)
         };
         return Err(AofError::Invalid { path, problem, hint });
     }
@@ -177,7 +177,7 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError>
         return Err(AofError::Unmendable { path, problem });
     }
     if !is_last {
-        let hint = "; nothing is cut, because only the last file can be cut";
+        let hint = "; nothing is cut, because only the last file can be cut".into();
         return Err(AofError::Invalid { path, problem, hint });
     }
     say(format_args!("{display}: {problem}"));

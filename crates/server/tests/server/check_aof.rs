@@ -62,6 +62,7 @@ fn check_aof_judges_as_redis_check_aof() {
         }
         let said = ours(&[], &a.join(file));
         assert_eq!(said.status.success(), is_whole, "{name}/{file}: {said:?}");
+        let problem = String::from_utf8_lossy(&said.stderr).into_owned();
         let theirs = run("redis-check-aof", &[], &b.join(file), "");
         assert_eq!(theirs.status.success(), is_whole, "{name}/{file}: {theirs:?}");
         if is_whole || file.ends_with("json") {
@@ -78,6 +79,8 @@ fn check_aof_judges_as_redis_check_aof() {
         let read = |folder: &Path| std::fs::read(folder.join(last)).expect("there");
         assert_eq!(read(&a), read(&b), "{name}/{file}");
         assert!(read(&a).len() < before.len());
+        let place = format!("--fix cuts the file at offset {}, after", read(&a).len());
+        assert!(problem.contains(&place), "{place} in {problem}");
         assert!(ours(&[], &a.join(file)).status.success());
     }
 }
