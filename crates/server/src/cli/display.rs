@@ -124,8 +124,13 @@ impl Progress for Display {
     fn index_created(&mut self, name: &str) {
         if self.dry_run {
             self.print_above_bar(&format!("+ index {name}"));
-        } else if self.prints_lines {
-            say!("{name}: created the text index {name}");
+            return;
+        }
+        let line = format!("{name}: created the text index {name}");
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say!("{line}")),
+            None if self.prints_lines => say!("{line}"),
+            None => {}
         }
     }
     fn index_over_other_keys(&mut self, name: &str) {
