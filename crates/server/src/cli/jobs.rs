@@ -230,6 +230,15 @@ fn idle_option(args: &JobsArgs) -> Option<String> {
     ))
 }
 
+/// True when the subcommand of this name refuses the option with this id of clap, as [`idle_option`] does.
+pub fn is_refused(subcommand: &str, option: &str) -> bool {
+    match (subcommand, option) {
+        ("list" | "errors", _) | (_, "json") | ("add", "server" | "db") => false,
+        (_, "service") => subcommand == "serve",
+        _ => true,
+    }
+}
+
 fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let (address, token) =
         (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());

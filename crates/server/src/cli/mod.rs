@@ -74,11 +74,22 @@ pub enum Command {
 
 /// The whole grammar, with what the derived structs do not say.
 fn grammar() -> clap::Command {
-    // The options of `jobs` may stand before or after its subcommand.
-    let global = |jobs: clap::Command| jobs.mut_args(|arg| arg.global(true));
     Cli::command()
         .mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
-        .mut_subcommand("jobs", global)
+        .mut_subcommand("jobs", jobs_grammar)
+}
+
+/// The grammar of `jobs`. Its options may stand before or after its subcommand. The help of a subcommand leaves out the options
+/// that the subcommand refuses.
+fn jobs_grammar(jobs: clap::Command) -> clap::Command {
+    let jobs = jobs.mut_args(|arg| arg.global(true));
+    let options: Vec<clap::Arg> = jobs.get_arguments().cloned().collect();
+    jobs.mut_subcommands(|subcommand| {
+        let name = subcommand.get_name().to_owned();
+        let refused = options.iter().filter(|option| jobs::is_refused(&name, option.get_id().as_str()));
+        // A subcommand's own copy of an option replaces the copy that clap would make.
+        subcommand.args(refused.map(|option| option.clone().hide(true)))
+    })
 }
 
 /// Parses the command line. Exits after printing help, the version, or an error in the command line.
@@ -157,6 +168,42 @@ fn run_command(command: Command) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_of_a_subcommand_of_jobs_has_no_option_that_the_subcommand_refuses() {
+        for (subcommand, has, lacks) in [
+            ("list", &["--service", "--server", "--user", "--tls", "--db", "--json"][..], &[][..]),
+            (
+                "serve",
+                &["--json"],
+                &["--service", "--server", "--user", "--password", "--tls", "--cacert", "--db"],
+            ),
+            ("run", &["--service", "--wait"], &["--server", "--user", "--tls", "--cacert", "--db"]),
+            (
+                "add",
+                &["--service", "--server", "--db", "--every"],
+                &["--user", "--password", "--tls", "--cacert"],
+            ),
+        ] {
+            let asked = grammar().try_get_matches_from(["strand", "jobs", subcommand, "--help"]);
+            let help = asked.expect_err("help ends the parsing").to_string();
+            let named = |option: &&&str| {
+                help.contains(&format!("{option} ")) || help.contains(&format!("{option}\n"))
+            };
+            assert_eq!(has.iter().find(|option| !named(option)), None, "{subcommand}: {help}");
+            assert_eq!(lacks.iter().find(named), None, "{subcommand}: {help}");
+        }
+        // The options still have their values, before and after the subcommand.
+        for words in [["--service", "h:1", "run", "j"], ["run", "j", "--user", "ann"]] {
+            let matches =
+                grammar().try_get_matches_from(["strand", "jobs"].iter().chain(&words)).expect("valid");
+            let Command::Jobs(jobs) = Cli::from_arg_matches(&matches).expect("valid").command else {
+                panic!("jobs")
+            };
+            assert_eq!(jobs.service.is_some(), words[0] == "--service");
+            assert_eq!(jobs.server.user.is_some(), words[0] == "run");
+        }
+    }
 
     #[test]
     fn an_error_quotes_no_password() {
