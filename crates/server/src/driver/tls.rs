@@ -164,6 +164,11 @@ pub enum TlsConfigError {
         /// What is wrong.
         error: FileError,
     },
+    /// The certificate is of an old version of X.509.
+    #[error(
+        "the certificate {0} has X.509 version 1 or 2: expected 3 (`openssl x509 -req` makes it with -extfile)"
+    )]
+    OldCertificate(String),
     /// The certificate and the key do not belong together.
     #[error("the certificate {certificate} and the key {key} do not match: {error}")]
     Pair {
@@ -182,18 +187,18 @@ pub enum FileError {
     /// The operating system refused the call.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The file has no section of the expected kind.
-    #[error(
-        "the file has no such PEM section: expected -----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY----- or, for \
-         revoked certificates, -----BEGIN X509 CRL-----"
-    )]
-    NoSection,
     /// A section of the file is damaged.
     #[error("{0}")]
     Pem(PemError),
     /// The file has no certificate.
     #[error("the file has no certificate: expected -----BEGIN CERTIFICATE-----")]
     NoCertificate,
+    /// The file has no private key.
+    #[error(
+        "the file has no private key: expected -----BEGIN PRIVATE KEY-----, -----BEGIN RSA PRIVATE KEY-----, \
+         -----BEGIN EC PRIVATE KEY----- or -----BEGIN ENCRYPTED PRIVATE KEY-----"
+    )]
+    NoKey,
     /// The certificate cannot be an authority.
     #[error("{0}")]
     Authority(rustls::Error),
@@ -217,7 +222,8 @@ impl From<PemError> for FileError {
     fn from(error: PemError) -> FileError {
         match error {
             PemError::Io(error) => FileError::Io(error),
-            PemError::NoItemsFound => FileError::NoSection,
+            // The functions that read keys handle this error themselves.
+            PemError::NoItemsFound => FileError::NoCertificate,
             other => FileError::Pem(other),
         }
     }
@@ -304,7 +310,17 @@ fn pair(cert_file: &str, key_file: &str, password: &[u8]) -> Result<Pair, TlsCon
 
 /// The error of a certificate and a key that do not belong together.
 fn pair_error(certificate: String, key: String) -> impl FnOnce(rustls::Error) -> TlsConfigError {
-    |error| TlsConfigError::Pair { certificate, key, error }
+    |error| match is_of_old_version(&error) {
+        true => TlsConfigError::OldCertificate(certificate),
+        false => TlsConfigError::Pair { certificate, key, error },
+    }
+}
+
+/// True when a certificate has X.509 version 1 or 2. rustls passes this error of its certificate reader on as a value without
+/// a public type.
+fn is_of_old_version(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(rustls::CertificateError::Other(why))
+        if why.to_string().contains("UnsupportedCertVersion"))
 }
 
 /// The crypto provider: ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option
@@ -358,7 +374,10 @@ fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, Fi
         if text.contains("Proc-Type: 4,ENCRYPTED") {
             return Err(FileError::OldEncryption);
         }
-        return Ok(PrivateKeyDer::from_pem_slice(text.as_bytes())?);
+        return PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
+            PemError::NoItemsFound => FileError::NoKey,
+            other => other.into(),
+        });
     };
     if password.is_empty() {
         return Err(FileError::NoPassword);

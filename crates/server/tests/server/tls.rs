@@ -431,6 +431,20 @@ fn tls_sessions_are_resumed_until_they_expire() {
     }
 }
 
+const OLD_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
+MIIBFzCBvwIUaTxa3HmD8zph1YdxlWlJvmMB1ocwCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDb2xkMCAXDTI2MTEzMDIzNDI0OVoYDzIxMjYxMTA2MjM0MjQ5WjAOMQww
+CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAASG1bgm/+N4MS7t
+FCoFyAhzmWeqN6j8qP743GNfcocWhoiJeRPASC/fkyoDsmV8+Y84QdvNtssQnJZ5
+nSdi1LpgMAoGCCqGSM49BAMCA0cAMEQCIEQDI2StmFCalgv0CqfWRVQ6l/24mJA8
+pf0uuLNGw1W3AiBVbNEtoPnIqxgoPRjaSgvolfE0VmuFgFl5+6W23NID+Q==
+-----END CERTIFICATE-----";
+const OLD_KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgaO7WJWxlPTxNQlFr
+35aWq1+gncM9MRgfgx96FMP6Fw2hRANCAASG1bgm/+N4MS7tFCoFyAhzmWeqN6j8
+qP743GNfcocWhoiJeRPASC/fkyoDsmV8+Y84QdvNtssQnJZ5nSdi1Lpg
+-----END PRIVATE KEY-----";
+
 #[test]
 fn a_server_without_a_usable_certificate_does_not_start() {
     let start = |options: &[&str]| {
@@ -440,6 +454,9 @@ fn a_server_without_a_usable_certificate_does_not_start() {
     };
     let folder = Folder::new();
     let identity = Authority::new("ours").sign(&folder, "server", 2099);
+    // `openssl x509 -req -signkey` made this certificate, and its key.
+    let (old, key) = (folder.write("old.crt", OLD_CERTIFICATE), folder.write("old.key", OLD_KEY));
+    let old = ["--tls-cert-file", &old, "--tls-key-file", &key, "--tls-auth-clients", "no"];
     let cert = ["--tls-cert-file", &identity.cert];
     let both = ["--tls-cert-file", &identity.cert, "--tls-key-file", &identity.key];
     let without_clients = [&both[..], &["--tls-auth-clients", "no"]].concat();
@@ -449,8 +466,9 @@ fn a_server_without_a_usable_certificate_does_not_start() {
         (&both, "Either tls-ca-cert-file or tls-ca-cert-dir must be specified"),
         (
             &[&cert[..], &["--tls-key-file", &identity.cert, "--tls-auth-clients", "no"]].concat(),
-            "Failed to load private key",
+            "the file has no private key: expected -----BEGIN PRIVATE KEY-----",
         ),
+        (&old, "old.crt has X.509 version 1 or 2: expected 3"),
         (&[&without_clients[..], &["--tls-protocols", "TLSv1.1"]].concat(), "not supported"),
         (&[&without_clients[..], &["--tls-ciphers", "RC4-SHA"]].concat(), "'RC4-SHA' is not one of"),
     ] {
