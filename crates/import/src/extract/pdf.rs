@@ -29,7 +29,8 @@ const COMPLAINT_BYTES_MAX: u64 = 300;
 pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError> {
     let program = std::env::var_os(VARIABLE).unwrap_or_else(|| PROGRAM.into());
     let mut command = Command::new(&program);
-    command.args(["-enc", "UTF-8", "-nopgbrk", "-q", "-", "-"]);
+    // Without `-q`, the program says why it refuses a document.
+    command.args(["-enc", "UTF-8", "-nopgbrk", "-", "-"]);
     let spawned = confine(&mut command).spawn();
     let program = program.to_string_lossy().into_owned();
     let mut child = match spawned {
@@ -58,9 +59,19 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError>
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    let complaint = complaint.trim().replace('\n', "; ");
-    let complaint = if complaint.is_empty() { ended } else { complaint };
+    let complaint = match first_error(&complaint) {
+        "" => ended,
+        line => line.to_owned(),
+    };
     Err(ExtractError::PdfRefused { program, complaint })
+}
+
+/// The first line of the program's error output. A line with an error goes before warnings, which do not say why the program
+/// refused the document.
+fn first_error(complaint: &str) -> &str {
+    let mut lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.clone().next().unwrap_or_default();
+    lines.find(|line| !line.contains("Warning")).unwrap_or(first)
 }
 
 /// Gives the child pipes, a process group of its own, and an environment without secrets.
@@ -138,6 +149,19 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_error_is_reported_and_a_warning_only_without_an_error() {
+        let warning = "Syntax Warning: May not be a PDF file";
+        for (complaint, reported) in [
+            ("", ""),
+            (" \n", ""),
+            ("Syntax Warning: May not be a PDF file\n", warning),
+            ("Syntax Warning: x\nSyntax Error: no trailer \nSyntax Error: y", "Syntax Error: no trailer"),
+        ] {
+            assert_eq!(first_error(complaint), reported);
+        }
+    }
 
     /// `cargo test` runs this test with variables that stand for secrets.
     #[test]
