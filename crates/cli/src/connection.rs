@@ -17,6 +17,9 @@ pub enum ConnectionError {
     /// The server closed the connection.
     #[error("Server closed the connection")]
     Closed,
+    /// The server closed a connection without TLS before it sent a reply.
+    #[error("Server closed the connection (if this is a TLS port, use --tls)")]
+    ClosedAtOnce,
     /// The system could not read from or write to the connection.
     #[error("{}", system_text(.0))]
     Io(io::Error),
@@ -56,6 +59,8 @@ pub struct Connection {
     stream: Stream,
     input: Chain,
     parser: ReplyParser,
+    /// True until the first reply, over TCP without TLS. A port with TLS sends an alert, which is no reply, and closes.
+    may_lack_tls: bool,
 }
 
 /// Why there is no connection.
@@ -103,7 +108,8 @@ impl Connection {
         })?;
         let mut parser = ReplyParser::new();
         parser.keep_double_text();
-        Ok(Connection { stream, input: Chain::new(), parser })
+        let may_lack_tls = target.socket.is_none() && target.tls.is_none();
+        Ok(Connection { stream, input: Chain::new(), parser, may_lack_tls })
     }
     /// Sends a command.
     ///
@@ -138,7 +144,9 @@ impl Connection {
     /// # Errors
     /// When the bytes are not a reply.
     pub fn buffered(&mut self) -> Result<Option<Value>, ConnectionError> {
-        self.parser.next(&mut self.input).map_err(|e| ConnectionError::Protocol(e.0))
+        let reply = self.parser.next(&mut self.input).map_err(|e| ConnectionError::Protocol(e.0))?;
+        self.may_lack_tls &= reply.is_none();
+        Ok(reply)
     }
     /// Reads the bytes that have arrived. Waits at most as long as set by [`Connection::wait_at_most`]. Returns
     /// false when nothing arrived.
@@ -148,6 +156,7 @@ impl Connection {
     pub fn fill(&mut self) -> Result<bool, ConnectionError> {
         let free = self.input.spare();
         match self.stream.read(free) {
+            Ok(0) if self.may_lack_tls => Err(ConnectionError::ClosedAtOnce),
             Ok(0) => Err(ConnectionError::Closed),
             Ok(n) => {
                 self.input.filled(n);

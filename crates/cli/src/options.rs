@@ -25,7 +25,7 @@ pub struct CliArgs {
     #[arg(short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
     host: String,
     /// The server's port
-    #[arg(short = 'p', value_name = "PORT", default_value_t = 6379)]
+    #[arg(short = 'p', value_name = "PORT", default_value_t = 6379, value_parser = port_of)]
     port: u16,
     /// The server's Unix socket, instead of a host and a port
     #[arg(short = 's', value_name = "PATH")]
@@ -158,6 +158,16 @@ pub struct CliArgs {
     #[command(flatten)]
     tls: TlsOptions,
 }
+
+/// The port that a text names.
+fn port_of(text: &str) -> Result<u16, InvalidPort> {
+    text.parse().map_err(|_| InvalidPort)
+}
+
+/// A text is no port.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a port from 0 to 65535")]
+struct InvalidPort;
 
 /// The server to connect to.
 #[derive(Clone, Debug)]

@@ -2,10 +2,11 @@
 
 use clap::Args;
 use std::env::VarError;
+use std::num::IntErrorKind;
 use strand_cli::TlsOptions;
 use strand_dial::{Tls, TlsError};
-use strand_import::ImportError;
 use strand_import::connection::{Connection, Target};
+use strand_import::{ImportError, Loss};
 
 /// The environment variable with the password of the server.
 pub const PASSWORD_VARIABLE: &str = "STRAND_PASSWORD";
@@ -56,12 +57,25 @@ pub enum AccessError {
     /// The server's address has no port.
     #[error("--server {0}: expected HOST:PORT, or the path of a Unix socket, which begins with /")]
     Server(String),
+    /// The port is too large.
+    #[error("--server {0}: the port is too large: expected a port from 0 to 65535")]
+    Port(String),
     /// TLS is requested for a Unix socket.
     #[error("--tls has no effect at a Unix socket")]
     TlsAtSocket,
     /// The certificates cannot be read.
     #[error("--tls: {0}")]
     Tls(TlsError),
+}
+
+/// The error's text. A server closes a connection at a port with TLS when it gets other bytes, so then the text has advice.
+pub fn text_of(error: &ImportError, has_tls: bool) -> String {
+    match error {
+        ImportError::Lost { address, reason: Loss::Closed } if !has_tls && !address.starts_with('/') => {
+            format!("{error} (if this is a TLS port, use --tls)")
+        }
+        _ => error.to_string(),
+    }
 }
 
 impl ServerArgs {
@@ -87,9 +101,15 @@ impl ServerArgs {
         if tls.is_on() && address.starts_with('/') {
             return Err(AccessError::TlsAtSocket);
         }
-        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if !address.starts_with('/') && !has_port {
-            return Err(AccessError::Server(address));
+        if !address.starts_with('/') {
+            let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+            match port.parse::<u16>() {
+                Ok(_) => {}
+                Err(why) if *why.kind() == IntErrorKind::PosOverflow => {
+                    return Err(AccessError::Port(address));
+                }
+                Err(_) => return Err(AccessError::Server(address)),
+            }
         }
         let tls = tls.requested().map_err(AccessError::Tls)?;
         Ok(Access { address, user: self.user, password, tls })

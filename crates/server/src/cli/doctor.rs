@@ -1,6 +1,6 @@
 //! `strand doctor`: problems of a running server, what the server did about them, and what to do.
 
-use super::access::ServerArgs;
+use super::access::{ServerArgs, text_of};
 use super::display::{print_line, safe};
 use clap::Args;
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     let answer = match asked {
         Ok(answer) => answer,
         Err(error) => {
-            say!("strand doctor: {}", safe(&error.to_string()));
+            say!("strand doctor: {}", safe(&text_of(&error, access.tls.is_some())));
             return ExitCode::FAILURE;
         }
     };

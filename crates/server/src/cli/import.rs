@@ -4,7 +4,7 @@
 //! (progress, skipped files, failed documents, errors) goes to the standard error, except the changes that a dry run
 //! lists.
 
-use super::access::ServerArgs;
+use super::access::{ServerArgs, text_of};
 use super::display::{Display, print_line, printable, safe};
 use super::extract;
 use super::filters::FilterArgs;
@@ -277,7 +277,7 @@ pub fn run(mut args: ImportArgs) -> ExitCode {
             ExitCode::from(if failed { DOCUMENTS_FAILED } else { 0 })
         }
         Err(error) => {
-            let (message, code) = (safe(&error.to_string()), exit_code(&error));
+            let (message, code) = (safe(&text_of(&error, options.tls.is_some())), exit_code(&error));
             if is_json {
                 json::print_error(&message, code);
             }

@@ -1,6 +1,6 @@
 //! `strand jobs`: the datasets of a server and their failed documents, and the service for scheduled imports.
 
-use super::access::ServerArgs;
+use super::access::{ServerArgs, text_of};
 use super::display::{print_line, printable, safe, seconds};
 use super::import::exit_code;
 use super::json;
@@ -474,7 +474,7 @@ fn ask_server(args: JobsArgs) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(args.json, &error.to_string(), exit_code(&error)),
+        Err(error) => fail(args.json, &text_of(&error, target.tls.is_some()), exit_code(&error)),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The options are a table of the engine, which [`options_help`] prints.
 
+use super::display::print_line;
 use crate::driver;
 use std::fmt::Write;
 use std::io::{self, Read};
@@ -30,6 +31,13 @@ pub struct ServeArgs {
 
 /// Runs the server. Returns the exit code of the process.
 pub fn run(args: ServeArgs) -> ExitCode {
+    // As redis-server, which takes the version for an option only if nothing else is given.
+    if let [only] = &args.arguments[..]
+        && ["--version", "-v", "-V"].contains(&only.as_str())
+    {
+        print_line(concat!("strand ", env!("CARGO_PKG_VERSION")));
+        return ExitCode::SUCCESS;
+    }
     let fail = |error: &dyn std::error::Error| {
         say!("strand: {error}");
         ExitCode::FAILURE

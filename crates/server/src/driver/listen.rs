@@ -36,6 +36,7 @@ impl fmt::Display for BindError {
                     "cannot listen on {address} port {port}: permission denied (ports below 1024 need privileges)"
                 )
             }
+            _ if address.is_empty() => write!(f, "cannot listen on port {port}: {source}"),
             _ => write!(f, "cannot listen on {address} port {port}: {source}"),
         }
     }
@@ -94,7 +95,10 @@ pub fn listen(
 
 /// The error for a `bind` of which the machine has no address.
 pub fn none_of(bind: &[String], port: u16, option: &'static str) -> BindError {
-    let why = "this machine has none of the addresses of `bind`";
+    let why = match bind {
+        [] => "`bind` names no address: expected at least one, for example 127.0.0.1",
+        _ => "this machine has none of the addresses of `bind`",
+    };
     let source = io::Error::new(ErrorKind::InvalidInput, why);
     BindError { address: bind.join(" "), port, option, source }
 }
@@ -197,6 +201,8 @@ mod tests {
             1
         );
         assert!(listen(&addresses(&["-192.0.2.1"]), 0, 16, "port").is_err());
+        let error = listen(&[], 6379, 16, "port").expect_err("none").to_string();
+        assert!(error.starts_with("cannot listen on port 6379: `bind` names no address"), "{error}");
     }
 
     #[test]

@@ -25,6 +25,10 @@ fn errors_of_the_command_line_name_the_option() {
         1,
         &["dir", "/no/such/folder", "No such file"],
     );
+    fails(&["serve", "--bind", "", "--port", "6379"], 1, &["port 6379: `bind` names no address"]);
+    fails(&["cli", "-p", "abc"], 2, &["'abc'", "expected a port from 0 to 65535"]);
+    fails(&["doctor", "--server", "127.0.0.1:99999"], 2, &["127.0.0.1:99999: the port is too large"]);
+    fails(&["doctor", "--server", "127.0.0.1"], 2, &["127.0.0.1: expected HOST:PORT"]);
     fails(&["no-such-command"], 2, &["no-such-command"]);
 }
 
@@ -93,8 +97,10 @@ fn help_and_version_are_complete() {
     }
     let help = String::from_utf8_lossy(&strand(&["--help"]).stdout).into_owned();
     assert!(help.contains("serve") && help.contains("import") && help.contains("Exit codes"), "{help}");
-    let version = String::from_utf8_lossy(&strand(&["--version"]).stdout).into_owned();
-    assert_eq!(version.trim(), format!("strand {}", env!("CARGO_PKG_VERSION")));
+    for words in [&["--version"][..], &["serve", "--version"]] {
+        let version = String::from_utf8_lossy(&strand(words).stdout).into_owned();
+        assert_eq!(version.trim(), format!("strand {}", env!("CARGO_PKG_VERSION")));
+    }
     let folder = Folder::new();
     assert!(strand(&["man", &folder.0.display().to_string()]).status.success());
     for page in ["strand", "strand-import", "strand-jobs-add", "strand-check-aof"] {

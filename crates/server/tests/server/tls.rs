@@ -582,6 +582,7 @@ fn the_importer_and_other_tools_speak_tls() {
         (&all[1..], 2, "--cacert has no effect without --tls"),
         (&["--tls", "--cacert", "/no/such/file"][..], 2, "/no/such/file"),
         (&[][..], 1, &door),
+        (&[], 1, "(if this is a TLS port, use --tls)"),
     ] {
         let (got, text) = run(&import, tls);
         assert!(got == Some(code) && text.contains(said), "{tls:?}: {got:?} {text}");
