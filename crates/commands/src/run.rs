@@ -133,6 +133,12 @@ pub fn needs_all_shards(spec: &CommandSpec) -> bool {
     handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::has_hidden_keys))
 }
 
+/// True when the command depends on which keys a database has: KEYS, SCAN, DBSIZE and similar commands. In a transaction it
+/// must see what was promised ([`Txn::carry_out_all_promises`]), as look-ups of keys do.
+pub fn reads_all_keys(spec: &CommandSpec) -> bool {
+    handler(spec).is_some() && spec.keys.is_empty()
+}
+
 /// Runs a command from beginning to end, however long it takes. Adds the reply to `out`. If the reply is an error,
 /// returns its code.
 ///
@@ -198,6 +204,9 @@ fn into_reply<'a>(
     context: Context<'a>,
 ) -> CommandOutcome {
     let run = handler(spec).expect("the command was queued, so that it has a handler");
+    if reads_all_keys(spec) {
+        txn.carry_out_all_promises();
+    }
     let now_ms = txn.now_ms();
     let (rng, rights) = (context.rng, context.rights);
     let mut call = Call { args, keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };

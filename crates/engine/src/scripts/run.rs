@@ -304,6 +304,10 @@ impl ScriptRun<'_, '_> {
             if elements <= LONG_ELEMENTS && spec.cost().depends_on_data() {
                 elements = cost::elements_at(spec.cost(), args, self.txn, self.db, &keys);
             }
+            if run::reads_all_keys(spec) {
+                // The command first carries out all promises.
+                elements = elements.saturating_add(self.txn.promised_keys());
+            }
             self.elements = self.elements.saturating_add(elements);
             if self.elements > WORKER_ELEMENTS_MAX {
                 return self.stopped(StopReason::Overrun);

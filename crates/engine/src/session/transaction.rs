@@ -199,11 +199,16 @@ impl Transaction {
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key, and a search in the key counts all its elements.
     pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, mut db: usize) -> usize {
+        // Such a command first carries out all promises.
+        let promised = match self.queue.commands.iter().any(|c| run::reads_all_keys(c.spec)) {
+            true => txn.promised_keys(),
+            false => 0,
+        };
         if !self.queue.commands.iter().any(|c| c.spec.cost().depends_on_data()) {
-            return 0;
+            return promised;
         }
         let keyspace = txn.keyspace();
-        let (mut sum, mut written, mut moved) = (0usize, HashMap::new(), HashMap::new());
+        let (mut sum, mut written, mut moved) = (promised, HashMap::new(), HashMap::new());
         let mut looks = 0;
         for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());

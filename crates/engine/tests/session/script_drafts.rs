@@ -323,3 +323,53 @@ fn a_draft_lists_keys_that_are_promised_and_not_yet_written() {
     // No script sees a part of the keys.
     assert_eq!(counts, [":1|", ":60001|"]);
 }
+
+#[test]
+fn transactions_and_scripts_count_keys_that_are_promised() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let pairs: String = (0..60_000).map(|i| format!(" k:{i} v")).collect();
+    let job = job_of(&server, &mut other, &format!("MSET{pairs}"));
+    let script = "EVAL \"return {redis.call('exists', 'k:59999'), redis.call('dbsize')}\" 0";
+    let (peers, seen, pauses) = (RefCell::new(&mut peer), RefCell::new(Vec::new()), Cell::new(0));
+    let reply = finish(&server, &mut other, job, &|| {
+        pauses.set(pauses.get() + 1);
+        if pauses.get() % 5 == 0 {
+            let (mut peer, mut seen) = (peers.borrow_mut(), seen.borrow_mut());
+            if pauses.get() % 2 == 0 {
+                ["MULTI", "EXISTS k:59999", "DBSIZE"].iter().for_each(|line| drop(peer.run(&server, line)));
+                seen.push(peer.run(&server, "EXEC"));
+            } else {
+                seen.push(peer.run(&server, script));
+            }
+        }
+    });
+    assert_eq!(reply, "+OK|");
+    let mut seen = seen.take();
+    seen.dedup();
+    assert_eq!(seen, ["*2|:0|:0|", "*2|:1|:60000|"]);
+}
+
+#[test]
+fn a_script_that_only_lists_restarts_when_a_key_expires_meanwhile() {
+    for is_gone in [false, true] {
+        let mut server = Server::new();
+        let (mut peer, mut other) = (server.connect(), server.connect());
+        (0..2000).for_each(|i| drop(other.run(&server, &format!("SET k:{i} v"))));
+        other.run(&server, "SET k:due v PX 100");
+        let script = format!(
+            "EVAL \"{LONG} local before = #redis.call('keys', 'k:*') {LONG} \
+             return {{before, redis.call('exists', 'missing'), #redis.call('keys', 'k:d*')}}\" 0"
+        );
+        let job = job_of(&server, &mut peer, &script);
+        let pauses = Cell::new(0);
+        let reply = finish(&server, &mut peer, job, &|| {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() == 60 && is_gone {
+                server.step_us.store(1_000_000, Relaxed);
+            }
+        });
+        assert!(pauses.get() > 60, "{}", pauses.get());
+        assert_eq!(reply, if is_gone { "*3|:2000|:0|:0|" } else { "*3|:2001|:0|:1|" });
+    }
+}

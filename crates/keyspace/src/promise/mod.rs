@@ -10,8 +10,9 @@
 //! its keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that
 //! they would remove. [`crate::draft`] turns the changes of a whole transaction into promises.
 //!
-//! SCAN, RANDOMKEY and counts of keys are an exception: they show the state before the promises. A script on a draft
-//! carries out the promises before it lists keys ([`crate::ReadSet::list`]).
+//! SCAN, RANDOMKEY and counts of keys are an exception: outside transactions and scripts they show the state before the
+//! promises. A transaction and a script first carry out all promises of their shards. A script on a draft does so for each
+//! shard whose keys it lists ([`crate::ReadSet::list`]).
 
 use crate::draft::DraftedKey;
 use crate::event::EventSource;
@@ -252,8 +253,14 @@ impl Txn<'_> {
             Db { txn: self, slot }.carry_out_promises(&keyspace.key(&key));
         }
     }
+    /// Number of keys in the held shards whose promises are not carried out yet.
+    pub fn promised_keys(&self) -> usize {
+        let of_shard =
+            |shard: &Shard| shard.pending_promises.iter().map(|promised| promised.keys.len()).sum::<usize>();
+        self.held_shards().map(|(_, shard)| of_shard(shard)).sum()
+    }
     /// Carries out all promises of the held shards.
-    pub(crate) fn carry_out_all_promises(&mut self) {
+    pub fn carry_out_all_promises(&mut self) {
         let shards: Vec<usize> =
             self.held_shards().filter(|(_, shard)| shard.has_promises()).map(|(at, _)| at).collect();
         for shard in shards {

@@ -216,6 +216,10 @@ impl<'k> ReadSet<'k> {
     pub fn is_current(&self, txn: &Txn<'k>) -> bool {
         !self.is_overtaken() && !self.first_expiry_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }
+    /// True when a record that was read or listed, or one of its fields, has expired at `now_ms`.
+    pub fn has_expired(&self, now_ms: i64) -> bool {
+        self.first_expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
     /// The shards of the keys and listings, in ascending order.
     pub fn shards(&self) -> &[usize] {
         &self.shards

@@ -114,6 +114,10 @@ impl<'k> End<'_, 'k> {
             on_draft.forget_effects_since(EffectsMark::default());
         }
         if promises.is_empty() && !on_draft.has_effects() && run.deferred.is_empty() {
+            // The records were read one after the other. The run happens at its last read, so all must be alive then.
+            if reads.has_expired(engine.time_since(call.now_ms)) {
+                return Err(StopReason::Overtaken);
+            }
             on_draft.tell_events_at(keyspace);
             return Ok(());
         }

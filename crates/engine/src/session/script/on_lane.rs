@@ -115,7 +115,13 @@ pub(in crate::session) fn run_on_lane(
             }
             Ok(Data::Draft) => {
                 drafts += 1;
-                attempt_on_draft(script_call, &mut context, call, job, placement, &mut reply, &may_wait)
+                let done =
+                    attempt_on_draft(script_call, &mut context, call, job, placement, &mut reply, &may_wait);
+                if engine.memory.is_limited() {
+                    // What was a draft at the last sample, and did not count then, is data now.
+                    engine.sample_memory();
+                }
+                done
             }
             Ok(Data::Held(mut txn)) => {
                 txn.set_no_touch(call.no_touch);
