@@ -47,7 +47,7 @@ const README_ROWS: &[(&str, &str, &str, &str, &[&str])] = &[
         &["strand net max", "redis net max"],
     ),
     (
-        "write-write-read with Nagle on",
+        "a request in two writes",
         "cliffs",
         "Costs",
         "2 write-write-read with Nagle on, us p50 / p99",
