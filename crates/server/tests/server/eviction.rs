@@ -274,24 +274,19 @@ fn one_command_larger_than_the_limit_is_denied() {
 fn a_result_that_is_larger_than_its_arguments_denies_the_next_writes() {
     for mut peer in both(&[]) {
         type Words<'w> = &'w dyn Fn(usize) -> Vec<String>;
-        let writes: [(&str, Words<'_>); 3] = [
+        let writes: [(&str, Words<'_>); 2] = [
             ("BITOP", &|i| vec!["BITOP".into(), "NOT".into(), format!("not{i}"), "big".into()]),
-            ("COPY", &|i| vec!["COPY".into(), "many".into(), format!("copy{i}")]),
             ("EVAL", &|i| {
                 let script = "return redis.call('setrange', KEYS[1], 3000000, 'x')";
                 vec!["EVAL".into(), script.into(), "1".into(), format!("eval{i}")]
             }),
         ];
         for (name, words) in writes {
-            peer.call("FLUSHALL");
             peer.set_config("maxmemory", "0");
+            peer.call("FLUSHALL");
+            // Another thread frees the values of the round before.
+            peer.comes_true(|peer| peer.info("used_memory") < 8 << 20);
             assert!(peer.set("big", 3_000_000));
-            for from in 0..10 {
-                let members: Vec<String> =
-                    (0..10_000).map(|n| format!("member {}", from * 10_000 + n)).collect();
-                let words = ["SADD", "many"].into_iter().chain(members.iter().map(String::as_str));
-                peer.client.call(&words.collect::<Vec<_>>()).expect("a reply");
-            }
             peer.limit(7 << 20);
             let mut is_stored = |i| !matches!(peer.client.call(&words(i)).expect("a reply"), Value::Error(_));
             let stored = (0..20).filter(|i| is_stored(*i)).count();
