@@ -30,7 +30,7 @@ impl Keyspace {
     pub fn expiring_records(&self) -> u64 {
         self.shards.iter().map(|shard| shard.records(true) as u64).sum()
     }
-    /// Like [`Txn::len`], but locks one shard at a time.
+    /// Like [`crate::Txn::len`], but locks one shard at a time.
     pub fn len(&self, db: usize) -> usize {
         self.unlocked(0).len(db)
     }
