@@ -74,8 +74,8 @@ const RECLAIM_VALUES: usize = 8;
 pub(crate) struct WorkerMemory {
     /// Bytes that the worker may write before it checks the data's size again.
     spare_bytes: AtomicI64,
-    /// [`strand_keyspace::Keyspace::leaps`] when the worker used its spare last. After another leap the spare is nothing
-    /// worth: the result of a command may be much larger than its arguments.
+    /// [`strand_keyspace::Keyspace::leaps`] when the worker used its spare last. After a further leap the worker has no
+    /// spare: the result of a command may be much larger than its arguments.
     leaps: AtomicU64,
     evictor: Mutex<Evictor>,
 }

@@ -46,8 +46,8 @@ impl Keepers {
 }
 
 impl Shard {
-    /// Call this before the record of `key` is written. Costs one branch while the shard has no
-    /// snapshot, no view and no read set.
+    /// Call this before the record of `key` is written. Costs one branch while the shard has no snapshot, no view and no
+    /// read set.
     #[inline]
     pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
         if self.keepers.is_some() {

@@ -2,27 +2,19 @@
 //!
 //! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices.
 
-use super::listing::{KeySource, walk};
-use super::scan::{CollectedElements, Filter, ScanOf, ScanOptions, cursor};
+use super::listing::{KeySource, Listing, scan_arguments};
+use super::scan::{CollectedElements, Filter};
 use crate::call::{Call, LaneCall};
 use crate::parse;
 use crate::{errors, run};
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_keyspace::{Keyspace, RecordRef, ScanCursor};
 use strand_wire::args::Args;
-use strand_wire::reply::Reply;
 
 /// `KEYS pattern`, on the lane. Reply: the matching keys. Other commands run between two slices, so a key that is
 /// written meanwhile may or may not be in the reply.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
-    keys_of(&mut Database::of(call), call.args, call.reply);
-}
-
-/// KEYS on the keys of `source`.
-pub(super) fn keys_of(source: &mut dyn KeySource, args: Args<'_>, reply: &mut Reply<'_>) {
-    let mut found = CollectedElements::new(reply);
-    walk(source, &mut found, 0, usize::MAX, &Filter::new(args.at(1)), |_| true);
-    found.send_array(reply);
+    Listing::keys(call.args).run(&mut Database::of(call), call.reply);
 }
 
 /// KEYS inside EXEC.
@@ -55,19 +47,10 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
 
 /// SCAN on the lane: with a large COUNT, or with a pattern that takes long to match.
 pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
-    scan_of(&mut Database::of(call), call.args, call.reply);
-}
-
-/// SCAN on the keys of `source`.
-pub(super) fn scan_of(source: &mut dyn KeySource, args: Args<'_>, reply: &mut Reply<'_>) {
-    let (from, options) = match scan_arguments(args) {
-        Ok(parsed) => parsed,
-        Err(text) => return reply.error(text),
-    };
-    let mut found = CollectedElements::new(reply);
-    let of_type = |record: &RecordRef<'_>| options.is_of_type(record);
-    let next = walk(source, &mut found, from, options.count, &options.filter, of_type);
-    found.send(reply, next);
+    match Listing::scan(call.args) {
+        Ok(listing) => listing.run(&mut Database::of(call), call.reply),
+        Err(text) => call.reply.error(text),
+    }
 }
 
 /// The keys of a call's database.
@@ -101,10 +84,6 @@ impl KeySource for Database<'_> {
         (self.yield_now)();
         !self.cancel.load(Ordering::Relaxed)
     }
-}
-
-fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str> {
-    Ok((cursor(args.at(1))?, ScanOptions::parse(args.skip(2), ScanOf::Keys)?))
 }
 
 /// `RANDOMKEY`. Reply: a key, or null in an empty database.

@@ -1,12 +1,10 @@
 //! How KEYS and SCAN list the keys of a database slice by slice, with no shard locked between two slices.
 //!
-//! A [`KeySource`] is the database itself, or the copies on which a script runs. [`walk`] visits its records. For a script,
-//! [`pattern_of`] tells which names a call asks for, [`asks_for`] compares one name with that pattern, and [`run`] runs the
-//! call.
+//! A [`Listing`] is one call. A [`KeySource`] is the database itself, or the copies on which a script runs. [`asks_for`]
+//! compares a name with the pattern of a listing.
 
-use super::keyspace_wide::{keys_of, scan_of};
 use super::scan::{
-    self, CollectedElements, Filter, PATTERN_BYTES_LOCKED_MAX, STEPS_PER_CALL, ScanOf, ScanOptions,
+    CollectedElements, Filter, PATTERN_BYTES_LOCKED_MAX, STEPS_PER_CALL, ScanOf, ScanOptions, cursor,
 };
 use crate::spec::CommandSpec;
 use strand_keyspace::types::Bytes;
@@ -31,10 +29,83 @@ pub trait KeySource {
     fn may_continue(&self) -> bool;
 }
 
+/// A call of KEYS or SCAN.
+#[derive(Debug)]
+pub struct Listing<'a>(Kind<'a>);
+
+#[derive(Debug)]
+enum Kind<'a> {
+    Keys(Filter<'a>),
+    Scan(ScanCursor, ScanOptions<'a>),
+}
+
+impl<'a> Listing<'a> {
+    /// The listing of a call that only asks for names of keys. `None`: the call is of another command, its reply depends on
+    /// more than names (TYPE), or its arguments are wrong.
+    pub fn of_names(spec: &CommandSpec, args: Args<'a>) -> Option<Listing<'a>> {
+        match spec.name {
+            "keys" => Some(Listing::keys(args)),
+            "scan" => Listing::scan(args).ok().filter(|listing| !listing.has_type()),
+            _ => None,
+        }
+    }
+    /// The listing of `KEYS pattern`.
+    pub(super) fn keys(args: Args<'a>) -> Listing<'a> {
+        Listing(Kind::Keys(Filter::new(args.at(1))))
+    }
+    /// The listing of a call of SCAN.
+    ///
+    /// # Errors
+    /// The text of the error reply, when the arguments are wrong.
+    pub(super) fn scan(args: Args<'a>) -> Result<Listing<'a>, &'static str> {
+        scan_arguments(args).map(|(from, options)| Listing(Kind::Scan(from, options)))
+    }
+    /// The pattern of the names: `*` when every name passes.
+    pub fn pattern(&self) -> &'a [u8] {
+        match &self.0 {
+            Kind::Keys(filter) => filter.pattern(),
+            Kind::Scan(_, options) => options.filter.pattern(),
+        }
+    }
+    fn has_type(&self) -> bool {
+        matches!(&self.0, Kind::Scan(_, options) if options.type_name.is_some())
+    }
+    /// Runs the call on the keys of `source`. If the source stops the listing, the reply is not complete.
+    pub fn run(self, source: &mut dyn KeySource, reply: &mut Reply<'_>) {
+        let mut found = CollectedElements::new(reply);
+        match self.0 {
+            Kind::Keys(filter) => {
+                walk(source, &mut found, 0, usize::MAX, &filter, |_| true);
+                found.send_array(reply);
+            }
+            Kind::Scan(from, options) => {
+                let of_type = |record: &RecordRef<'_>| options.is_of_type(record);
+                let next = walk(source, &mut found, from, options.count, &options.filter, of_type);
+                found.send(reply, next);
+            }
+        }
+    }
+}
+
+/// The cursor and the options of a call of SCAN.
+pub(super) fn scan_arguments(args: Args<'_>) -> Result<(ScanCursor, ScanOptions<'_>), &'static str> {
+    Ok((cursor(args.at(1))?, ScanOptions::parse(args.skip(2), ScanOf::Keys)?))
+}
+
+/// True when a listing with this pattern asks for `name`. Also true when the comparison would take long, so that a shard may
+/// be locked meanwhile.
+pub fn asks_for(pattern: &[u8], name: &[u8]) -> bool {
+    if pattern.len() > PATTERN_BYTES_LOCKED_MAX {
+        return true;
+    }
+    let mut steps_left = STEPS_PER_CALL;
+    Filter::new(pattern).passes_within(name, &mut steps_left).unwrap_or(true)
+}
+
 /// Visits about `count` keys of the source from the cursor on, in slices, and encodes those whose records are `wanted` and
 /// that pass `filter`. Returns the next cursor: 0 at the end, or when the listing must stop. A key that takes long to match
 /// is matched between two slices, while no shard is locked.
-pub(super) fn walk(
+fn walk(
     source: &mut dyn KeySource,
     found: &mut CollectedElements<'_>,
     from: ScanCursor,
@@ -73,37 +144,4 @@ pub(super) fn walk(
         }
     }
     0
-}
-
-/// The pattern of the keys that a call of KEYS or SCAN asks for. `None`: the call is of another command, its reply depends
-/// on more than the names of keys (TYPE), or its arguments are wrong.
-pub fn pattern_of<'a>(spec: &CommandSpec, args: Args<'a>) -> Option<&'a [u8]> {
-    match spec.name {
-        "keys" => args.get(1),
-        "scan" => {
-            scan::cursor(args.at(1)).ok()?;
-            let options = ScanOptions::parse(args.skip(2), ScanOf::Keys).ok()?;
-            options.type_name.is_none().then(|| options.filter.pattern())
-        }
-        _ => None,
-    }
-}
-
-/// True when a listing with this pattern asks for `name`. Also true when the comparison would take long, so that a shard may
-/// be locked meanwhile.
-pub fn asks_for(pattern: &[u8], name: &[u8]) -> bool {
-    if pattern.len() > PATTERN_BYTES_LOCKED_MAX {
-        return true;
-    }
-    let mut steps_left = STEPS_PER_CALL;
-    Filter::new(pattern).passes_within(name, &mut steps_left).unwrap_or(true)
-}
-
-/// Runs a call for which [`pattern_of`] has a pattern, on the keys of `source`. If the source stops the listing, the reply
-/// is not complete.
-pub fn run(spec: &CommandSpec, args: Args<'_>, source: &mut dyn KeySource, reply: &mut Reply<'_>) {
-    match spec.name {
-        "keys" => keys_of(source, args, reply),
-        _ => scan_of(source, args, reply),
-    }
 }

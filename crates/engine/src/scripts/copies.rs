@@ -7,7 +7,8 @@
 use super::run::{ScriptAccess, StopReason};
 use indexmap::IndexMap;
 use std::cell::Cell;
-use strand_commands::listing::{self, KeySource};
+use std::sync::Arc;
+use strand_commands::listing::{KeySource, Listing, asks_for};
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, Names, RecordRef, ScanCursor, Txn, Viewed};
@@ -64,7 +65,7 @@ pub(crate) struct Copies<'r> {
     db: usize,
     originals: Originals<'r>,
     /// The names for which the run has listed keys, with their patterns.
-    listed: Vec<(Box<[u8]>, Names)>,
+    listed: Vec<(Arc<[u8]>, Names)>,
     /// Keys of copies that no command has written. Such a copy may be dropped and read again.
     only_read: Vec<Box<[u8]>>,
     /// Keys that commands may have written, in the order of their first use. Their state is kept to the end of the run.
@@ -141,7 +142,7 @@ impl<'r> Copies<'r> {
             self.written.entry(key.bytes.into()).or_insert(Before::Exists);
         }
     }
-    /// Runs KEYS or SCAN, if the call asks only for names of keys. Returns false for every other call.
+    /// Runs KEYS or SCAN of database `db`.
     ///
     /// # Errors
     /// Why the run must stop.
@@ -149,25 +150,26 @@ impl<'r> Copies<'r> {
         &mut self,
         txn: &mut Txn<'_>,
         db: usize,
-        spec: &CommandSpec,
-        args: Args<'_>,
+        listing: Listing<'_>,
         reply: &mut Reply<'_>,
-    ) -> Result<bool, StopReason> {
-        let Some(list) = self.originals.list.filter(|_| self.db == db) else { return Ok(false) };
-        let Some(pattern) = listing::pattern_of(spec, args) else { return Ok(false) };
-        let known = self.listed.iter().position(|(of, _)| **of == *pattern);
-        if known.is_none() && self.listed.len() == PATTERNS_MAX {
-            return Err(StopReason::NeedsShards);
-        }
-        let at = known.unwrap_or_else(|| {
-            let of = Box::<[u8]>::from(pattern);
-            self.listed.push((of.clone(), Names::new(move |name| listing::asks_for(&of, name))));
-            self.listed.len() - 1
-        });
-        let names = self.listed[at].1.clone();
+    ) -> Result<(), StopReason> {
+        let list = self.originals.list.filter(|_| self.db == db).ok_or(StopReason::NeedsShards)?;
+        let pattern = listing.pattern();
+        let known = self.listed.iter().find(|(of, _)| **of == *pattern).map(|(_, names)| names.clone());
+        let names = match known {
+            Some(names) => names,
+            None if self.listed.len() == PATTERNS_MAX => return Err(StopReason::NeedsShards),
+            None => {
+                let of = Arc::<[u8]>::from(pattern);
+                let filter_of = of.clone();
+                let names = Names::new(move |name| asks_for(&filter_of, name));
+                self.listed.push((of, names.clone()));
+                names
+            }
+        };
         let mut source = ListedKeys { copies: self, txn, list, names, stop: Cell::default() };
-        listing::run(spec, args, &mut source, reply);
-        source.stop.get().map_or(Ok(true), Err)
+        listing.run(&mut source, reply);
+        source.stop.get().map_or(Ok(()), Err)
     }
     /// Number of keys that commands may have written.
     pub(crate) fn written(&self) -> usize {

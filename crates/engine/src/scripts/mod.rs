@@ -328,7 +328,7 @@ impl Scripts {
     pub(crate) fn busy(&self) -> Vec<Arc<Running>> {
         self.running.lock().iter().filter(|run| run.is_busy.load(Relaxed)).cloned().collect()
     }
-    /// True while a run that began at most `recent_us` before `now_us` has written to a draft. Such a run may soon be done.
+    /// True while a run that began at most `recent_us` before `now_us` has written to a draft. This run may soon be done.
     pub(crate) fn has_recent_draft(&self, now_us: u64, recent_us: u64) -> bool {
         let is_recent = |run: &Running| now_us.saturating_sub(run.began_us) <= recent_us;
         self.running.lock().iter().any(|run| run.has_draft.load(Relaxed) && is_recent(run))

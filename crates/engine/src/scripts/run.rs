@@ -31,6 +31,7 @@ use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
 use strand_commands::introspect::key_accesses;
+use strand_commands::listing::Listing;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::wait::refusal_in_script;
@@ -275,18 +276,17 @@ impl ScriptRun<'_, '_> {
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
-        if let Some(copies) = &mut self.copies {
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        if let Some(copies) = &mut self.copies
+            && let Some(listing) = Listing::of_names(spec, args)
+        {
             let began_ns = self.engine.host.mono_ns();
-            let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
             let mut reply = Reply::bounded(out, protocol, VM_BYTES_MAX);
-            match copies.list(self.txn, self.db, spec, args, &mut reply) {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.count_call(spec, args, began_ns, None);
-                    return self.replied(out);
-                }
-                Err(why) => return self.stopped(why),
+            if let Err(why) = copies.list(self.txn, self.db, listing, &mut reply) {
+                return self.stopped(why);
             }
+            self.count_call(spec, args, began_ns, None);
+            return self.replied(out);
         }
         let keys = run::keys_of(spec, args, keyspace);
         if let Some(copies) = &mut self.copies {
@@ -340,7 +340,6 @@ impl ScriptRun<'_, '_> {
             }
             self.wrote = true;
         }
-        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
         let context = Context {
             client: self.client.id,

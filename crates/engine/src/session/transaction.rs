@@ -199,7 +199,7 @@ impl Transaction {
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key, and a search in the key counts all its elements.
     pub(super) fn estimate_from_data(&self, txn: &mut Txn<'_>, mut db: usize) -> usize {
-        // Such a command first carries out all promises.
+        // A command that reads all keys first carries out all promises.
         let promised = match self.queue.commands.iter().any(|c| run::reads_all_keys(c.spec)) {
             true => txn.promised_keys(),
             false => 0,

@@ -19,6 +19,13 @@ fn job_of(server: &Server, peer: &mut Peer, line: &str) -> Box<LaneJob> {
     peer.job.take().expect("a job")
 }
 
+/// The lane job of a command that promises the keys `k:0` to `k:59999`.
+#[track_caller]
+fn job_of_mset(server: &Server, peer: &mut Peer) -> Box<LaneJob> {
+    let pairs: String = (0..60_000).map(|i| format!(" k:{i} v")).collect();
+    job_of(server, peer, &format!("MSET{pairs}"))
+}
+
 #[test]
 fn others_see_all_of_a_long_script_or_nothing_and_wait_for_nothing() {
     let mut server = Server::new();
@@ -307,8 +314,7 @@ fn a_missing_key_is_told_once_per_look_up() {
 fn a_draft_lists_keys_that_are_promised_and_not_yet_written() {
     let mut server = Server::new();
     let (mut peer, mut other) = (server.connect(), server.connect());
-    let pairs: String = (0..60_000).map(|i| format!(" k:{i} v")).collect();
-    let job = job_of(&server, &mut other, &format!("MSET{pairs}"));
+    let job = job_of_mset(&server, &mut other);
     let script = format!("EVAL \"{LONG} redis.call('set', 'own', 1) return #redis.call('keys', '*')\" 0");
     let (peers, counts, pauses) = (RefCell::new(&mut peer), RefCell::new(Vec::new()), Cell::new(0));
     let reply = finish(&server, &mut other, job, &|| {
@@ -328,8 +334,7 @@ fn a_draft_lists_keys_that_are_promised_and_not_yet_written() {
 fn transactions_and_scripts_count_keys_that_are_promised() {
     let mut server = Server::new();
     let (mut peer, mut other) = (server.connect(), server.connect());
-    let pairs: String = (0..60_000).map(|i| format!(" k:{i} v")).collect();
-    let job = job_of(&server, &mut other, &format!("MSET{pairs}"));
+    let job = job_of_mset(&server, &mut other);
     let script = "EVAL \"return {redis.call('exists', 'k:59999'), redis.call('dbsize')}\" 0";
     let (peers, seen, pauses) = (RefCell::new(&mut peer), RefCell::new(Vec::new()), Cell::new(0));
     let reply = finish(&server, &mut other, job, &|| {

@@ -45,7 +45,7 @@ const ZONES: [(&str, i64); 17] = [
     ("kst", 540),
 ];
 /// Zones whose names have several words, by their first words, and their minutes east of Greenwich in winter. Behind
-/// them stands one of [`SEASONS`]. Mail programs of Windows write such names.
+/// them stands one of [`SEASONS`]. Mail programs of Windows write these names.
 const REGIONS: [(&str, i64); 10] = [
     ("eastern", -300),
     ("central", -360),

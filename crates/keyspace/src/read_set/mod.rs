@@ -1,8 +1,8 @@
 //! [`ReadSet`]: the keys that work on copies has read so far. It tells when another client writes one of them.
 //!
 //! Work that lists keys ([`ReadSet::list`]) also depends on keys that do not exist. So the read set notes, in each listed
-//! shard, which names the work asked for ([`Names`]). The first key with such a name that is added or removed overtakes the
-//! read set.
+//! shard, which names the work asked for ([`Names`]). Another client that adds or removes a key with one of these names
+//! overtakes the read set.
 //!
 //! The work holds no shard while it runs. It reads each record with [`ReadSet::read`], which notes the key's position
 //! in the key's shard. From then on, the first write to a noted position *overtakes* the read set. As long as the read

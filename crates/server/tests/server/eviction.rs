@@ -13,13 +13,12 @@ const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemo
 struct Peer {
     name: &'static str,
     client: strand_testkit::client::Client,
-    _server: Server,
+    server: Server,
 }
 
 /// Both servers, with these options.
 fn both(options: &[&str]) -> [Peer; 2] {
-    let peer =
-        |name, server: Server| Peer { name, client: server.connect().expect("it accepts"), _server: server };
+    let peer = |name, server: Server| Peer { name, client: server.connect().expect("it accepts"), server };
     let redis = Server::redis(options, None).expect("redis-server is installed (make setup) and starts");
     [peer("strand", strand(options)), peer("redis", redis)]
 }
@@ -244,7 +243,7 @@ fn writers_far_over_the_limit_are_denied_without_evictable_keys() {
     let [_, redis] = both(&policy);
     let server = strand(&[&policy[..], &["--shards", "16384"]].concat());
     let client = server.connect().expect("it accepts");
-    for mut peer in [Peer { name: "strand", client, _server: server }, redis] {
+    for mut peer in [Peer { name: "strand", client, server }, redis] {
         // Memory is far over the limit, and the keyspace has more shards than one round visits.
         (0..30).for_each(|i| assert!(peer.set(&format!("stays{i}"), 1 << 20)));
         peer.set("ttl", 1);
@@ -302,7 +301,7 @@ fn what_waits_for_a_replica_evicts_no_key() {
         let no_limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 0 0 0"];
         assert_eq!(peer.client.call(&no_limit).expect("a reply"), Value::Simple("OK".into()));
         (0..400).for_each(|i| assert!(peer.set(&format!("idle{i}"), 10_000)));
-        let mut replica = peer._server.connect().expect("it accepts");
+        let mut replica = peer.server.connect().expect("it accepts");
         // It reads nothing, so the whole stream waits in the server.
         replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
         peer.comes_true(|peer| peer.info("connected_slaves") == 1);
@@ -317,7 +316,7 @@ fn values_that_wait_for_a_replica_too_are_still_data() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-lru"]) {
         let no_limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 0 0 0"];
         assert_eq!(peer.client.call(&no_limit).expect("a reply"), Value::Simple("OK".into()));
-        let mut replica = peer._server.connect().expect("it accepts");
+        let mut replica = peer.server.connect().expect("it accepts");
         // It reads nothing, so every value waits for it.
         replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
         peer.comes_true(|peer| peer.info("connected_slaves") == 1);
@@ -344,7 +343,7 @@ fn a_lower_limit_evicts_at_once_without_a_write() {
 fn the_text_index_forgets_what_was_evicted() {
     let server = strand(&["--maxmemory-policy", "allkeys-random"]);
     let client = server.connect().expect("it accepts");
-    let mut peer = Peer { name: "strand", client, _server: server };
+    let mut peer = Peer { name: "strand", client, server };
     peer.call("FT.CREATE index PREFIX 1 doc: SCHEMA body TEXT");
     for i in 0..500 {
         let body = format!("common word{i} {}", "x".repeat(5000));
@@ -370,7 +369,7 @@ fn the_text_index_forgets_what_was_evicted() {
 fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
     const INDEXES: i64 = 4;
     let server = strand(&["--maxmemory-policy", "allkeys-lru"]);
-    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), _server: server };
+    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), server };
     for i in 0..INDEXES {
         peer.call(&format!("FT.CREATE i{i} PREFIX 1 d: SCHEMA t TEXT"));
     }
@@ -397,7 +396,7 @@ fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
 #[test]
 fn a_text_index_that_commits_in_time_costs_no_keys() {
     let server = strand(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "22000000"]);
-    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), _server: server };
+    let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), server };
     peer.call("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
     let (mut most, mut least_after) = (0, i64::MAX);
     for batch in 0..150 {
@@ -423,7 +422,7 @@ fn a_text_index_that_commits_in_time_costs_no_keys() {
 fn no_key_is_evicted_for_a_profile() {
     let server = strand(&["--enable-debug-command", "yes", "--maxmemory-policy", "allkeys-lru"]);
     let (address, client) = (server.address.to_string(), server.connect().expect("it accepts"));
-    let mut peer = Peer { name: "strand", client, _server: server };
+    let mut peer = Peer { name: "strand", client, server };
     peer.call("DEBUG POPULATE 20000 k 1000");
     peer.limit(16 << 20);
     let folder = tempfile::tempdir().expect("a folder");
@@ -456,7 +455,7 @@ fn no_key_is_evicted_for_the_memory_of_a_script() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "5"]) {
         (0..2000).for_each(|i| _ = peer.call(&format!("SET key:{i} {}", "x".repeat(1000))));
         peer.limit(4 << 20);
-        let mut other = peer._server.connect().expect("it accepts");
+        let mut other = peer.server.connect().expect("it accepts");
         let script = "local t = {} for i = 1, 300000 do t[i] = 'some text ' .. i end for i = 1, 20000000 do end return #t";
         for _ in 0..2 {
             other.send(&["EVAL", script, "0"]).expect("sent");

@@ -1,9 +1,9 @@
 //! A script on a draft: it holds no shard while it runs, and all its changes take effect at its end.
 //!
 //! 1. The commands of the script run on a draft ([`strand_keyspace::Keyspace::draft`]). Before a command runs, the
-//!    records at its keys are copied into the draft, and the keys are noted ([`ReadSet`]). KEYS and
-//!    SCAN note the names that they ask for. If another client writes one of these keys, or adds or removes a key with one
-//!    of these names, the run is overtaken: it stops and restarts. No client has seen anything of the run.
+//!    records at its keys are copied into the draft, and the keys are noted ([`ReadSet`]). KEYS and SCAN note the names
+//!    that they ask for. If another client writes one of these keys, or adds or removes a key with one of these names, the
+//!    run is overtaken: it stops and restarts. No client has seen anything of the run.
 //! 2. At the end of the script the shards of all its keys are locked for a short time. If the run was not overtaken and
 //!    none of the records has expired, the script happens now: its changes are promised ([`strand_keyspace::Promises`]),
 //!    its effects go to the journal, and its messages are sent.
