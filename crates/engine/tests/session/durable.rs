@@ -275,6 +275,38 @@ fn a_new_increment_survives_the_removal_of_obsolete_files() {
     }
 }
 
+/// A server that is killed at any operation of a rewrite leaves at most one base that nothing loads, and the next start
+/// removes that base.
+#[test]
+fn a_kill_in_a_rewrite_leaves_no_base_behind() {
+    let mut unused_bases = 0;
+    for operations in 0..100 {
+        let disk = Disk::default();
+        let mut server = open(&disk, "appendfsync everysec");
+        let mut peer = server.connect();
+        assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
+        server.engine.write_aof(true);
+        disk.power_fails_after(operations);
+        peer.run(&server, "BGREWRITEAOF");
+        let is_killed = disk.is_dead();
+        let crashed = disk.after_a_kill();
+        let bases = |disk: &Disk| disk.names().iter().filter(|name| name.contains(".base.")).count();
+        let manifest = String::from_utf8(crashed.bytes("appendonly.aof.manifest")).expect("text");
+        unused_bases += usize::from(bases(&crashed) == 2 && manifest.contains(".1.base.rdb seq 1 type b"));
+        let mut again = open(&crashed, "");
+        let mut peer = again.connect();
+        assert_eq!(peer.run(&again, "GET a"), "$1|1|", "{operations}");
+        assert_eq!(bases(&crashed), 1, "{operations}: {:?}", crashed.names());
+        peer.run(&again, "BGREWRITEAOF");
+        assert_eq!(crashed.names().len(), 3, "{operations}: {:?}", crashed.names());
+        if !is_killed {
+            assert!(unused_bases > 0, "no kill came between the base and the manifest");
+            return;
+        }
+    }
+    panic!("a rewrite has more than 100 operations");
+}
+
 /// A server whose disk is full starts again, and answers reads.
 #[test]
 fn a_full_disk_keeps_no_server_from_starting() {

@@ -317,16 +317,16 @@ impl Engine {
                 }
                 self.take_moment(&mut self.keyspace.lock_all(0))
             };
-            let offset = moment.offset;
+            let (offset, base) = (moment.offset, writer.next_base(self, is_rdb)?);
             match prior {
-                PriorChanges::Files => writer.rotate(self, offset, self.host.now())?,
+                PriorChanges::Files => writer.rotate(self, offset, self.host.now(), &base)?,
                 // The base also contains what is in the file now.
                 PriorChanges::NoFile => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
             drop(status);
-            (moment, writer.folder.clone(), writer.next_base(self, is_rdb)?, aof.replaced.load(Acquire))
+            (moment, writer.folder.clone(), base, aof.replaced.load(Acquire))
         };
         self.write_base(&*folder, &base.name, is_rdb, moment, now)?;
         let base_bytes = folder.open(&base.name)?.map_or(0, |(_, bytes)| bytes);

@@ -117,13 +117,10 @@ impl Writer {
     /// Those of [`Engine::new_aof_file`].
     pub(super) fn next_base(&mut self, engine: &Engine, is_rdb: bool) -> io::Result<File> {
         let names = |seq| self.names.base(seq, is_rdb);
-        let again = self.manifest.next_file(self.base_seq, names);
-        if self.tried_base.as_ref() == Some(&again) {
-            return Ok(again);
+        if let Some(again) = self.tried_base.as_ref().filter(|tried| tried.name == names(tried.seq)) {
+            return Ok(again.clone());
         }
         let new = engine.new_aof_file(&*self.folder, &self.manifest, self.base_seq, names)?;
-        // A failed rewrite looks from this number on.
-        self.base_seq = new.seq - 1;
         self.tried_base = Some(new.clone());
         Ok(new)
     }
@@ -241,16 +238,18 @@ impl Writer {
         &self.manifest
     }
     /// Continues in a new file with the bytes after `offset` of the journal. First the old file gets the bytes before
-    /// `offset` and is synced. Afterwards the manifest has both files.
+    /// `offset` and is synced. Afterwards the manifest has both files, and `base`, which is about to be written, as an
+    /// obsolete file: if a crash leaves the base without a manifest that loads it, the next start removes the base.
     ///
     /// # Errors
     /// The system's error. The old file stays in use, except when the folder could not be synced.
-    pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
+    pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now, base: &File) -> io::Result<()> {
         let after_offset = self.take_until(engine, offset, now);
         let taken = std::mem::replace(&mut self.taken, offset);
         let syncs = &engine.persist.aof.syncs;
         let sync = |order| syncs.sync_now(order, |e| engine.sync_failed(e));
-        let done = self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file(engine));
+        let done =
+            self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file(engine, base));
         self.taken = taken;
         self.pending.push_chain(after_offset);
         done
@@ -279,16 +278,17 @@ impl Writer {
     ) -> io::Result<Vec<File>> {
         let mut manifest = self.manifest.clone();
         let (name, seq) = (base.name.clone(), base.seq);
+        manifest.history.retain(|file| file.name != name);
         let mut history: Vec<File> = manifest.base.replace(base).into_iter().collect();
         let last = manifest.increments.len().saturating_sub(1);
         history.extend(manifest.increments.drain(..last));
         manifest.history.extend(history);
         if let Err(why) = self.replace_manifest(manifest) {
-            // Nothing names the base. When it cannot be removed either, the next base replaces this one.
+            // No manifest loads the base. When it cannot be removed either, the next base replaces this one.
             let _ = self.folder.remove(&name);
             return Err(why);
         }
-        (self.base_seq, self.before_bytes) = (seq, base_bytes);
+        (self.base_seq, self.before_bytes, self.tried_base) = (seq, base_bytes, None);
         self.sync_folder(engine)?;
         Ok(self.manifest.removable())
     }
@@ -314,12 +314,15 @@ impl Writer {
     fn sync_folder(&self, engine: &Engine) -> io::Result<()> {
         self.folder.sync().inspect_err(|why| engine.sync_failed(why))
     }
-    fn next_file(&mut self, engine: &Engine) -> io::Result<()> {
+    fn next_file(&mut self, engine: &Engine, base: &File) -> io::Result<()> {
         let (folder, last) = (&*self.folder, self.manifest.increment_seq());
         let new = engine.new_aof_file(folder, &self.manifest, last, |seq| self.names.increment(seq))?;
         let file = new_increment(folder, &new)?;
         let mut manifest = self.manifest.clone();
         manifest.increments.push(new);
+        if !manifest.history.contains(base) {
+            manifest.history.push(base.clone());
+        }
         self.replace_manifest(manifest)?;
         self.before_bytes += self.good_bytes;
         (self.file, self.good_bytes, self.timestamp_s) = (file, 0, 0);
