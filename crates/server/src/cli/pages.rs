@@ -2,11 +2,12 @@
 //! grammar of the command line.
 
 use super::grammar;
-use clap::Args;
+use clap::{Arg, Args, ValueHint};
 use clap_complete::Shell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use strand_engine::config::{OPTIONS, ValueType};
 
 /// The arguments of `strand completions`.
 #[derive(Debug, Args)]
@@ -27,9 +28,30 @@ pub struct ManArgs {
 /// Prints the script for a shell.
 pub fn completions(args: CompletionsArgs) -> ExitCode {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut grammar(), "strand", &mut text);
+    let mut grammar = grammar().mut_subcommand("serve", with_options);
+    clap_complete::generate(args.shell, &mut grammar, "strand", &mut text);
     super::display::print_bytes(&text);
     ExitCode::SUCCESS
+}
+
+/// Ends of the names of options whose value is the path of a file or folder.
+const PATHS: [&str; 3] = ["file", "dir", "unixsocket"];
+
+/// The grammar of `serve` with every configuration option. `strand serve` itself finds these options in the table of
+/// options.
+fn with_options(serve: clap::Command) -> clap::Command {
+    let shown = OPTIONS.iter().filter(|option| option.no_effect.is_none() && !option.is_hidden());
+    serve.args(shown.map(|option| {
+        let arg = Arg::new(option.name).long(option.name).help(option.help);
+        match option.kind {
+            ValueType::Bool => arg.value_parser(["yes", "no"]),
+            ValueType::Choice(words) | ValueType::Flags(words) => arg.value_parser(words.to_vec()),
+            ValueType::Text if PATHS.iter().any(|end| option.name.ends_with(end)) => {
+                arg.value_hint(ValueHint::AnyPath)
+            }
+            _ => arg.value_hint(ValueHint::Other),
+        }
+    }))
 }
 
 /// Writes `strand.1` and one page for each subcommand, also for subcommands of subcommands (`strand-jobs-add.1`).

@@ -108,6 +108,31 @@ fn help_and_version_are_complete() {
     }
 }
 
+/// bash itself completes the options of `serve` and their values.
+#[test]
+fn bash_completes_configuration_options() {
+    let folder = Folder::new();
+    let script = folder.0.join("strand.bash");
+    std::fs::write(&script, strand(&["completions", "bash"]).stdout).expect("ours");
+    for (words, expected) in [
+        ("serve --logl", "--loglevel"),
+        ("serve file.conf --maxmemory-p", "--maxmemory-policy"),
+        ("serve --appendonly ''", "yes no"),
+        ("serve --loglevel n", "notice"),
+        ("import --into d --ever", ""),
+        ("jobs add --ever", "--every"),
+    ] {
+        let text = format!(
+            "source {}; COMP_WORDS=(strand {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); \
+             _strand strand \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo ${{COMPREPLY[*]}}",
+            script.display()
+        );
+        let bash =
+            std::process::Command::new("bash").args(["--norc", "-c", &text]).output().expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&bash.stdout).trim(), expected, "{words}: {bash:?}");
+    }
+}
+
 #[test]
 fn a_full_disk_below_the_standard_output_is_an_error() {
     let folder = Folder::new();
