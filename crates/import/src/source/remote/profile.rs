@@ -74,14 +74,7 @@ fn parse(text: &str, name: &str, is_config: bool) -> Option<Profile> {
             continue;
         }
         if let Some(header) = line.trim().strip_prefix('[').and_then(|l| l.split(']').next()) {
-            let mut words = header.split_whitespace();
-            let of = match (words.next(), words.next()) {
-                (Some("profile"), Some(of)) if is_config => of,
-                (Some("default"), None) => "default",
-                (Some(of), None) if !is_config => of,
-                _ => "",
-            };
-            is_ours = of == name;
+            is_ours = header_name(header.trim(), is_config) == Some(name);
             if is_ours {
                 profile.get_or_insert_default();
             }
@@ -90,6 +83,16 @@ fn parse(text: &str, name: &str, is_config: bool) -> Option<Profile> {
         }
     }
     profile
+}
+
+/// The profile that a header names. In the file `config` a name with spaces is in quotes.
+fn header_name(header: &str, is_config: bool) -> Option<&str> {
+    if !is_config || header == DEFAULT {
+        return Some(header);
+    }
+    let name = header.strip_prefix("profile").filter(|rest| rest.starts_with([' ', '\t']))?.trim();
+    let unquoted = |quote| name.strip_prefix(quote)?.strip_suffix(quote);
+    unquoted('"').or_else(|| unquoted('\'')).or_else(|| (!name.contains([' ', '\t'])).then_some(name))
 }
 
 #[cfg(test)]
@@ -109,6 +112,13 @@ mod tests {
         assert_eq!(of(config, "default", true)["region"], "eu-1");
         assert_eq!(of(config, "work", true)["region"], "eu-2");
         assert_eq!(of(config, "work", true).len(), 2);
+        for header in ["profile \"a b\"", "profile  'a b'", "profile\t\"a b\" "] {
+            assert_eq!(of(&format!("[{header}]\nregion=r\n"), "a b", true)["region"], "r", "{header}");
+        }
+        assert_eq!(of("[a b]\nregion=r\n", "a b", false)["region"], "r");
+        for header in ["profile a b", "profilea b", "profile \"a b", "a b"] {
+            assert_eq!(parse(&format!("[{header}]\nregion=r\n"), "a b", true), None, "{header}");
+        }
         for odd in ["[", "[]", "=", "x=1", "\u{0}"] {
             assert_eq!(parse(odd, "default", false), None, "{odd:?}");
         }

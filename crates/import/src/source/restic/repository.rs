@@ -5,6 +5,7 @@
 //! read checks the id.
 
 use super::crypto::{Key, SEAL_BYTES};
+use crate::calendar;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -155,7 +156,7 @@ impl Repository {
     /// When no snapshot matches, or when several ids begin with `wanted`.
     pub(super) fn snapshot(&self, wanted: &str) -> io::Result<Id> {
         let names = names(&self.folder.join("snapshots"))?;
-        let mut found: Option<((i64, String), String)> = None;
+        let mut found: Option<((i64, u32), String)> = None;
         let mut matching = 0;
         for name in names.iter().filter(|name| wanted == "latest" || name.starts_with(wanted)) {
             let snapshot: Snapshot = self.json("snapshots", name)?;
@@ -277,13 +278,9 @@ pub(super) fn hex(id: &[u8]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A time as a pair for comparisons: seconds since 1970, and the digits of the fraction.
-fn time_key(time: &str) -> (i64, String) {
-    let (whole, rest) = time.split_once('.').unwrap_or((time, ""));
-    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    let (fraction, zone) = rest.split_at(digits);
-    let parsed = mail_parser::DateTime::parse_rfc3339(&format!("{whole}{zone}"));
-    (parsed.map_or(i64::MIN, |time| time.to_timestamp()), fraction.to_owned())
+/// A time as a pair for comparisons: seconds since 1970, and nanoseconds. A text that is no time is before all times.
+fn time_key(time: &str) -> (i64, u32) {
+    calendar::rfc_3339(time).unwrap_or((i64::MIN, 0))
 }
 
 pub(super) fn other(error: impl std::fmt::Display) -> io::Error {
