@@ -4,7 +4,7 @@
 //! both directions: one record in, [`SENT_BYTES_MAX`] out.
 
 use super::socket::Written;
-use rustls::{AlertDescription, Error, InvalidMessage, ServerConfig, ServerConnection};
+use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible, ServerConfig, ServerConnection};
 use socket2::SockRef;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -40,6 +40,22 @@ impl fmt::Display for TlsStreamError {
             Error::AlertReceived(alert) => {
                 write!(f, "TLS: the client ended the handshake with the alert {alert:?}")
             },
+            // Clients of TLS 1.2 and 1.3 name their signature algorithms.
+            Error::PeerIncompatible(
+                PeerIncompatible::SignatureAlgorithmsExtensionRequired
+                | PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+                | PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+            ) => f.write_str(
+                "TLS: the client offers no version that this server allows. Expected TLS 1.2 or 1.3, as tls-protocols says",
+            ),
+            Error::PeerIncompatible(
+                PeerIncompatible::NoCipherSuitesInCommon | PeerIncompatible::NoKxGroupsInCommon,
+            ) => f.write_str(
+                "TLS: the client offers no cipher with a key exchange by ECDHE that this server allows (tls-ciphers, \
+                 tls-ciphersuites)",
+            ),
             Error::NoCertificatesPresented => {
                 f.write_str("TLS: the client has no certificate (tls-auth-clients)")
             }
