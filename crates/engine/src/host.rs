@@ -303,12 +303,16 @@ pub trait HostLog {
     }
 }
 
+/// Maximum number of bytes that the stack of a worker takes: a table of 84 MB from the first stack on, and the names of
+/// functions, 35 to 45 MB for two seconds.
+pub const STACK_BYTES: u64 = 128 << 20;
+
 /// Threads, and waiting. The engine never blocks a thread itself: it waits through these methods and [`Signal`].
 pub trait HostThreads {
-    /// Where a worker's thread is now, in the kernel and in the program. For a log line. Empty when the system does not
-    /// report it.
-    fn worker_place(&self, worker: usize) -> String {
-        let _ = worker;
+    /// Where a worker's thread is now, in the kernel and, if `with_stack`, in the program. For a log line. Empty when the
+    /// system does not report it. The stack may take [`STACK_BYTES`].
+    fn worker_place(&self, worker: usize, with_stack: bool) -> String {
+        let _ = (worker, with_stack);
         String::new()
     }
     /// Drops `garbage` on a helper thread, because freeing it takes long.

@@ -45,8 +45,8 @@ pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Dial, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, Link,
-    MemoryFacts, Now, OpenedFile, PeerInfo, ProfileRequest, ScratchFile, ServerFacts, ServiceMemory,
-    ShutdownRequest, Signal, Wake, WriteFile,
+    MemoryFacts, Now, OpenedFile, PeerInfo, ProfileRequest, STACK_BYTES, ScratchFile, ServerFacts,
+    ServiceMemory, ShutdownRequest, Signal, Wake, WriteFile,
 };
 pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use pubsub::Delivery;

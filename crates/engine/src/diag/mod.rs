@@ -13,6 +13,8 @@ mod store;
 pub(crate) mod turn_watch;
 
 use crate::config::Opt;
+use crate::headroom::WorkAdmission;
+use crate::host::STACK_BYTES;
 use crate::{Engine, Now};
 use disk::DiskSpace;
 use doctor::ActionLog;
@@ -108,7 +110,9 @@ impl Engine {
         }
         for found in self.diag.turn_watch.take_stuck(period_us, now.mono_us) {
             let (ms, command) = (found.duration_us / 1000, self.stats.ids.name(found.command));
-            let place = self.host.worker_place(found.worker);
+            let reserved = self.admit_work(STACK_BYTES, 0, now);
+            let may_use_memory = matches!(reserved, WorkAdmission::Now(_));
+            let place = self.host.worker_place(found.worker, may_use_memory);
             let text = format!(
                 "worker {} serves client {}, last timed command {command}{place}",
                 found.worker, found.client

@@ -188,6 +188,9 @@ impl HostLog for TestHost {
 }
 
 impl HostThreads for TestHost {
+    fn worker_place(&self, _worker: usize, with_stack: bool) -> String {
+        if with_stack { "; its stack" } else { "; no stack" }.into()
+    }
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
             // Do not start these threads: the test runs their turns.

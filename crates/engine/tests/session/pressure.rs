@@ -32,6 +32,24 @@ fn fill(server: &Server, peer: &mut Peer, key: &str) {
     }
 }
 
+/// A report of a stuck worker needs memory for the stack. The report never makes a system kill the server that has little.
+#[test]
+fn a_stuck_worker_is_reported_without_a_stack_while_memory_is_short() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for (free_mb, place) in [(60.0, "no stack"), (300.0, "its stack")] {
+        free(&mut server, free_mb, 512.0);
+        let (engine, mut later) = (server.engine.clone(), server.now);
+        later.mono_us += 250_000;
+        *server.on_clock.lock() = Some(Box::new(move || engine.tick(later)));
+        server.step_us.store(300_000, Relaxed);
+        peer.run(&server, "CONFIG GET port");
+        server.step_us.store(0, Relaxed);
+        let actions = json(&mut peer, &server, "DIAG DOCTOR")["actions"].to_string();
+        assert!(actions.contains("stuck-worker") && actions.contains(place), "{free_mb}: {actions}");
+    }
+}
+
 fn has_rule(peer: &mut Peer, server: &Server, list: &str, rule: &str) -> bool {
     let reply = json(peer, server, "DIAG DOCTOR");
     reply[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)

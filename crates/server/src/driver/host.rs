@@ -343,8 +343,9 @@ impl HostLog for ServerHost {
 }
 
 impl HostThreads for ServerHost {
-    fn worker_place(&self, worker: usize) -> String {
-        super::stacks::describe_thread(&self.profiles, &format!("worker-{worker}"))
+    fn worker_place(&self, worker: usize, with_stack: bool) -> String {
+        let profiles = with_stack.then_some(&self.profiles);
+        super::stacks::describe_thread(profiles, &format!("worker-{worker}"))
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);

@@ -15,6 +15,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 use strand_diag::profile::Frame;
+use strand_engine::STACK_BYTES;
 
 /// Maximum number of threads whose stacks one call takes.
 const THREADS_MAX: usize = 256;
@@ -142,9 +143,15 @@ fn without_handler_frames(mut frames: Vec<Frame>) -> Vec<Frame> {
 }
 
 /// Where the thread `name` is, in the kernel and in the program, as text for a log line. Empty when there is no such
-/// thread.
-pub fn describe_thread(profiles: &Profiles, name: &str) -> String {
+/// thread. Without `profiles` the text has no stack, and says why.
+pub fn describe_thread(profiles: Option<&Profiles>, name: &str) -> String {
     let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
+    let Some(profiles) = profiles else {
+        return format!(
+            "{place}; no stack: it would take {} MiB of memory, and less is free",
+            STACK_BYTES >> 20
+        );
+    };
     let stacks = profiles.stacks(&[tid], true);
     let stack = match stacks.as_ref().map(|all| all.get(&tid)) {
         Ok(Some(frames)) => {
@@ -206,7 +213,9 @@ mod tests {
             Ok(stacks) if !shows(&stacks, "waits") || !shows(&stacks, "works") => None,
             done => Some(done),
         });
-        let line = describe_thread(&profiles, "stacks-works");
+        let line = describe_thread(None, "stacks-works");
+        assert!(line.contains("in state R") && line.contains("no stack: it would take 128 MiB"), "{line}");
+        let line = describe_thread(Some(&profiles), "stacks-works");
         drop((wait_end, work_end));
         waiting.map(|thread| thread.join()).expect("a thread").expect("it ends");
         working.map(|thread| thread.join()).expect("a thread").expect("it ends");
@@ -222,7 +231,7 @@ mod tests {
             line.starts_with("; the thread is in state R") && line.contains("a_function_that_works"),
             "{line}"
         );
-        assert_eq!(describe_thread(&profiles, "no-such-thread"), "");
+        assert_eq!(describe_thread(Some(&profiles), "no-such-thread"), "");
         // This is no separate test, because stacks and CPU profiles need the same signal handler.
         let id = profiles.take(ProfileRequest::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads, false).expect_err("it is busy");
