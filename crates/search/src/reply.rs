@@ -13,6 +13,7 @@ use crate::versions::PastSearch;
 use strand_chain::{Blob, Chain};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
+use strand_wire::digits::Digits;
 use strand_wire::reply::{Protocol, Reply};
 
 /// Maximum number of fields of a hash that are copied under the lock of the hash's shard. A larger hash is cloned: the
@@ -267,7 +268,7 @@ fn bulk(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
 /// Writes the sort key: `#` and a number, `$` and a text, or null.
 fn sort_key(hit: &Hit, reply: &mut Reply<'_>) {
     match &hit.sort {
-        SortValue::Number(n) => reply.bulk(format!("#{n}").as_bytes()),
+        SortValue::Number(n) => reply.bulk(&[b"#", Digits::double(*n).as_slice()].concat()),
         SortValue::Text(t) => reply.bulk(&[b"$", &t[..]].concat()),
         SortValue::Score | SortValue::Missing => reply.null(),
     }

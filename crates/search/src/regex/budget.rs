@@ -55,7 +55,7 @@ pub(crate) struct SearchBudget<'a> {
     runs_on: RunsOn,
     /// Yields the processor. Returns true when the client no longer waits.
     cancelled: &'a dyn Fn() -> bool,
-    deadline: Option<Instant>,
+    deadline: Cell<Option<Instant>>,
     /// Nanoseconds left for building and simulating on a worker or on the lane.
     ns_left: Cell<u64>,
     /// Number of bytes that the command may still pass on a worker.
@@ -78,6 +78,7 @@ impl<'a> SearchBudget<'a> {
         });
         let (bytes_left, output_left) = (Cell::new(WORKER_BYTES_MAX), Cell::new(WORKER_OUTPUT_BYTES_MAX));
         let answer_left = Cell::new(REPLY_BYTES_MAX);
+        let deadline = Cell::new(deadline);
         SearchBudget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
     /// The budget of a search that stays on the current thread until its end.
@@ -88,6 +89,19 @@ impl<'a> SearchBudget<'a> {
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
     }
+    /// When the search must stop.
+    #[cfg(test)]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.get()
+    }
+    /// Runs `work`, which is not a search: its time does not count against the deadline.
+    pub(crate) fn beside_deadline<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some(deadline) = self.deadline.get() else { return work() };
+        let start = Instant::now();
+        let result = work();
+        self.deadline.set(Some(deadline + start.elapsed()));
+        result
+    }
     /// Checks between two pieces of work whether the search must stop.
     pub(crate) fn check(&self) -> Result<(), Halt> {
         if self.runs_on == RunsOn::Worker {
@@ -96,7 +110,7 @@ impl<'a> SearchBudget<'a> {
         if (self.cancelled)() {
             return Err(Halt::Cancelled);
         }
-        match self.deadline {
+        match self.deadline.get() {
             Some(at) if Instant::now() >= at => Err(Halt::Deadline),
             _ => Ok(()),
         }

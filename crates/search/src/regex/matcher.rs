@@ -94,7 +94,11 @@ impl Matcher {
             // Move to the lane, because compiling the automaton that matches backwards takes too long on a worker.
             return Err(Halt::MoveToLane);
         }
-        if let Some(reverse) = pattern.reverse()
+        let reverse = match pattern.has_reverse() {
+            true => pattern.reverse(),
+            false => budget.beside_deadline(|| pattern.reverse()),
+        };
+        if let Some(reverse) = reverse
             && let Some(start) =
                 reverse.match_start(&mut self.reverse, (haystack, at..end), &mut self.counts, budget)?
         {
@@ -141,29 +145,36 @@ impl Matcher {
 }
 
 /// Walks the non-overlapping matches of a pattern. Keeps the offset to continue from and the end of the last match.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     at: usize,
     last_end: Option<usize>,
+    whole_characters: bool,
 }
 
 impl Progress {
-    /// The next match, if any. `find` searches from an offset on.
+    /// Progress at the begin of a text. With `whole_characters`, an empty match inside a character of UTF-8 does not count.
+    pub(crate) fn new(whole_characters: bool) -> Progress {
+        Progress { at: 0, last_end: None, whole_characters }
+    }
+    /// The next match in `text`, if any. `find` searches from an offset on.
     ///
     /// # Errors
     /// The errors of `find`.
     pub(crate) fn next(
         &mut self,
-        len: usize,
+        text: &[u8],
         mut find: impl FnMut(usize) -> Result<Option<Range<usize>>, Halt>,
     ) -> Result<Option<Range<usize>>, Halt> {
-        while self.at <= len {
+        while self.at <= text.len() {
             let Some(found) = find(self.at)? else {
-                self.at = len + 1;
+                self.at = text.len() + 1;
                 break;
             };
-            if found.is_empty() && self.last_end == Some(found.end) {
-                // An empty match that follows the last match directly does not count.
+            // An empty match that follows the last match directly does not count.
+            let follows = self.last_end == Some(found.end);
+            if found.is_empty() && (follows || self.whole_characters && is_inside_character(text, found.end))
+            {
                 self.at = found.end + 1;
                 continue;
             }
@@ -173,4 +184,9 @@ impl Progress {
         }
         Ok(None)
     }
+}
+
+/// True when the byte at `at` continues a character of UTF-8.
+fn is_inside_character(text: &[u8], at: usize) -> bool {
+    text.get(at).is_some_and(|byte| (0x80..0xc0).contains(byte))
 }

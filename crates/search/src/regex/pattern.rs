@@ -16,6 +16,9 @@ use std::sync::OnceLock;
 /// Minimum length of a literal that is searched for before the automaton runs.
 const LITERAL_BYTES_MIN: usize = 3;
 
+/// Maximum number of bytes of a full DFA that matches backwards, and of the work to build it.
+const REVERSE_DFA_BYTES_MAX: usize = 64 << 10;
+
 /// Options of parsing and compiling a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PatternOptions {
@@ -112,7 +115,8 @@ impl Pattern {
     pub(crate) fn reverse(&self) -> Option<&Machine> {
         let build = || {
             let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;
-            let PatternOptions { dfa_bytes, tiers, .. } = self.options;
+            let dfa_bytes = self.options.dfa_bytes.min(REVERSE_DFA_BYTES_MAX);
+            let tiers = self.options.tiers;
             let build = BuildOptions { kind: MatchKind::All, reverse: true, dfa_bytes, tiers };
             Machine::new(nfa, None, &build).ok().map(Box::new)
         };

@@ -11,6 +11,7 @@ use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind, PatternSet};
 use std::cell::Cell;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 use strand_commands::call::RunsOn;
 
 /// Sizes of caches that are filled quickly.
@@ -296,11 +297,49 @@ fn pattern() -> impl Strategy<Value = String> {
 /// All matches that the engines find.
 fn all(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Vec<Range<usize>> {
     let budget = SearchBudget::whole(&|| false);
-    let (mut progress, mut found) = (Progress::default(), Vec::new());
-    while let Some(span) = progress.next(text.len(), |at| m.find(pattern, text, at, &budget)).unwrap() {
+    let (mut progress, mut found) = (Progress::new(false), Vec::new());
+    while let Some(span) = progress.next(text, |at| m.find(pattern, text, at, &budget)).unwrap() {
         found.push(span);
     }
     found
+}
+
+#[test]
+fn with_unicode_rules_no_empty_match_is_inside_a_character() {
+    let options = PatternOptions { unicode: true, ..PatternOptions::once(false) };
+    let budget = SearchBudget::whole(&|| false);
+    for pattern in ["x*", r"\w*", "b|", "", r"\b|x*", "\u{e9}?", "(?m)^|$"] {
+        let compiled = Pattern::new(pattern.as_bytes(), options).expect("a pattern");
+        let expected = PikeVM::new(pattern).expect("a pattern");
+        for text in ["", "\u{e9}", "x\u{65e5}\u{672c}x", "a\u{301}\n\u{1f600}b", "\u{e9}\u{e9}"] {
+            let (mut m, mut progress, mut found) = (Matcher::default(), Progress::new(true), Vec::new());
+            while let Some(span) =
+                progress.next(text.as_bytes(), |at| m.find(&compiled, text.as_bytes(), at, &budget)).unwrap()
+            {
+                found.push(span);
+            }
+            let expected: Vec<_> =
+                expected.find_iter(&mut expected.create_cache(), text).map(|found| found.range()).collect();
+            assert_eq!(found, expected, "{pattern} in {text:?}");
+        }
+    }
+}
+
+/// The automaton that matches backwards is compiled at the first match. A short DEADLINE is for the search.
+#[test]
+fn compiling_the_reverse_machine_does_not_count_against_the_deadline() {
+    let options =
+        PatternOptions { unicode: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..PatternOptions::once(false) };
+    for pattern in [r"\w+\w{1,30}", r"[\w\pL]+.[\w]{1,50}"] {
+        let compiled = Pattern::new(pattern.as_bytes(), options).expect("a pattern");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let left = |budget: &SearchBudget<'_>| budget.deadline().expect("there is one") - deadline;
+        let budget = SearchBudget::new(RunsOn::Hard, &|| false, Some(deadline));
+        assert!(left(&budget).is_zero());
+        let _ = Matcher::default().find(&compiled, b"hello", 0, &budget);
+        assert!(compiled.has_reverse() && left(&budget) > Duration::ZERO, "{pattern}");
+        assert!(compiled.reverse_bytes() < 2 << 20, "{pattern}: {}", compiled.reverse_bytes());
+    }
 }
 
 #[test]

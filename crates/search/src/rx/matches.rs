@@ -176,10 +176,10 @@ impl Replacing<'_> {
         let replacement = self.replacement;
         let dollars = replacement.iter().filter(|b| **b == b'$').count();
         let (mut out, mut copied, mut n) = (None::<Vec<u8>>, 0, 0);
-        let mut progress = Progress::default();
+        let mut progress = Progress::new(set.unicode);
         while self.limit.is_none_or(|limit| n < limit) {
             let matcher = locked.matcher(set, i);
-            let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
+            let Some(span) = progress.next(text, |at| matcher.find(pattern, text, at, budget))? else {
                 break;
             };
             let out = out.get_or_insert_default();
@@ -282,10 +282,10 @@ fn each_match(
     let mut n = 0;
     for i in matching.into_iter().map(|p| p.as_usize()) {
         let pattern = &set.members[i].pattern;
-        let mut progress = Progress::default();
+        let mut progress = Progress::new(set.unicode);
         loop {
             let matcher = locked.matcher(set, i);
-            let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
+            let Some(span) = progress.next(text, |at| matcher.find(pattern, text, at, budget))? else {
                 break;
             };
             n += 1;

@@ -34,6 +34,11 @@ fn resp2_is_flat() {
         ])
     );
     assert_eq!(w.line("FT.SEARCH i cat"), Value::Array(vec![Value::Int(0)]));
+    for (number, key) in [("1e308", "#1e+308"), ("0.1", "#0.10000000000000001"), ("-3", "#-3")] {
+        w.hset("k:1", &[("n", number)]);
+        let expected = Value::Array(vec![Value::Int(1), bulk("k:1"), bulk(key)]);
+        assert_eq!(w.line("FT.SEARCH i * SORTBY n WITHSORTKEYS NOCONTENT"), expected);
+    }
 }
 
 #[test]
