@@ -416,10 +416,14 @@ impl<'k> Txn<'k> {
             None => {}
         }
     }
-    /// Records what expiry has removed of a key.
-    pub(crate) fn record_removal(&mut self, slot: usize, key: &[u8], removal: &Removal) {
+    /// Records what expiry has removed of a key. `comes_back`: the key's former record comes back when the work is undone.
+    pub(crate) fn record_removal(&mut self, slot: usize, key: &[u8], removal: &Removal, comes_back: bool) {
         if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
-            self.effects.get_or_insert_with(Journal::effects).record_removal(slot / 2, key, removal);
+            let effects = self.effects.get_or_insert_with(Journal::effects);
+            match comes_back {
+                true => effects.add_removal(slot / 2, key, removal),
+                false => effects.record_removal(slot / 2, key, removal),
+            }
         }
     }
     /// Sets the event name of changes from here on to `event`, and the client of these changes to `client`. `reads`:

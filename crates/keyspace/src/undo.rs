@@ -134,7 +134,7 @@ impl Txn<'_> {
         if self.listens() {
             for (event, gone) in expired.events() {
                 if let Some(removal) = gone {
-                    self.record_removal(slot, key, removal);
+                    self.record_removal(slot, key, removal, is_kept);
                 }
                 // The expiry is no change of the client that finds it. CLIENT TRACKING with NOLOOP must tell that client.
                 let kept_event = KeptEvent::new(event, Changed::Yes, NO_CLIENT);

@@ -2,7 +2,7 @@
 //! to a [`Disk`] in memory.
 
 use crate::disk::Disk;
-use crate::fixture::{self, Asked, Peer, Server};
+use crate::fixture::{self, Asked, Peer, Server, words};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -362,6 +362,36 @@ fn a_field_that_is_incremented_keeps_its_expiry_in_the_file() {
     let mut peer = again.connect();
     assert_eq!(peer.run(&again, expiries), before);
     assert_eq!(peer.run(&again, "HMGET h f i"), "*2|$3|1.5|$1|9|");
+}
+
+/// A script that is too long for a worker is undone and runs again. A field that expired in the first run leaves no effect
+/// when the field comes back with the undone run.
+#[test]
+fn an_undone_script_leaves_no_expiry_in_the_file() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "");
+    let mut peer = server.connect();
+    peer.run(&server, "HSET h f 1 g 2");
+    peer.run(&server, "HPEXPIRE h 100 FIELDS 1 f");
+    let eval = |server: &Server, peer: &mut Peer, script| {
+        peer.send(server, &words(&["EVAL", script, "2", "h", "p"]))
+    };
+    eval(&server, &mut peer, "redis.call('SET', KEYS[2], redis.call('DUMP', KEYS[1]))");
+    server.advance_ms(200);
+    peer.script(&server, &[("HSET h f keep", ":1|"), ("HGET h g", "$1|2|")]);
+    let script = "redis.call('RESTORE', KEYS[1], 0, redis.call('GET', KEYS[2]), 'REPLACE') \
+                  local fields = redis.call('HLEN', KEYS[1]) \
+                  local steps = 0 for i = 1, 100000 do steps = steps + i end \
+                  return fields";
+    assert_eq!(eval(&server, &mut peer, script), ":1|");
+    server.engine.write_aof(true);
+    let name = disk.names().into_iter().find(|name| name.contains(".incr.")).expect("an increment");
+    let file = String::from_utf8_lossy(&disk.bytes(&name)).into_owned();
+    let commands = file[file.find("keep").expect("HSET")..].split("\r\n").filter(|line| line.is_ascii());
+    let commands: Vec<_> = commands.filter(|line| ["RESTORE", "HDEL", "DEL"].contains(line)).collect();
+    assert_eq!(commands, ["RESTORE", "HDEL"], "{file}");
+    let mut again = open(&disk, "");
+    assert_eq!(again.connect().run(&again, "HGETALL h"), "*2|$1|g|$1|2|");
 }
 
 /// The file system becomes read-only, or the disk has errors. No server starts on such a disk. A running server refuses

@@ -222,9 +222,14 @@ impl Effects {
         self.encoded.sent(sent);
         self.commands += 1;
     }
-    /// Records what expiry or eviction has removed of a key.
+    /// Records what expiry or eviction has removed of a key. The effect stays when the command that found the expiry is
+    /// undone.
     pub(crate) fn record_removal(&mut self, db: usize, key: &[u8], removal: &Removal) {
         self.removals.push(Removed { db, key: key.to_vec(), removal: removal.clone() });
+        self.add_removal(db, key, removal);
+    }
+    /// Records what expiry has removed of a key whose former record comes back when the command is undone.
+    pub(crate) fn add_removal(&mut self, db: usize, key: &[u8], removal: &Removal) {
         self.select(db);
         removal.encode(key, &mut self.encoded);
         self.commands += 1;
@@ -241,8 +246,8 @@ impl Effects {
         let (bytes, blobs) = (self.encoded.bytes.len(), self.encoded.blobs.len());
         EffectsMark { bytes, blobs, db: self.db, commands: self.commands, removals: self.removals.len() }
     }
-    /// Drops the effects of commands after `mark`, because the commands were undone. Expiry is not undone, so its
-    /// effects stay.
+    /// Drops the effects of commands after `mark`, because the commands were undone. The effects of
+    /// [`Effects::record_removal`] stay.
     pub(crate) fn forget_since(&mut self, mark: EffectsMark) {
         let EffectsMark { bytes, blobs, db, commands, removals } = mark;
         self.encoded.truncate(bytes, blobs);
@@ -388,6 +393,7 @@ mod tests {
         let mark = effects.mark();
         effects.add(4, [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)].into_iter());
         effects.record_removal(5, b"old", &Removal::Key);
+        effects.add_removal(6, b"k", &Removal::Key);
         effects.changed();
         effects.forget_since(mark);
         assert!(effects.close());

@@ -172,13 +172,15 @@ impl Options {
             db.report_event(key, KeyEvent::NEW);
         }
         db.insert(key, value, expire_at_ms);
-        db.set_usage(key, self.idle_s, self.frequency);
+        // The effect comes before the next look-up: a look-up removes fields of a hash that are due, and this removal must
+        // follow the effect.
         if db.is_recorded() {
             let at_ms = expire_at_ms.unwrap_or(0).to_string();
             let [name, replace, absolute] = [&b"RESTORE"[..], b"REPLACE", b"ABSTTL"].map(Arg::Bytes);
             let at_ms = at_ms.as_bytes().into();
             db.effect(&[name, key.bytes.into(), at_ms, arg(args, PAYLOAD), replace, absolute]);
         }
+        db.set_usage(key, self.idle_s, self.frequency);
     }
 }
 
