@@ -191,7 +191,7 @@ impl Services for ServerHost {
         &*self.search
     }
     fn migrate(&self, call: &mut LaneCall<'_>) -> ServiceOutcome {
-        migrate::run(call, &self.peers);
+        migrate::run(call, &self.peers, &|| self.now().unix_ms());
         ServiceOutcome::Done
     }
 }

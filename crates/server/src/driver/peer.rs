@@ -25,8 +25,7 @@ impl Peers for OtherServers {
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
         connect(target)
     }
-    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<(Box<dyn Claim + '_>, Duration)> {
-        let begun = Instant::now();
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>> {
         let keys: Vec<(usize, Vec<u8>)> = keys.iter().map(|key| (db, key.to_vec())).collect();
         let deadline = Deadline::in_(timeout);
         let mut moving = self.moving.lock();
@@ -34,7 +33,7 @@ impl Peers for OtherServers {
             self.moved.wait_for(&mut moving, deadline.left()?);
         }
         moving.extend(keys.iter().cloned());
-        Some((Box::new(MovingKeys { servers: self, keys }), begun.elapsed()))
+        Some(Box::new(MovingKeys { servers: self, keys }))
     }
 }
 

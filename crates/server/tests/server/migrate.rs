@@ -1,7 +1,7 @@
 //! MIGRATE to and from a real redis-server: the moved data, the replies, and the waits.
 
 use crate::harness::{STRAND, comes_true};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
@@ -190,8 +190,12 @@ fn a_slow_target_delays_no_other_client() {
     let (mut here, mut other) = (ours.connect().expect("answers"), ours.connect().expect("answers"));
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("bound").port();
+    call(&mut here, "MSET gone x gone2 x");
+    call(&mut here, "SET short x PX 200");
     call(&mut here, "SET key before");
-    here.send(&["MIGRATE", "127.0.0.1", &port.to_string(), "key", "0", "600000", "REPLACE"]).expect("sent");
+    let keys = ["KEYS", "gone", "gone2", "short", "key"];
+    let request = ["MIGRATE", "127.0.0.1", &port.to_string(), "", "0", "600000", "REPLACE"];
+    here.send(&[&request[..], &keys].concat()).expect("sent");
     let (mut connection, _) = silent.accept().expect("it connects");
     let mut request = Vec::new();
     let mut read_until = |what: &[u8]| {
@@ -208,13 +212,55 @@ fn a_slow_target_delays_no_other_client() {
     assert_eq!(call(&mut other, "GET key"), Value::Bulk(b"before".to_vec()));
     assert_eq!(call(&mut other, "SET key after"), ok());
     assert_eq!(call(&mut other, "PING"), Value::Simple(b"PONG".to_vec()));
+    assert_eq!(call(&mut other, "DEL gone gone2"), Value::Int(2));
+    comes_true(|| call(&mut other, "EXISTS short") == Value::Int(0));
     // The other server has the former value, and clients may have written it there. So both values stay.
     let mut answering = silent_writer(&connection);
-    answering(b"+OK\r\n+OK\r\n");
-    let text =
-        b"ERR key was written while the target instance stored it, so it is on both servers now".to_vec();
-    assert_eq!(here.reply().expect("it ends"), Value::Error(text));
+    answering(&b"+OK\r\n".repeat(1 + keys.len() - 1));
+    let text = "ERR key was written while the target instance stored it, so it is on both servers now. gone, gone2 were removed \
+                while the target instance stored them, so they are only on the target instance now";
+    assert_eq!(here.reply().expect("it ends"), Value::Error(text.into()));
     assert_eq!(call(&mut other, "GET key"), Value::Bulk(b"after".to_vec()));
+}
+
+/// The other server counts a TTL from the arrival of the key, so the last keys of a long MIGRATE live no longer than the first.
+#[test]
+fn a_slow_link_lengthens_no_ttl() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let (ours, theirs) = (strand(&[]), strand(&[]));
+    let (mut here, mut there) = (ours.connect().expect("answers"), theirs.connect().expect("answers"));
+    let slow = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = slow.local_addr().expect("bound").port();
+    let target = theirs.address;
+    let names: Vec<String> = (0..640).map(|n| format!("key{n}")).collect();
+    let Value::Array(time) = call(&mut here, "TIME") else { panic!("no time") };
+    let Value::Bulk(seconds) = &time[0] else { panic!("{time:?}") };
+    let expiry_ms = (String::from_utf8_lossy(seconds).parse::<i64>().expect("a number") + 600) * 1000;
+    for name in &names {
+        assert_eq!(call(&mut here, &format!("SET {name} x PXAT {expiry_ms}")), ok());
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut from, _) = slow.accept().expect("it connects");
+            let mut to = std::net::TcpStream::connect(target).expect("it listens");
+            let (mut back, mut replies) = (to.try_clone().expect("open"), from.try_clone().expect("open"));
+            scope.spawn(move || std::io::copy(&mut back, &mut replies));
+            let mut piece = [0; 1 << 16];
+            while let Ok(n) = from.read(&mut piece)
+                && n > 0
+            {
+                std::thread::sleep(DELAY);
+                to.write_all(&piece[..n]).expect("it takes them");
+            }
+            to.shutdown(std::net::Shutdown::Both).expect("open");
+        });
+        let begun = std::time::Instant::now();
+        let moving = format!("MIGRATE 127.0.0.1 {port} '' 0 30000 KEYS {}", names.join(" "));
+        assert_eq!(call(&mut here, &moving), ok());
+        let took_ms = begun.elapsed().as_millis() as i64;
+        let Value::Int(at_ms) = call(&mut there, "PEXPIRETIME key639") else { panic!("no expiry") };
+        assert!((0..took_ms / 2).contains(&(at_ms - expiry_ms)), "{} of {took_ms}", at_ms - expiry_ms);
+    });
 }
 
 /// While a key is moved, clients write it on both servers as soon as they see it there. No acknowledged write is lost.

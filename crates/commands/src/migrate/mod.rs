@@ -11,11 +11,14 @@
 //! If the other server takes longer than [`HOLD_MAX_MS`], the shards are let go, so that no client waits for that server. A
 //! key that is written from then on stays here, and the reply is an error ([`KeyWatch`]). So no write is lost.
 
+mod conversation;
+
 use crate::call::{LaneCall, LaneTxn};
 use crate::errors;
 use crate::parse::{self, Text};
 use crate::serial;
 use crate::spec::Access;
+use conversation::{Conversation, Held, NOT_SENT};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use strand_keyspace::{Key, KeyHash, Keyspace, Value, WatchFlag};
@@ -72,11 +75,11 @@ pub trait Peers {
     /// Why no connection was opened.
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected>;
     /// Waits until no other MIGRATE moves one of the keys, but no longer than `timeout`. Until the claim is dropped, no
-    /// other MIGRATE moves one of them. Also returns the time that it waited. `None` after the timeout.
+    /// other MIGRATE moves one of them. `None` after the timeout.
     ///
     /// Two MIGRATEs that move one key at a time would lose the key: the second sees that the key is gone here, and
     /// deletes it on the other server.
-    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<(Box<dyn Claim + '_>, Duration)>;
+    fn claim(&self, db: usize, keys: &[&[u8]], timeout: Duration) -> Option<Box<dyn Claim + '_>>;
 }
 
 /// The keys that a MIGRATE moves. Dropping this value ends the claim.
@@ -106,9 +109,9 @@ pub trait PeerLink {
 }
 
 /// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS
-/// key [key ...]]`. The reply is OK, NOKEY when no key exists, or an error.
-pub fn run(call: &mut LaneCall<'_>, peers: &dyn Peers) {
-    match migrate(call, peers) {
+/// key [key ...]]`. The reply is OK, NOKEY when no key exists, or an error. `clock` is the time in unix milliseconds.
+pub fn run(call: &mut LaneCall<'_>, peers: &dyn Peers, clock: &dyn Fn() -> i64) {
+    match migrate(call, peers, clock) {
         Ok(word) => call.reply.simple(word),
         Err(text) => call.reply.error(&text),
     }
@@ -176,10 +179,6 @@ impl<'a> MigrateOptions<'a> {
 
 const KEY_AND_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
-const NOT_CONNECTED: &str = "IOERR error or timeout connecting to the client";
-const NOT_SENT: &str = "IOERR error or timeout writing to target instance";
-const NOT_READ: &str = "IOERR error or timeout reading to target instance";
-
 /// A key, with its value and its expiry as they were sent.
 struct SentKey<'a> {
     key: Key<'a>,
@@ -214,7 +213,11 @@ impl Drop for KeyWatch<'_> {
     }
 }
 
-fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, Text> {
+fn migrate(
+    call: &mut LaneCall<'_>,
+    peers: &dyn Peers,
+    clock: &dyn Fn() -> i64,
+) -> Result<&'static str, Text> {
     let args = call.args;
     let options = MigrateOptions::parse(args)?;
     let timeout_ms = parse::integer(args.at(5))?;
@@ -227,8 +230,11 @@ fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, T
     }
     let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
     let names: Vec<&[u8]> = keys.iter().filter(|_| !options.copy).map(|key| key.bytes).collect();
-    let (_claim, waited) = peers.claim(call.db, &names, timeout).ok_or(NOT_SENT)?;
-    call.now_ms = call.now_ms.saturating_add(i64::try_from(waited.as_millis()).unwrap_or(i64::MAX));
+    let _claim = peers.claim(call.db, &names, timeout).ok_or(NOT_SENT)?;
+    // A clock that was set back stands still.
+    let start_ms = call.now_ms;
+    let clock = &move || clock().max(start_ms);
+    call.now_ms = clock();
     let mut existing = existing_keys(call, &keys);
     if existing.is_empty() {
         return Ok("NOKEY");
@@ -239,28 +245,60 @@ fn migrate(call: &mut LaneCall<'_>, peers: &dyn Peers) -> Result<&'static str, T
         existing.retain(|key| seen.insert(key.bytes));
     }
     let target = Target { host: args.at(1), port: args.at(2), timeout };
-    let mut conversation = Conversation::begin(peers, &target, &options, db)?;
+    let first_commands = (preamble(&options, db), if options.login.is_some() { 2 } else { 1 });
+    let mut conversation = Conversation::begin(peers, &target, clock, first_commands)?;
     let mut rest = &existing[..];
-    let mut written = Vec::new();
+    let mut late = Late::default();
     while !rest.is_empty() {
         let moved = match options.copy {
             true => copy_batch(call, &mut conversation, rest, options.replace),
-            false => move_small(call, &mut conversation, rest, options.replace, &mut written),
+            false => move_small(call, &mut conversation, rest, options.replace, &mut late),
         };
         match moved {
             Ok(used) => rest = &rest[used..],
             Err(text) => return Err(conversation.first_error.unwrap_or(text)),
         }
     }
-    let Some(key) = written.first() else { return conversation.first_error.map_or(Ok("OK"), Err) };
-    let key = String::from_utf8_lossy(&key.bytes[..key.bytes.len().min(NAMED_BYTES_MAX)]);
+    let Some(text) = late.text() else { return conversation.first_error.map_or(Ok("OK"), Err) };
     let more = conversation.first_error.map_or(String::new(), |text| format!(". {text}"));
-    let text = "was written while the target instance stored it, so it is on both servers now";
-    Err(format!("ERR {key} {text}{more}").into())
+    Err(format!("ERR {text}{more}").into())
 }
 
-/// Maximum number of bytes of a key in an error text.
+/// Maximum number of keys that an error names, and of bytes of each key there.
+const NAMED_KEYS_MAX: usize = 8;
 const NAMED_BYTES_MAX: usize = 128;
+
+/// The keys that changed here while the other server stored them, after their shards were let go.
+#[derive(Default)]
+struct Late<'a> {
+    written: Vec<Key<'a>>,
+    removed: Vec<Key<'a>>,
+}
+
+impl Late<'_> {
+    /// The text of an error that names the keys. `None` when there are none.
+    fn text(&self) -> Option<String> {
+        let written = (&self.written, "written", "on both servers");
+        let removed = (&self.removed, "removed", "only on the target instance");
+        let texts = [written, removed].into_iter().filter(|(keys, ..)| !keys.is_empty());
+        let texts: Vec<String> = texts
+            .map(|(keys, change, place)| {
+                let named = keys.iter().take(NAMED_KEYS_MAX).map(|key| {
+                    String::from_utf8_lossy(&key.bytes[..key.bytes.len().min(NAMED_BYTES_MAX)])
+                });
+                let names = named.collect::<Vec<_>>().join(", ");
+                let more = match keys.len().saturating_sub(NAMED_KEYS_MAX) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                let [were, them, they, are] =
+                    if keys.len() == 1 { ["was", "it", "it", "is"] } else { ["were", "them", "they", "are"] };
+                format!("{names}{more} {were} {change} while the target instance stored {them}, so {they} {are} {place} now")
+            })
+            .collect();
+        (!texts.is_empty()).then(|| texts.join(". "))
+    }
+}
 
 /// The keys among `keys` that exist.
 fn existing_keys<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
@@ -284,6 +322,7 @@ fn copy_batch(
 ) -> Result<usize, Text> {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
+    let now_ms = conversation.set_now(&mut txn);
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
     for key in keys {
         used += 1;
@@ -297,7 +336,7 @@ fn copy_batch(
     drop(txn);
     for one in &sent {
         let mut request = std::mem::take(&mut conversation.preamble);
-        encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
+        encode_restore(&mut request, one, now_ms, replace, &|| call.pause());
         conversation.send(&request)?;
     }
     let mut held = Held { txn: None, left: Duration::ZERO };
@@ -309,16 +348,17 @@ fn copy_batch(
 }
 
 /// Moves the first keys of `keys`, if their values are small, and otherwise the first key. Returns how many keys of `keys`
-/// it covers. Adds to `written` the keys that stay here because they were written meanwhile.
+/// it covers. Adds to `late` the keys that changed here meanwhile.
 fn move_small<'a>(
     call: &LaneCall<'a>,
     conversation: &mut Conversation<'_>,
     keys: &[Key<'a>],
     replace: bool,
-    written: &mut Vec<Key<'a>>,
+    late: &mut Late<'a>,
 ) -> Result<usize, Text> {
     let keys = &keys[..keys.len().min(SMALL_KEYS)];
     let mut txn = call.hold(&hashes(keys));
+    let now_ms = conversation.set_now(&mut txn);
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
     for key in keys {
         let Some(one) = sent_of(&mut txn, call.db, key) else {
@@ -328,7 +368,7 @@ fn move_small<'a>(
         bytes += one.value.heap_bytes() + key.bytes.len();
         if bytes > SMALL_BYTES && used == 0 {
             drop(txn);
-            return move_large(call, conversation, *key, replace, written).map(|()| 1);
+            return move_large(call, conversation, *key, replace, late).map(|()| 1);
         }
         if bytes > SMALL_BYTES {
             break;
@@ -338,10 +378,10 @@ fn move_small<'a>(
         sent.push((one, watch));
     }
     let mut request = std::mem::take(&mut conversation.preamble);
-    sent.iter().for_each(|(one, _)| encode_restore(&mut request, one, call.now_ms, replace, &|| {}));
+    sent.iter().for_each(|(one, _)| encode_restore(&mut request, one, now_ms, replace, &|| {}));
     match sent.is_empty() {
         true => conversation.preamble = request,
-        false => finish(call, conversation, txn, &request, sent, written)?,
+        false => finish(call, conversation, txn, &request, sent, late)?,
     }
     Ok(used)
 }
@@ -352,20 +392,21 @@ fn move_large<'a>(
     conversation: &mut Conversation<'_>,
     key: Key<'a>,
     replace: bool,
-    written: &mut Vec<Key<'a>>,
+    late: &mut Late<'a>,
 ) -> Result<(), Text> {
     for _ in 0..LARGE_TRIES {
         let mut txn = call.lock(&[key.hash]);
+        let now_ms = conversation.set_now(&mut txn);
         let Some(one) = sent_of(&mut txn, call.db, &key) else { return Ok(()) };
         let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, key);
         drop(txn);
         let mut request = std::mem::take(&mut conversation.preamble);
-        encode_restore(&mut request, &one, call.now_ms, replace, &|| call.pause());
+        encode_restore(&mut request, &one, now_ms, replace, &|| call.pause());
         let (first, last) = request.split_at(request.len() - 1);
         conversation.send(first)?;
         let mut txn = call.hold(&[key.hash]);
         if is_unchanged(&mut txn, call.db, &one, &watch) {
-            return finish(call, conversation, txn, last, vec![(one, watch)], written);
+            return finish(call, conversation, txn, last, vec![(one, watch)], late);
         }
         drop(txn);
         call.keyspace.dispose(one.value);
@@ -374,11 +415,12 @@ fn move_large<'a>(
     }
     // As in redis-server, clients of the key wait for the whole value.
     let mut txn = call.hold(&[key.hash]);
+    let now_ms = conversation.set_now(&mut txn);
     let Some(one) = sent_of(&mut txn, call.db, &key) else { return Ok(()) };
     let watch = KeyWatch::begin(&mut txn, call.keyspace, call.db, key);
     let mut request = std::mem::take(&mut conversation.preamble);
-    encode_restore(&mut request, &one, call.now_ms, replace, &|| {});
-    finish(call, conversation, txn, &request, vec![(one, watch)], written)
+    encode_restore(&mut request, &one, now_ms, replace, &|| {});
+    finish(call, conversation, txn, &request, vec![(one, watch)], late)
 }
 
 /// Sends the end of the commands for the keys in `sent`, whose shards are held, reads the replies, and removes the keys
@@ -389,7 +431,7 @@ fn finish<'a>(
     txn: LaneTxn<'a>,
     request: &[u8],
     sent: Vec<(SentKey<'a>, KeyWatch<'a>)>,
-    written: &mut Vec<Key<'a>>,
+    late: &mut Late<'a>,
 ) -> Result<(), Text> {
     let hash = sent.first().map_or(0, |(one, _)| one.key.hash.0);
     let hold = Duration::from_millis(HOLD_MIN_MS + hash % (HOLD_MAX_MS - HOLD_MIN_MS));
@@ -411,28 +453,18 @@ fn finish<'a>(
     // Clients could write these keys from the moment on when their shards were let go.
     for (one, watch) in stored_late {
         let mut txn = call.lock(&[one.key.hash]);
+        conversation.set_now(&mut txn);
         match is_unchanged(&mut txn, call.db, one, watch) {
             true => remove(&mut txn, call.db, &one.key),
-            false => written.push(one.key),
+            // The key expires on the other server, too.
+            false if one.expire_at_ms.is_some_and(|at_ms| txn.has_passed(at_ms)) => {}
+            false if txn.db(call.db).peek(&one.key).is_none() => late.removed.push(one.key),
+            false => late.written.push(one.key),
         }
     }
     // These clones may be the last references to their values.
     sent.into_iter().for_each(|(one, _)| call.keyspace.dispose(one.value));
     end
-}
-
-/// The shards of the keys that are being moved, while they are held.
-struct Held<'a> {
-    /// `None` when the other server took too long.
-    txn: Option<LaneTxn<'a>>,
-    /// The time that is left to hold them.
-    left: Duration,
-}
-
-impl Held<'_> {
-    fn count(&mut self, waited: Duration) {
-        self.left = self.left.saturating_sub(waited);
-    }
 }
 
 fn sent_of<'a>(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'a>) -> Option<SentKey<'a>> {
@@ -462,18 +494,6 @@ fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
     }
 }
 
-/// The commands that are sent before the first key: AUTH and SELECT.
-fn preamble(options: &MigrateOptions<'_>, db: i64) -> Vec<u8> {
-    let mut preamble = Vec::new();
-    match options.login {
-        Some((Some(name), password)) => encode_command(&mut preamble, &[&b"AUTH"[..], name, password]),
-        Some((None, password)) => encode_command(&mut preamble, &[&b"AUTH"[..], password]),
-        None => {}
-    }
-    encode_command(&mut preamble, &[&b"SELECT"[..], db.to_string().as_bytes()]);
-    preamble
-}
-
 /// Adds the RESTORE command of a key to `out`.
 fn encode_restore(out: &mut Vec<u8>, sent: &SentKey<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
     // At least 1, because 0 means no expiry.
@@ -487,93 +507,14 @@ fn encode_restore(out: &mut Vec<u8>, sent: &SentKey<'_>, now_ms: i64, replace: b
     encode_command(out, &command);
 }
 
-/// The conversation with the other server.
-struct Conversation<'a> {
-    peers: &'a dyn Peers,
-    target: &'a Target<'a>,
-    link: Box<dyn PeerLink>,
-    /// The commands that come before the first key of a connection: AUTH and SELECT. And the number of their replies.
-    first_commands: (Vec<u8>, usize),
-    /// The commands that must be sent before the next key: empty when they are sent.
-    preamble: Vec<u8>,
-    /// Number of replies to `preamble` that were not read yet.
-    preamble_replies: usize,
-    /// True until a reply to `preamble` is an error.
-    preamble_accepted: bool,
-    /// The first error reply of the other server.
-    first_error: Option<Text>,
-}
-
-impl<'a> Conversation<'a> {
-    fn begin(
-        peers: &'a dyn Peers,
-        target: &'a Target<'a>,
-        options: &MigrateOptions<'_>,
-        db: i64,
-    ) -> Result<Conversation<'a>, Text> {
-        let first_commands = (preamble(options, db), if options.login.is_some() { 2 } else { 1 });
-        Ok(Conversation {
-            peers,
-            target,
-            link: connect(peers, target)?,
-            preamble: first_commands.0.clone(),
-            preamble_replies: first_commands.1,
-            first_commands,
-            preamble_accepted: true,
-            first_error: None,
-        })
+/// The commands that are sent before the first key: AUTH and SELECT.
+fn preamble(options: &MigrateOptions<'_>, db: i64) -> Vec<u8> {
+    let mut preamble = Vec::new();
+    match options.login {
+        Some((Some(name), password)) => encode_command(&mut preamble, &[&b"AUTH"[..], name, password]),
+        Some((None, password)) => encode_command(&mut preamble, &[&b"AUTH"[..], password]),
+        None => {}
     }
-    /// Closes the connection, and opens another one.
-    fn connect_again(&mut self) -> Result<(), Text> {
-        self.link = connect(self.peers, self.target)?;
-        self.preamble = self.first_commands.0.clone();
-        self.preamble_replies = self.first_commands.1;
-        self.preamble_accepted = true;
-        Ok(())
-    }
-    fn send(&mut self, request: &[u8]) -> Result<(), Text> {
-        self.link.send(request).map_err(|ConnectionLost| NOT_SENT.into())
-    }
-    /// Sends `request`. Lets the shards go if that takes too long.
-    fn send_held(&mut self, request: &[u8], held: &mut Held<'_>) -> Result<(), Text> {
-        let sent = self.link.send_within(request, held.left);
-        let (bytes, waited) = sent.map_err(|ConnectionLost| Text::from(NOT_SENT))?;
-        held.count(waited);
-        if bytes < request.len() {
-            held.txn = None;
-            self.send(&request[bytes..])?;
-        }
-        Ok(())
-    }
-    /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `preamble`
-    /// was an error, no key counts as stored.
-    fn read_is_stored(&mut self, held: &mut Held<'_>) -> Result<bool, Text> {
-        for _ in 0..std::mem::take(&mut self.preamble_replies) {
-            self.preamble_accepted &= self.read(held)?;
-        }
-        Ok(self.read(held)? && self.preamble_accepted)
-    }
-    /// Reads a reply. Returns false when the reply is an error. Lets the shards go if that takes too long.
-    fn read(&mut self, held: &mut Held<'_>) -> Result<bool, Text> {
-        if held.txn.is_some() {
-            match self.link.await_input(held.left) {
-                Some(waited) => held.count(waited),
-                None => held.txn = None,
-            }
-        }
-        let line = self.link.line().map_err(|ConnectionLost| Text::from(NOT_READ))?;
-        let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };
-        let text = String::from_utf8_lossy(error);
-        self.first_error
-            .get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());
-        Ok(false)
-    }
-}
-
-fn connect(peers: &dyn Peers, target: &Target<'_>) -> Result<Box<dyn PeerLink>, Text> {
-    peers.connect(target).map_err(|why| match why {
-        NotConnected::Unreachable => NOT_CONNECTED.into(),
-        // redis-server notices a refused connection only when it writes, so this is its error for writing.
-        NotConnected::Refused => NOT_SENT.into(),
-    })
+    encode_command(&mut preamble, &[&b"SELECT"[..], db.to_string().as_bytes()]);
+    preamble
 }
