@@ -10,6 +10,7 @@ use super::tls::Tls;
 use super::unix_socket::SocketFile;
 use super::worker::Worker;
 use super::{apply_change, logging};
+use rustix::process::Signal;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -64,6 +65,8 @@ pub async fn accept_until_stopped(
     let mut hangups = signal(SignalKind::hangup())?;
     // redis-server survives this signal, which its watchdog uses.
     let _alarms = signal(SignalKind::alarm())?;
+    // With a handler, a file that grows beyond the limit (`ulimit -f`) is an error of the write, as on a full disk.
+    let _large_files = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     let mut ready = Some(Ready::new(&listeners, workers.len()));
     if !engine.is_loading() {
         announce(&mut ready, engine, manager);

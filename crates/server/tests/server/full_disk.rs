@@ -23,14 +23,13 @@ impl Limited {
     fn start(kind: Program, folder: &Path, more: &[&str]) -> Limited {
         let dir = folder.to_str().expect("a plain path");
         let options = [&["--dir", dir], more].concat();
-        let program = match kind {
-            Program::Strand => STRAND,
-            Program::Redis => "redis-server",
+        // redis-server ends at a file that is too large, unless the signal is ignored.
+        let start = match kind {
+            Program::Strand => format!("exec {STRAND}"),
+            Program::Redis => "trap '' XFSZ\nexec redis-server".into(),
         };
-        // With this signal ignored, a file that is too large gives an error instead of ending the process.
         let script = folder.join("start.sh");
-        std::fs::write(&script, format!("#!/bin/sh\ntrap '' XFSZ\nexec {program} \"$@\"\n"))
-            .expect("written");
+        std::fs::write(&script, format!("#!/bin/sh\n{start} \"$@\"\n")).expect("written");
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
         let server = Server::started_by(&script, kind, &options).expect("it starts");
         let mut link = server.connect().expect("it listens");
