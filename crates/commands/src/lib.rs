@@ -15,6 +15,8 @@ pub mod dataset_versions;
 pub mod dispatch;
 pub mod errors;
 pub mod events;
+#[cfg(test)]
+mod expiry_tests;
 mod families;
 #[cfg(test)]
 mod fixture;
