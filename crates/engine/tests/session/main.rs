@@ -9,6 +9,7 @@ mod connection;
 mod diag;
 mod disk;
 mod durable;
+mod expiry_journal;
 mod fixture;
 mod full_disk;
 mod groups;
