@@ -47,6 +47,7 @@ const REFUSED: &[&[u8]] = &[
     b"PSYNC",
     b"PUNSUBSCRIBE",
     b"QUIT",
+    b"REPLCONF",
     b"RESET",
     b"SELECT",
     b"SHUTDOWN",

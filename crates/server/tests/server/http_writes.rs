@@ -476,6 +476,12 @@ fn no_message_of_one_request_answers_another() {
         assert!(text.contains("cannot be used over HTTP") && text.contains("PONG"), "{text}");
         assert_eq!(http.get("/v1/keys/k").text(), "value", "after {name}");
     }
+    // A command without a reply would hold up the results behind the command.
+    let text = http.ask("POST /v1/commands", json, br#"[["REPLCONF","ACK","5"],["ECHO","b"]]"#).text();
+    assert!(
+        text.contains("REPLCONF cannot be used over HTTP") && text.contains(r#"{"result":"b"}"#),
+        "{text}"
+    );
     // A message that is no reply ends the connection.
     http.send(&request("POST /v1/commands", json, br#"[["DEBUG","PROTOCOL","PUSH"],["GET","k"]]"#));
     let mut rest = Vec::new();
