@@ -89,7 +89,10 @@ impl Problem {
             "NOPERM" | "DENIED" => StatusCode::FORBIDDEN,
             "WRONGTYPE" => StatusCode::CONFLICT,
             "OOM" => StatusCode::INSUFFICIENT_STORAGE,
-            "BUSY" | "LOADING" | "MISCONF" | "MASTERDOWN" | "TRYAGAIN" => StatusCode::SERVICE_UNAVAILABLE,
+            // The request is correct. This server takes the request later, or another server takes it now.
+            "BUSY" | "LOADING" | "MISCONF" | "MASTERDOWN" | "NOREPLICAS" | "READONLY" | "TRYAGAIN" => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ if text.contains("no such index") || text.contains("Unknown index name") => {
                 StatusCode::NOT_FOUND
             }
@@ -146,6 +149,9 @@ mod tests {
             ("NOPERM this user has no permissions", 403),
             ("WRONGTYPE Operation against a key", 409),
             ("OOM command not allowed", 507),
+            ("MASTERDOWN Link with MASTER is down", 503),
+            ("NOREPLICAS Not enough good replicas to write.", 503),
+            ("READONLY You can't write against a read only replica.", 503),
             ("ERR syntax error", 400),
         ] {
             let problem = Problem::of_reply(text.as_bytes());
