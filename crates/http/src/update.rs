@@ -36,6 +36,8 @@ pub const SEPARATOR_BYTES_MAX: usize = 256;
 pub const PREFIX_BYTES_MAX: usize = 1024;
 /// Number of bytes that a field takes besides its text: its entry and its place in the table of names.
 const FIELD_BYTES: usize = 256;
+/// Maximum number of characters of an id in an error.
+const ID_SHOWN_CHARS: usize = 64;
 /// Number of bytes of a value that are sent to the session at once.
 const VALUE_PART_BYTES: usize = 64 * 1024;
 /// Maximum number of commands sent whose replies are not yet read.
@@ -289,6 +291,13 @@ impl Update {
                 return Err(too_large(xml, OverBudget));
             }
             if name == "id" {
+                if let Some(first) = &id {
+                    let [first, second] = [first, &value].map(|id| shown(id.trim()));
+                    let detail = format!(
+                        "Document contains multiple values for uniqueKey field: id=[{first}, {second}]"
+                    );
+                    return Err(xml.problem(detail));
+                }
                 // The id takes memory twice: here, and as a part of the key.
                 let bytes = 2 * value.len() + self.prefix.len();
                 self.budget.reserve(bytes).map_err(|over| too_large(xml, over))?;
@@ -416,6 +425,11 @@ impl Update {
         }
         Ok(())
     }
+}
+
+/// The first [`ID_SHOWN_CHARS`] characters of an id, for an error.
+fn shown(id: &str) -> String {
+    id.chars().take(ID_SHOWN_CHARS).collect()
 }
 
 /// The problem 422, at the position of the last node.

@@ -129,6 +129,11 @@ fn update_errors_have_line_and_column() {
         ("", 400, "no element"),
         ("<add>\n<doc>\n</add>", 400, "line 3, column 1"),
         ("<add><doc><field name=\"t\">x</field></doc></add>", 400, "uniqueKey field: id"),
+        (
+            "<add><doc><field name=\"id\">1</field><field name=\"id\">2</field></doc></add>",
+            400,
+            "multiple values for uniqueKey field: id=[1, 2]",
+        ),
         ("<add>\n  <doc><field>x</field></doc></add>", 400, "line 2, column 8: a <field> without a name"),
         ("<add>text</add>", 400, "unexpected text"),
         ("<nope/>", 400, "<nope>"),
