@@ -34,14 +34,41 @@ impl<'a> JsonReader<'a> {
     /// When the text is not JSON, or nested more than [`DEPTH_MAX`] deep.
     pub async fn next(&mut self) -> Result<JsonEvent<'a>, NotJson> {
         self.steps.step().await;
-        let step = self.parser.parse_next(self.rest, true);
-        self.rest = &self.rest[step.consumed_bytes..];
+        let json = self.rest;
+        let step = self.parser.parse_next(json, true);
+        self.rest = &json[step.consumed_bytes..];
         // The text is complete, so the parser returns an event or an error.
         step.event.unwrap_or(Ok(JsonEvent::Eof)).map_err(|error| {
             let at = error.location().start;
-            NotJson { message: error.message().to_owned(), line: at.line + 1, column: at.column + 1 }
+            let message = match error.message() {
+                END if ends_behind_half_a_pair(json) => "a string has half of a surrogate pair",
+                message => message,
+            };
+            NotJson { message: message.to_owned(), line: at.line + 1, column: at.column + 1 }
         })
     }
+}
+
+/// The parser's message when the text ends too early. The parser also gives this message when too few bytes for an
+/// escape follow the first half of a surrogate pair.
+const END: &str = "Unexpected end of file";
+/// Length of an escape `\uXXXX`, in bytes.
+const ESCAPE_BYTES: usize = 6;
+
+/// True when `json` has the first half of a surrogate pair as an escape, and less than one more escape behind the half.
+fn ends_behind_half_a_pair(json: &[u8]) -> bool {
+    let start = json.len().saturating_sub(2 * ESCAPE_BYTES - 1);
+    let is_half = |escape: &[u8]| {
+        escape.starts_with(b"\\u")
+            && std::str::from_utf8(&escape[2..])
+                .ok()
+                .and_then(|digits| u16::from_str_radix(digits, 16).ok())
+                .is_some_and(|unit| (0xD800..0xDC00).contains(&unit))
+    };
+    // A backslash that is itself escaped begins no escape.
+    let is_escape = |at: usize| json[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0;
+    (start..=json.len().saturating_sub(ESCAPE_BYTES))
+        .any(|at| json.get(at..at + ESCAPE_BYTES).is_some_and(is_half) && is_escape(at))
 }
 
 /// The text is not JSON.
@@ -184,6 +211,28 @@ mod tests {
         }
         assert!(complete(copy(&[b"[".repeat(DEPTH_MAX), b"]".repeat(DEPTH_MAX)].concat())).is_ok());
         assert!(complete(copy(&[b"[".repeat(DEPTH_MAX + 1), b"]".repeat(DEPTH_MAX + 1)].concat())).is_err());
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_has_a_true_text() {
+        for (json, is_half) in [
+            (r#"["\ud800"]"#, true),
+            (r#"["\uDBFF"]"#, true),
+            (r#"["a\\\ud800"]"#, true),
+            (r#"["\ud83d\ude"#, true),
+            (r#"["\ud83d\ude00"#, false),
+            (r#"["\\ud800"#, false),
+            (r#"["\u00e4"#, false),
+            (r#"["a"#, false),
+            ("", false),
+        ] {
+            let error = complete(copy(json.as_bytes())).expect_err("not JSON").to_string();
+            assert_eq!(error.contains("half of a surrogate pair"), is_half, "{json}: {error}");
+            assert_eq!(error.contains("end of file"), !is_half, "{json}: {error}");
+        }
+        // With more bytes behind the half, the parser has a text of its own.
+        let error = complete(copy(br#"["\ud800","and more"]"#)).expect_err("not JSON").to_string();
+        assert!(error.contains("surrogate"), "{error}");
     }
 
     #[test]
