@@ -218,7 +218,7 @@ impl Expiry {
         }
     }
     fn of(headers: &HeaderMap) -> Result<Expiry, Problem> {
-        let Some(value) = headers.get(TTL_MS) else { return Ok(Expiry::Never) };
+        let Some(value) = at_most_one(headers, &TTL_MS, "Strand-TTL-Ms")? else { return Ok(Expiry::Never) };
         let text = value.to_str().unwrap_or_default();
         if text.eq_ignore_ascii_case("keep") {
             return Ok(Expiry::Keep);
@@ -235,6 +235,22 @@ impl Expiry {
     }
 }
 
+/// The value of a header that a request has at most once. `name` is the header's name as the documents write it.
+///
+/// # Errors
+/// 400 when the header is repeated.
+fn at_most_one<'h>(
+    headers: &'h HeaderMap,
+    header: &HeaderName,
+    name: &str,
+) -> Result<Option<&'h HeaderValue>, Problem> {
+    let mut values = headers.get_all(header).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Problem::bad_request(format!("expected at most one {name} header"))),
+        (value, None) => Ok(value),
+    }
+}
+
 /// Answers PUT of a key.
 pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     // A part must not replace the whole value (RFC 9110, section 14.5).
@@ -245,7 +261,7 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
     }
     let expiry = Expiry::of(&request.parts.headers)?;
     let conditions = Conditions::of(&request.parts.headers)?;
-    match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {
+    match at_most_one(&request.parts.headers, &TYPE, "Strand-Type")?.map(HeaderValue::as_bytes) {
         None | Some(b"string") => put_string(&context, &mut request, &key, &expiry, &conditions).await,
         Some(name) => match CollectionType::from_name(name) {
             Some(CollectionType::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,

@@ -17,7 +17,7 @@ use crate::routes;
 use crate::session_client::SessionClient;
 use hyper::StatusCode;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -181,6 +181,14 @@ async fn answer(context: Rc<Context>, parts: Parts, body: RequestBody) -> Result
     if !is_known {
         let detail = "the Transfer-Encoding is not supported: expected chunked";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail).closing());
+    }
+    // A body whose encoding is dropped would be stored as a value that nobody can read.
+    let mut encodings = parts.headers.get_all(CONTENT_ENCODING).iter();
+    if encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let detail = "the Content-Encoding is not supported: expected identity, or no such header";
+        return Err(
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).header(ACCEPT_ENCODING, "identity")
+        );
     }
     origin::check(&parts, context.settings.peer_is_local)?;
     let Found { route, rest } = routes::find(&parts.method, parts.uri.path())?;

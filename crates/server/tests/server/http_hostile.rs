@@ -142,6 +142,18 @@ fn invalid_requests_get_problem_documents() {
         }
         assert_eq!(status == 405, head.contains("\r\nallow: "), "{line}: {answer}");
     }
+    for (headers, status, words) in [
+        ("Strand-TTL-Ms: 5\r\nStrand-TTL-Ms: keep\r\n", 400, "at most one Strand-TTL-Ms"),
+        ("Strand-Type: string\r\nStrand-Type: string\r\n", 400, "at most one Strand-Type"),
+        ("Content-Encoding: gzip\r\n", 415, "Content-Encoding is not supported"),
+        ("Content-Encoding: identity, gzip\r\n", 415, "Content-Encoding is not supported"),
+        ("Content-Encoding: identity\r\nContent-Encoding: br\r\n", 415, "Content-Encoding is not supported"),
+        ("Content-Encoding: Identity\r\n", 204, ""),
+    ] {
+        let answer = other.ask("PUT /v1/keys/v", headers, b"1");
+        assert_eq!(answer.status, status, "{headers}: {}", answer.text());
+        assert!(answer.text().contains(words), "{headers}: {}", answer.text());
+    }
     assert!(answer_to(&site, b"GET /healthz HTTP/1.0\r\n\r\n", false).starts_with("HTTP/1.0 200 "));
     assert_eq!(other.get("/healthz").status, 200, "others do not notice");
 }
