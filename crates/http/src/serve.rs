@@ -31,6 +31,9 @@ use std::task::{self, Poll};
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of header lines of a request.
 pub const HEADERS_MAX: usize = 100;
+/// Maximum `Content-Length` that the HTTP parser reads. The parser answers the two larger numbers of 64 bits as it
+/// answers a large head, and its response does not tell which of the limits was passed.
+const CONTENT_LENGTH_MAX: u64 = u64::MAX - 2;
 
 /// Serves HTTP on one connection.
 pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
@@ -121,7 +124,10 @@ pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
     let detail = match status {
         _ if is_hello => "this port does not accept TLS".to_string(),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
-            format!("the head of a request has at most {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} lines")
+            format!(
+                "the head of a request has at most {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} lines, \
+                 and its Content-Length is at most {CONTENT_LENGTH_MAX}"
+            )
         }
         _ => "this is not an HTTP/1.1 request, or the end of the request is ambiguous".to_string(),
     };

@@ -164,6 +164,13 @@ fn heads_are_bounded() {
     let before = site.server.memory("VmRSS");
     let long = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(200_000));
     assert!(whole_answer(&site, long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    // The parser has one response for large heads and for lengths near 2^64.
+    for (length, status) in [(u64::MAX, 431), (u64::MAX - 1, 431), (u64::MAX - 2, 413)] {
+        let head = format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        let answer = whole_answer(&site, head.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length}: {answer}");
+        assert_eq!(status == 431, answer.contains("Content-Length is at most"), "{length}: {answer}");
+    }
     let many: String = (0..200).map(|i| format!("X{i}: y\r\n")).collect();
     let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
     assert!(whole_answer(&site, many.as_bytes()).starts_with("HTTP/1.1 431 "));
