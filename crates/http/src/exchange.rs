@@ -29,6 +29,8 @@ pub struct Settings {
     pub body_bytes_max: u64,
     /// Maximum length of a string that the server accepts, in bytes.
     pub bulk_bytes_max: usize,
+    /// Maximum length of a command that has not arrived completely, in bytes.
+    pub query_bytes_max: usize,
     /// Maximum length of a value that gets an entity tag, in bytes.
     pub etag_bytes_max: usize,
     /// The key of entity tags: random for each process.

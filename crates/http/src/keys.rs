@@ -197,6 +197,9 @@ const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
 /// Parts of a body that are shorter than this are joined until they have `GATHERED_BYTES`.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes that an argument of a command takes besides its own bytes: a length with its line end, and
+/// a line end. The count of the arguments, which takes no more, is covered by the slack of the short lengths.
+const FRAME_BYTES: usize = 32;
 
 /// The expiry of a PUT's value.
 pub enum Expiry {
@@ -298,6 +301,12 @@ async fn put_string(
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
     let options: Vec<&[u8]> = condition.options().chain(ttl.iter().map(Vec::as_slice)).collect();
+    // Beyond this limit the session would end without a reply.
+    let beside = command.iter().chain(&options).map(|argument| argument.len() + FRAME_BYTES).sum();
+    let len_max = context.settings.query_bytes_max.saturating_sub(beside);
+    if len > len_max {
+        return Err(Problem::too_large(len_max as u64).member("option", "client-query-buffer-limit"));
+    }
     // Only a SET with a condition reports whether the key existed. Ask with EXISTS before any other SET.
     let asks = matches!(condition, WriteCondition::None);
     if asks {

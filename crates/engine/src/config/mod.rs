@@ -274,6 +274,10 @@ impl Config {
     pub fn bulk_bytes_max(&self) -> usize {
         self.number(Opt::ProtoMaxBulkLen) as usize
     }
+    /// Maximum length of a command that has not arrived completely, in bytes: `client-query-buffer-limit`.
+    pub fn query_bytes_max(&self) -> usize {
+        self.number(Opt::ClientQueryBufferLimit) as usize
+    }
     /// True when `protected-mode` is on (the default).
     pub fn is_protected(&self) -> bool {
         self.number(Opt::ProtectedMode) != 0

@@ -114,7 +114,7 @@ impl SessionSettings {
             protects: config.number(Opt::ProtectedMode) == 1,
             timeout_us: config.timeout_s() * 1_000_000,
             login_timeout_us: config.number(Opt::LoginTimeout) as u64 * 1_000_000,
-            query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
+            query_bytes_max: config.query_bytes_max(),
             output,
             reply_bytes_max: if normal.hard_bytes == 0 { usize::MAX } else { normal.hard_bytes },
             shared_lap_bytes_max: match slow_us {

@@ -99,6 +99,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
     Settings {
         body_bytes_max: config.http_body_bytes_max(),
         bulk_bytes_max: config.bulk_bytes_max(),
+        query_bytes_max: config.query_bytes_max(),
         etag_bytes_max: config.http_etag_bytes_max(),
         // std keys its hashers from the system's randomness.
         etag_seed: *ETAG_SEED.get_or_init(|| RandomState::new().build_hasher().finish()),

@@ -274,3 +274,26 @@ fn a_head_and_a_login_have_a_deadline() {
         rest.extend_from_slice(&part[..read]);
     }
 }
+
+#[test]
+fn a_value_over_the_query_limit_is_refused_before_the_body_is_read() {
+    let site = site(&["--workers", "1", "--client-query-buffer-limit", "1mb"]);
+    let mut http = site.http();
+    http.send(b"PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n");
+    let answer = http.answer(false);
+    assert_eq!((answer.status, answer.header("connection")), (413, "close"), "{}", answer.text());
+    assert!(answer.text().contains("client-query-buffer-limit"), "{}", answer.text());
+    http.expect_end();
+    // The value that the response names is accepted, and one byte more is not.
+    let text = answer.text();
+    let limit = text.split("\"limit\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+    let limit: usize = limit.and_then(|number| number.parse().ok()).expect("a limit");
+    assert_eq!(site.http().ask("PUT /v1/keys/k", "", &vec![b'x'; limit]).status, 201);
+    let mut http = site.http();
+    http.send(
+        format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", limit + 1)
+            .as_bytes(),
+    );
+    assert_eq!(http.answer(false).status, 413);
+    site.resp().call("STRLEN k", &format!(":{limit}\r\n"));
+}
