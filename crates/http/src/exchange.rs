@@ -49,6 +49,9 @@ pub struct Settings {
     pub sleep: Sleeper,
     /// The function that makes diagnostic bundles.
     pub bundler: Bundler,
+    /// Why the connection has no session: an error reply. Such a connection answers one request, and runs only the
+    /// routes that need no session.
+    pub refusal: Option<Vec<u8>>,
 }
 
 /// Returns the reasons why the server is not ready; empty when the server is ready.

@@ -197,8 +197,7 @@ const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
 /// Parts of a body that are shorter than this are joined until they have `GATHERED_BYTES`.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
-/// Maximum number of bytes that an argument of a command takes besides its own bytes: a length with its line end, and
-/// a line end. The count of the arguments, which takes no more, is covered by the slack of the short lengths.
+/// More bytes than an argument of a command takes besides its own bytes.
 const FRAME_BYTES: usize = 32;
 
 /// The expiry of a PUT's value.

@@ -47,4 +47,4 @@ pub mod xml;
 pub use bundle::{Bundler, PackError, Packer};
 pub use exchange::{MayCall, Rights, Settings, Sleeper, UNSENT_BYTES_MAX, Unready, UsersVersion};
 pub use origin::is_foreign;
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, of_parser, refusal};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, is_denial, of_parser, refusal};

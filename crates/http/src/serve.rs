@@ -47,6 +47,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
         let context = Rc::new(Context::new(SessionClient::new(http_end), settings, outgoing));
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).half_close(false);
+        builder.keep_alive(context.settings.refusal.is_none());
         let inner = builder.serve_connection(io, Server { context: context.clone() });
         Connection { inner, context }
     }
@@ -104,12 +105,21 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Future for Connection<I> {
 
 /// A whole response for a connection that gets no session. `reply` is the error reply with the reason.
 pub fn refusal(reply: &[u8]) -> Vec<u8> {
+    last_response(&problem_of_refusal(reply))
+}
+
+/// True when the error reply `reply` refuses the address of the client, and not only a further session.
+pub fn is_denial(reply: &[u8]) -> bool {
+    reply.strip_prefix(b"-").unwrap_or(reply).starts_with(b"DENIED")
+}
+
+/// The problem for a request that needs a session, on a connection that gets none. `reply` is the error reply.
+fn problem_of_refusal(reply: &[u8]) -> Problem {
     let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii();
-    let problem = match text.starts_with(b"DENIED") {
+    match is_denial(text) {
         true => Problem::of_reply(text),
         false => Problem::new(StatusCode::SERVICE_UNAVAILABLE, String::from_utf8_lossy(text)),
-    };
-    last_response(&problem)
+    }
 }
 
 /// Adds a problem document to a bodyless response of the HTTP parser; `None` for any other response. `is_hello`:
@@ -204,6 +214,9 @@ async fn answer(context: Rc<Context>, parts: Parts, body: RequestBody) -> Result
     }
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     if route.needs_session {
+        if let Some(reply) = &context.settings.refusal {
+            return Err(problem_of_refusal(reply).closing());
+        }
         let db = query.number("db", 0, 0, i32::MAX as u64)?;
         let version = context.settings.users_version.0();
         context.session.log_in(credentials(&parts.headers)?, version, db).await?;

@@ -41,6 +41,14 @@ const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 /// of the connection is not seen.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Maximum number of connections of a worker that have no session, because `maxclients` clients are connected. These
+/// connections are for requests that need no session, such as those of an orchestrator, which would else end a healthy
+/// server. The connections are few, so the descriptors that the server keeps besides those of the clients are enough.
+const WITHOUT_SESSION_MAX: usize = 4;
+/// Maximum time in milliseconds in which a connection without a session must send its request. The same time is left for
+/// the response.
+const WITHOUT_SESSION_MS_MAX: u64 = 1_000;
+
 /// Serves one connection until it closes.
 ///
 /// # Errors
@@ -49,17 +57,30 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let Arrival { socket, peer, tls, .. } = arrival;
     let (peer_is_local, addresses) = (peer.local, [peer.addr.clone(), peer.laddr.clone()]);
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
+    let config = context.engine.config();
+    let mut settings = settings(&context.engine, peer_is_local);
+    let mut login_timeout = Duration::from_secs(config.login_timeout_s());
+    // Counts the connection while it lives, if it has no session.
+    let mut without_session = None;
     let session = match opened {
-        Ok(session) => session,
+        Ok(session) => Some(session),
         Err(reply) => {
-            // Send no reason, because the client could not read it before the TLS handshake.
-            if tls.is_none() {
-                refuse(&socket, &strand_http::refusal(reply.front()));
+            without_session = match strand_http::is_denial(reply.front()) {
+                true => None,
+                false => context.without_session(WITHOUT_SESSION_MAX),
+            };
+            if without_session.is_none() {
+                // Send no reason, because the client could not read it before the TLS handshake.
+                if tls.is_none() {
+                    refuse(&socket, &strand_http::refusal(reply.front()));
+                }
+                return Ok("refused");
             }
-            return Ok("refused");
+            settings.refusal = Some(reply.front().to_vec());
+            login_timeout = Duration::from_millis(WITHOUT_SESSION_MS_MAX);
+            None
         }
     };
-    let config = context.engine.config();
     let (http_end, session_end) = pipe();
     let watch = session_end.watch();
     let outgoing = Outgoing::default();
@@ -68,7 +89,6 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let greeting =
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
-    let settings = settings(&context.engine, peer_is_local);
     let connection = Connection::new(Io(socket.clone()), http_end, settings, outgoing);
     let side = HttpSide {
         socket,
@@ -78,19 +98,30 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         greeting,
         waiting: connection.holding(),
         idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
-        client_deadline: ClientDeadline::new(Duration::from_secs(config.login_timeout_s())),
+        client_deadline: ClientDeadline::new(login_timeout),
         watch: watch.clone(),
         turn: 0,
         connection,
     };
-    let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
+    let session = async move {
+        match session {
+            Some(session) => connection::drive(Stream::Pipe(session_end), session, wake, context).await,
+            None => {
+                // The pipe stays open: its end would end the connection before the request.
+                let _pipe = session_end;
+                std::future::pending().await
+            }
+        }
+    };
     // A killed session ends the connection at once. After the normal end of a session the connection first sends the
     // last response.
-    Joined::new(side, session, watch, |end: ConnectionEnd| match end {
+    let end = Joined::new(side, session, watch, |end: ConnectionEnd| match end {
         Ok("killed") => Some(Ok("killed")),
         _ => None,
     })
-    .await
+    .await;
+    drop(without_session);
+    end
 }
 
 fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
@@ -110,6 +141,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
         rights: Rights(Rc::new(move |user, command| asked.may_call(user, command))),
         sleep: Sleeper(Rc::new(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))))),
         bundler: crate::bundle::of_session::bundler(),
+        refusal: None,
     }
 }
 

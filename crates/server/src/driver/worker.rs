@@ -102,6 +102,7 @@ impl Worker {
                 stopping: Cell::new(false),
                 busy: Cell::new(0),
                 prefetching: Cell::new(0),
+                without_session: Cell::new(0),
                 connections: count,
                 all_closed: Notify::new(),
                 wakes: RefCell::default(),
@@ -157,6 +158,8 @@ pub struct Context {
     busy: Cell<usize>,
     /// Number of connections that yielded while memory for their request arrives.
     prefetching: Cell<usize>,
+    /// Number of HTTP connections without a session.
+    without_session: Cell<usize>,
     connections: Arc<AtomicUsize>,
     all_closed: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
@@ -194,6 +197,10 @@ impl Context {
     pub fn is_prefetching(&self) -> bool {
         self.prefetching.get() > 0
     }
+    /// Counts a connection without a session, while the returned value lives. `None` when there are `max` already.
+    pub fn without_session(&self, max: usize) -> Option<Counted<'_>> {
+        (self.without_session.get() < max).then(|| Counted::begin(&self.without_session))
+    }
     /// A seed for a session's randomness.
     pub fn seed(&self) -> u64 {
         self.rng.borrow_mut().u64(..)
@@ -212,7 +219,7 @@ impl Context {
     }
 }
 
-/// Counts a connection while this value lives: see [`Context::busy`] and [`Context::prefetching`].
+/// Counts a connection while this value lives: see [`Context::busy`], [`Context::prefetching`] and [`Context::without_session`].
 pub struct Counted<'c> {
     count: &'c Cell<usize>,
 }

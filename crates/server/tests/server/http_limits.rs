@@ -297,3 +297,33 @@ fn a_value_over_the_query_limit_is_refused_before_the_body_is_read() {
     assert_eq!(http.answer(false).status, 413);
     site.resp().call("STRLEN k", &format!(":{limit}\r\n"));
 }
+
+#[test]
+fn health_is_told_when_the_clients_are_at_their_limit() {
+    let site = site(&["--workers", "1", "--maxclients", "1"]);
+    let mut resp = site.resp();
+    resp.call("PING", "+PONG\r\n");
+    for (path, status) in [("/healthz", 200), ("/livez", 200), ("/readyz", 200), ("/v1/keys/k", 503)] {
+        let mut http = site.http();
+        let answer = http.get(path);
+        assert_eq!((answer.status, answer.header("connection")), (status, "close"), "{path}");
+        assert_eq!(status == 503, answer.text().contains("max number of clients"), "{}", answer.text());
+        http.expect_end();
+    }
+    // The places are few. Clients that send nothing keep them for a short time only.
+    let mut idle: Vec<Http> = (0..16).map(|_| site.http()).collect();
+    let mut refused = 0;
+    for http in &mut idle {
+        let mut rest = Vec::new();
+        http.stream.read_to_end(&mut rest).expect("the end of the stream");
+        refused += usize::from(rest.starts_with(b"HTTP/1.1 503 "));
+    }
+    assert_eq!(refused, idle.len() - 4);
+    comes_true(|| {
+        let mut http = site.http();
+        let _ = http.stream.write_all(&request("GET /healthz", "", b""));
+        let mut start = [0; 12];
+        http.stream.read_exact(&mut start).is_ok() && start == *b"HTTP/1.1 200"
+    });
+    assert!(resp.bulk("INFO clients").contains("connected_clients:1\r\n"));
+}
