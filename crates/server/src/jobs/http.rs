@@ -3,6 +3,9 @@
 //! A request must carry the token of the file. Without a token in the file, the request must come from this
 //! machine, and its Host header must be an IP address or localhost. A request that a browser sends for a page of another
 //! site is refused. So no page can act for the browser's user.
+//!
+//! A connection carries one request, and has a time limit. If all places are taken, the oldest connection without a
+//! permitted request gives way. So strangers cannot keep users out.
 
 use super::{Service, ServiceError, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
@@ -13,12 +16,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strand_import::jobs::{DefinitionError, Work};
 use subtle_eq::is_equal;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 /// Maximum size of a request's body, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
@@ -29,7 +36,13 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for reading the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of connections at once. More connections wait.
+/// Time limit for sending a response. The list of all jobs has up to some megabytes.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for a connection, which carries one request.
+const CONNECTION_TIMEOUT: Duration =
+    Duration::from_secs(HEAD_TIMEOUT.as_secs() + BODY_TIMEOUT.as_secs() + RESPONSE_TIMEOUT.as_secs());
+/// Maximum number of connections at once. For one more, the oldest connection without a permitted request ends. If all
+/// have a permitted request, the further connection waits.
 const CONNECTIONS_MAX: usize = 256;
 
 /// Starts the HTTP server of the service, and returns the server's address.
@@ -42,32 +55,65 @@ pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketA
     let spawned = std::thread::Builder::new().name("jobs-http".to_owned()).spawn(move || {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a socket that does not block");
-            let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
-            loop {
-                let place = places.clone().acquire_owned().await;
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let service = service.clone();
-                tokio::spawn(async move {
-                    let answer = service_fn(|request| answer(request, service.clone()));
-                    let mut server = http1::Builder::new();
-                    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                    // Ignore the error, because an error of one client does not matter to the other clients.
-                    let _ = server.serve_connection(TokioIo::new(stream), answer).await;
-                    drop(place);
-                });
-            }
+            accept(listener, &service).await;
         });
     });
     spawned.map_err(failed)?;
     Ok(address)
 }
 
+/// Accepts connections, and serves each connection in a task.
+async fn accept(listener: tokio::net::TcpListener, service: &Arc<Service>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // The connections in the order in which they were accepted.
+    let mut clients = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        clients.retain(Client::is_stranger);
+        if places.available_permits() == 0
+            && let Some(client) = clients.pop_front()
+        {
+            client.task.abort();
+        }
+        let place = places.clone().acquire_owned().await;
+        let is_permitted = Arc::new(AtomicBool::new(false));
+        let (service, permitted) = (service.clone(), is_permitted.clone());
+        let task = tokio::spawn(async move {
+            let answer = service_fn(|request| answer(request, service.clone(), permitted.clone()));
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).keep_alive(false);
+            let served = server.serve_connection(TokioIo::new(stream), answer);
+            // Ignore the error, because an error of one client does not matter to the other clients.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
+            drop(place);
+        });
+        clients.push_back(Client { task: task.abort_handle(), is_permitted });
+    }
+}
+
+/// A connection, as the loop that accepts connections knows it.
+struct Client {
+    /// The task that serves the connection.
+    task: AbortHandle,
+    /// True once the connection has had a permitted request.
+    is_permitted: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// True while the connection is open and has had no permitted request.
+    fn is_stranger(&self) -> bool {
+        !self.task.is_finished() && !self.is_permitted.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers a request. Sets `is_permitted` when the client may use the service.
 async fn answer(
     request: Request<Incoming>,
     service: Arc<Service>,
+    is_permitted: Arc<AtomicBool>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let header =
@@ -79,6 +125,7 @@ async fn answer(
             (StatusCode::FORBIDDEN, problem("a page of another site may not use this service"))
         }
         Ok(()) => {
+            is_permitted.store(true, Ordering::Relaxed);
             match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
                 Err(_) => (StatusCode::REQUEST_TIMEOUT, problem("the body did not arrive in time")),
                 Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large or incomplete")),
@@ -223,7 +270,72 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use super::check_access;
+    use super::super::State;
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::{Condvar, Mutex};
+    use strand_import::jobs::Board;
+
+    /// Starts the HTTP server of a service with the token `t`.
+    fn opened(folder: &std::path::Path) -> SocketAddr {
+        let state = State {
+            board: Board::new(64 << 20, 1, Vec::new(), 0),
+            processes: BTreeMap::new(),
+            fixed: BTreeSet::new(),
+            watched: BTreeSet::new(),
+            is_dirty: false,
+            save_error: None,
+        };
+        let service = Service {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            folder: folder.to_owned(),
+            binary: folder.to_owned(),
+            token: Some("t".to_owned()),
+        };
+        open(&SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(service)).unwrap()
+    }
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(CONNECTION_TIMEOUT)).unwrap();
+        stream
+    }
+
+    /// Sends bytes, and reads until the service closes the connection.
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let (mut stream, mut answer) = (connect(address), String::new());
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn strangers_do_not_keep_users_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = opened(folder.path());
+        let user = "GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n";
+        let idle: Vec<_> = (0..2 * CONNECTIONS_MAX).map(|_| connect(address)).collect();
+        let begun = std::time::Instant::now();
+        assert!(ask(address, user).starts_with("HTTP/1.1 200 "));
+        // Less than the time after which idle connections end anyway.
+        assert!(begun.elapsed() < HEAD_TIMEOUT / 2, "{:?}", begun.elapsed());
+        drop(idle);
+    }
+
+    #[test]
+    fn a_connection_carries_one_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = opened(folder.path());
+        for authorization in ["", "Authorization: Bearer t\r\n"] {
+            let request = format!("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n{authorization}\r\n");
+            let answer = ask(address, &request.repeat(2));
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+            assert!(answer.contains("connection: close\r\n"), "{answer}");
+        }
+    }
 
     #[test]
     fn requests_without_token_or_from_other_hosts_are_refused() {
