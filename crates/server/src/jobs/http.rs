@@ -10,7 +10,7 @@
 use super::{Service, ServiceError, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -116,11 +116,13 @@ async fn answer(
     is_permitted: Arc<AtomicBool>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
-    let header =
-        |name| head.headers.get(name).and_then(|value: &hyper::header::HeaderValue| value.to_str().ok());
+    let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let path = head.uri.path();
+    // The response to HEAD is the response to GET. hyper leaves out the body.
+    let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
     let (status, content) = match check_access(service.token.as_deref(), header(AUTHORIZATION), header(HOST))
     {
-        Err(text) => (StatusCode::FORBIDDEN, problem(text)),
+        Err((status, text)) => (status, problem(text)),
         Ok(()) if strand_http::is_foreign(&head.headers) => {
             (StatusCode::FORBIDDEN, problem("a page of another site may not use this service"))
         }
@@ -129,28 +131,61 @@ async fn answer(
             match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
                 Err(_) => (StatusCode::REQUEST_TIMEOUT, problem("the body did not arrive in time")),
                 Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large or incomplete")),
-                Ok(Ok(body)) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
+                Ok(Ok(body)) => service.handle(method, path, &body.to_bytes()),
             }
         }
     };
-    let is_metrics = status == StatusCode::OK && head.uri.path() == METRICS;
+    let is_metrics = status == StatusCode::OK && path == METRICS;
     let (media, text) = match content {
         Value::String(text) if is_metrics => (PROMETHEUS, text),
         content => ("application/json", format!("{content}\n")),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+        }
+        StatusCode::METHOD_NOT_ALLOWED => {
+            drop(headers.insert(ALLOW, HeaderValue::from_static(methods_of(path))))
+        }
+        _ => {}
+    }
     Ok(response)
 }
 
-fn check_access(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> Result<(), &'static str> {
+/// The methods that a path of the service supports, as the header `Allow` lists them.
+fn methods_of(path: &str) -> &'static str {
+    match path.strip_prefix("/v1/jobs").map(split_path) {
+        Some(("", _)) | Some((_, "errors")) | None => "GET, HEAD",
+        Some((_, "")) => "GET, HEAD, PUT, DELETE",
+        Some(_) => "POST",
+    }
+}
+
+/// The name of the job, and what is wanted of the job, in a path below `/v1/jobs`.
+fn split_path(rest: &str) -> (&str, &str) {
+    let rest = rest.trim_start_matches('/');
+    rest.split_once('/').unwrap_or((rest, ""))
+}
+
+/// Checks that the client may use the service. `authorization` and `host` are the headers of these names.
+fn check_access(
+    token: Option<&str>,
+    authorization: Option<&str>,
+    host: Option<&str>,
+) -> Result<(), (StatusCode, &'static str)> {
     if let Some(token) = token {
-        let definition = bearer.and_then(|bearer| bearer.strip_prefix("Bearer ")).unwrap_or_default();
-        return if is_equal(definition, token) {
+        let (scheme, given) = authorization.and_then(|text| text.split_once(' ')).unwrap_or_default();
+        return if scheme.eq_ignore_ascii_case("Bearer") && is_equal(given, token) {
             Ok(())
         } else {
-            Err("expected the header `Authorization: Bearer` with the token of the configuration file")
+            Err((
+                StatusCode::UNAUTHORIZED,
+                "expected the header `Authorization: Bearer` with the token of the configuration file",
+            ))
         };
     }
     let host = host.unwrap_or_default();
@@ -159,7 +194,10 @@ fn check_access(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -
     if is_address {
         Ok(())
     } else {
-        Err("the Host header names another machine: expected localhost or an IP address")
+        Err((
+            StatusCode::FORBIDDEN,
+            "the Host header names another machine: expected localhost or an IP address",
+        ))
     }
 }
 
@@ -177,10 +215,14 @@ fn problem(text: &str) -> Value {
 impl Service {
     fn handle(self: &Arc<Self>, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
         let bad = |text: String| (StatusCode::BAD_REQUEST, problem(&text));
+        let unsupported = || {
+            let text = format!("this path supports {}", methods_of(path));
+            (StatusCode::METHOD_NOT_ALLOWED, problem(&text))
+        };
         if path == METRICS {
             return match *method {
                 Method::GET => (StatusCode::OK, Value::String(self.lock().board.metrics())),
-                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("this path supports GET")),
+                _ => unsupported(),
             };
         }
         let Some(rest) = path.strip_prefix("/v1/jobs") else {
@@ -189,12 +231,11 @@ impl Service {
                 problem("there is nothing at this path: expected /v1/jobs or /metrics"),
             );
         };
-        let mut parts = rest.trim_start_matches('/').splitn(2, '/');
-        let (name, what) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (name, what) = split_path(rest);
         if name.is_empty() {
             return match *method {
                 Method::GET => (StatusCode::OK, self.lock().board.list(now_ms())),
-                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("this path supports GET")),
+                _ => unsupported(),
             };
         }
         let mut state = self.lock();
@@ -233,9 +274,7 @@ impl Service {
             (&Method::POST, "pause") => state.board.pause(name),
             (&Method::POST, "resume") => state.board.resume(name),
             (&Method::POST, "cancel") => state.board.cancel(name),
-            (_, "" | "errors" | "run" | "retry" | "pause" | "resume" | "cancel") => {
-                return (StatusCode::METHOD_NOT_ALLOWED, problem("GET, PUT, DELETE or POST"));
-            }
+            (_, "" | "errors" | "run" | "retry" | "pause" | "resume" | "cancel") => return unsupported(),
             _ => {
                 return (
                     StatusCode::NOT_FOUND,
@@ -329,11 +368,47 @@ mod tests {
     fn a_connection_carries_one_request() {
         let folder = tempfile::tempdir().unwrap();
         let address = opened(folder.path());
-        for authorization in ["", "Authorization: Bearer t\r\n"] {
+        for authorization in ["", "Authorization: bearer t\r\n"] {
             let request = format!("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n{authorization}\r\n");
             let answer = ask(address, &request.repeat(2));
             assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
             assert!(answer.contains("connection: close\r\n"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn statuses_come_with_their_headers() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = opened(folder.path());
+        let get = |line: &str, authorization: &str| {
+            let answer = ask(address, &format!("{line} HTTP/1.1\r\nHost: x\r\n{authorization}\r\n"));
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+            (head.to_owned(), body.to_owned())
+        };
+        for wrong in ["", "Authorization: Bearer u\r\n", "Authorization: Basic t\r\n"] {
+            let (head, _) = get("GET /v1/jobs", wrong);
+            assert!(head.starts_with("HTTP/1.1 401 ") && head.contains("www-authenticate: Bearer"), "{head}");
+        }
+        let token = "Authorization: BEARER t\r\n";
+        for path in ["/v1/jobs", "/metrics"] {
+            let ((head, none), (_, body)) =
+                (get(&format!("HEAD {path}"), token), get(&format!("GET {path}"), token));
+            assert!(head.starts_with("HTTP/1.1 200 ") && none.is_empty(), "{head} {none}");
+            // The held memory is part of the metrics, so only the list has a fixed length.
+            assert!(
+                path == "/metrics" || head.contains(&format!("content-length: {}", body.len())),
+                "{head}"
+            );
+            let (head, _) = get(&format!("PATCH {path}"), token);
+            assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("allow: GET, HEAD"), "{head}");
+        }
+        for (path, methods) in [
+            ("/v1/jobs/", "GET, HEAD"),
+            ("/v1/jobs/a", "GET, HEAD, PUT, DELETE"),
+            ("/v1/jobs/a/errors", "GET, HEAD"),
+            ("/v1/jobs/a/run", "POST"),
+        ] {
+            assert_eq!(methods_of(path), methods, "{path}");
         }
     }
 
@@ -345,9 +420,12 @@ mod tests {
         for host in [None, Some("evil.example:8390"), Some("127.0.0.1.evil.example")] {
             assert!(check_access(None, None, host).is_err(), "{host:?}");
         }
-        assert!(check_access(Some("t"), Some("Bearer t"), Some("evil.example")).is_ok());
-        for bearer in [None, Some("Bearer "), Some("Bearer u"), Some("t"), Some("Bearer tt")] {
-            assert!(check_access(Some("t"), bearer, Some("localhost")).is_err(), "{bearer:?}");
+        for good in ["Bearer t", "bearer t"] {
+            assert!(check_access(Some("t"), Some(good), Some("evil.example")).is_ok(), "{good}");
+        }
+        for bad in [None, Some("Bearer "), Some("Bearer u"), Some("t"), Some(" t"), Some("Bearer tt")] {
+            let refused = check_access(Some("t"), bad, Some("localhost")).map_err(|(status, _)| status);
+            assert_eq!(refused, Err(StatusCode::UNAUTHORIZED), "{bad:?}");
         }
     }
 }
