@@ -18,7 +18,7 @@ document.
 Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
 
 /// The exit code when the comparison had to stop. (The exit code 1 means that the sources differ.)
-const EXIT_STOPPED: u8 = 6;
+pub(super) const EXIT_STOPPED: u8 = 6;
 
 /// Options of `strand diff`.
 #[derive(Debug, Args)]

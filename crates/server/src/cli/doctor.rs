@@ -13,7 +13,7 @@ use strand_wire::client::Value;
 const AFTER_HELP: &str =
     "Exit codes: 0 nothing is wrong; 1 the server cannot be asked; 2 wrong usage; 3 something is wrong.";
 /// The exit code when the server has findings.
-const HAS_FINDINGS: u8 = 3;
+pub(super) const HAS_FINDINGS: u8 = 3;
 
 /// Calls a command with a string reply.
 ///

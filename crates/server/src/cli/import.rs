@@ -45,7 +45,7 @@ documents differ or failed; 4 stopped by --max-delete (the message says how many
 documents the run has removed); 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
 
 /// The exit code with `--strict` when documents failed.
-const DOCUMENTS_FAILED: u8 = 3;
+pub(super) const DOCUMENTS_FAILED: u8 = 3;
 
 /// Options of `strand import`.
 #[derive(Debug, Args)]

@@ -94,8 +94,26 @@ fn jobs_grammar(jobs: clap::Command) -> clap::Command {
 
 /// Parses the command line. Exits after printing help, the version, or an error in the command line.
 pub fn parse() -> Cli {
-    let matches = grammar().try_get_matches().unwrap_or_else(|error| masked(error).exit());
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| masked(error).exit())
+    let matches = grammar().try_get_matches().unwrap_or_else(|error| exit(error));
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(error))
+}
+
+/// Prints the help, the version, or the error in the command line, and ends the process.
+fn exit(error: clap::Error) -> ! {
+    if error.use_stderr() {
+        masked(error).exit();
+    }
+    display::print_line(error.render().to_string().trim_end_matches('\n'));
+    std::process::exit(i32::from(has_output_error()))
+}
+
+/// True when the output could not be written. Then says why.
+fn has_output_error() -> bool {
+    let error = display::output_error();
+    if let Some(error) = error {
+        say!("strand: cannot write the output: {error}");
+    }
+    error.is_some()
 }
 
 /// The error without the password in the value that it quotes: a sink may be a URL with a user.
@@ -138,14 +156,16 @@ pub fn check_import(arguments: Vec<String>) -> Result<(), String> {
 
 /// Runs the subcommand. Returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
+    // The codes of a result, which the output has. A code of an error stays.
+    let (results, stopped): (&[u8], u8) = match &cli.command {
+        Command::Diff(_) => (&[0, 1, 3], diff::EXIT_STOPPED),
+        Command::Import(_) => (&[0, import::DOCUMENTS_FAILED], 1),
+        Command::Doctor(_) => (&[0, doctor::HAS_FINDINGS], 1),
+        _ => (&[0], 1),
+    };
     let code = run_command(cli.command);
-    match display::output_error() {
-        Some(error) if code == ExitCode::SUCCESS => {
-            say!("strand: cannot write the output: {error}");
-            ExitCode::FAILURE
-        }
-        _ => code,
-    }
+    let is_result = results.iter().any(|result| code == ExitCode::from(*result));
+    if has_output_error() && is_result { ExitCode::from(stopped) } else { code }
 }
 
 fn run_command(command: Command) -> ExitCode {

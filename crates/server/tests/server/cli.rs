@@ -136,16 +136,29 @@ fn bash_completes_configuration_options() {
 #[test]
 fn a_full_disk_below_the_standard_output_is_an_error() {
     let folder = Folder::new();
-    folder.write("a.txt", "text");
-    let source = folder.0.display().to_string();
+    let (before, after) = (folder.0.join("before"), folder.0.join("after"));
+    for path in [&before, &after] {
+        std::fs::create_dir(path).expect("the folder is ours");
+    }
+    folder.write("after/a.txt", "text");
+    let [before, after] = [before, after].map(|path| path.display().to_string());
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
-    for words in [&["diff", &source, &source, "--json"][..], &["import", &source, "--into", "d", "--to", "-"]]
-    {
+    for (words, code) in [
+        (&["diff", &after, &after][..], 6),
+        (&["diff", &after, &after, "--json"], 6),
+        (&["diff", &before, &after], 6),
+        (&["diff", &before, &after, "--json"], 6),
+        (&["diff", &before, "/no/such/folder", "--json"], 6),
+        (&["import", &after, "--into", "d", "--to", "-"], 1),
+        (&["--version"], 1),
+        (&["--help"], 1),
+        (&["jobs", "add", "--help"], 1),
+    ] {
         let child =
             std::process::Command::new(env!("CARGO_BIN_EXE_strand")).args(words).stdout(full()).output();
         let child = child.expect("it runs");
         let text = String::from_utf8_lossy(&child.stderr).into_owned();
-        assert!(child.status.code() == Some(1) && text.contains("No space left"), "{words:?}: {text}");
+        assert!(child.status.code() == Some(code) && text.contains("No space left"), "{words:?}: {text}");
     }
 }
 
