@@ -101,16 +101,7 @@ impl Definition {
             (Some(_), Some(_)) => return Err(DefinitionError::Times),
             (Some(every), None) if every < EVERY_MIN => return Err(DefinitionError::TooOften),
             (Some(every), None) => Trigger::Every(every),
-            (None, Some(value)) => {
-                let wrong = |error: CronError| {
-                    let why = match error {
-                        CronError::TimeSearchLimitExceeded => "this time never comes".to_owned(),
-                        error => error.to_string(),
-                    };
-                    DefinitionError::Cron { value: value.clone(), why }
-                };
-                schedule::cron(&value).map_err(wrong)?
-            }
+            (None, Some(value)) => schedule::cron(&value).map_err(|error| wrong_cron(value, error))?,
             (None, None) => Trigger::Demand,
         };
         let watch = time("watch")?;
@@ -181,6 +172,21 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
+/// Why the library refuses the value of `cron`.
+fn wrong_cron(value: String, error: CronError) -> DefinitionError {
+    if value.split_whitespace().count() != schedule::CRON_FIELDS {
+        return DefinitionError::CronFields(value);
+    }
+    let why = match error {
+        CronError::TimeSearchLimitExceeded => "this time never comes".to_owned(),
+        CronError::InvalidPattern(why)
+        | CronError::IllegalCharacters(why)
+        | CronError::ComponentError(why) => why,
+        error => error.to_string(),
+    };
+    DefinitionError::Cron { value, why }
+}
+
 fn options(given: Option<&Value>) -> Result<Vec<String>, DefinitionError> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let expected = || DefinitionError::Options;
@@ -234,7 +240,9 @@ mod tests {
             (r#"{"name":"a/b","source":"s"}"#, "letters"),
             (r#"{"name":"a","source":"-s"}"#, "hyphen"),
             (r#"{"name":"a","source":"s","every":"1m","cron":"* * * * *"}"#, "give every or cron, not both"),
-            (r#"{"name":"a","source":"s","cron":"0 0 30 2 *"}"#, "30 4 * * 1-5\" (this time never comes)"),
+            (r#"{"name":"a","source":"s","cron":"0 0 30 2 *"}"#, "2 *\": this time never comes"),
+            (r#"{"name":"a","source":"s","cron":"0 0 * *"}"#, "* *\": expected five fields, such as"),
+            (r#"{"name":"a","source":"s","cron":"0 0 * * * *"}"#, "* *\": expected five fields, such as"),
             (r#"{"name":"a","source":"s","evry":"1m"}"#, "evry"),
             (r#"{"name":"a","source":"s3://b","watch":"1s"}"#, "only a folder"),
             (r#"{"name":"a","source":"s","watch":"soon"}"#, "soon"),
@@ -246,6 +254,16 @@ mod tests {
         ] {
             let error = parse(json).unwrap_err();
             assert!(error.to_string().contains(word), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_five_fields_of_cron_does_not_ask_for_five_fields() {
+        for cron in ["5/10 * * * *", "60 * * * *", "0 22-2 * * *", "a * * * *", "0 0 L-x * *", "? , * * *"] {
+            let error = parse(&format!(r#"{{"name":"a","source":"s","cron":"{cron}"}}"#)).unwrap_err();
+            let text = error.to_string();
+            let why = text.strip_prefix(&format!("cron \"{cron}\": ")).expect("the value stands first");
+            assert!(!why.contains("fields") && !why.ends_with('.') && why.len() > 10, "{text}");
         }
     }
 }

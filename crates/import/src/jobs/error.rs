@@ -69,8 +69,11 @@ pub enum DefinitionError {
         /// The value.
         value: String,
     },
-    /// The value of `cron` is not a valid cron expression.
-    #[error("cron {value:?}: expected five fields, such as \"30 4 * * 1-5\" ({})", why.trim_end_matches('.'))]
+    /// The value of `cron` has too few or too many fields.
+    #[error("cron {0:?}: expected five fields, such as \"30 4 * * 1-5\"")]
+    CronFields(String),
+    /// A field of `cron` is wrong, or the time never comes.
+    #[error("cron {value:?}: {}", why.trim_end_matches('.'))]
     Cron {
         /// The value.
         value: String,

@@ -5,6 +5,9 @@ use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
 use std::time::Duration;
 
+/// Number of the fields of a cron expression.
+pub(super) const CRON_FIELDS: usize = 5;
+
 /// When a job is due.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Trigger {
