@@ -166,10 +166,10 @@ impl Definition {
     }
 }
 
-/// True when `name` may be the name of a job.
+/// True when `name` may be the name of a job. `.` and `..` may not: in the path of a URL they mean other paths.
 pub fn is_name(name: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) && !matches!(name, "." | "..")
 }
 
 /// Why the library refuses the value of `cron`.
@@ -240,6 +240,8 @@ mod tests {
             (r#"{"name":"a/b","source":"s"}"#, "letters"),
             (r#"{"name":"a","source":"-s"}"#, "hyphen"),
             (r#"{"name":"a","source":"s","every":"1m","cron":"* * * * *"}"#, "give every or cron, not both"),
+            (r#"{"name":".","source":"s"}"#, "and not \".\" or \"..\""),
+            (r#"{"name":"..","source":"s"}"#, "and not \".\" or \"..\""),
             (r#"{"name":"a","source":"s","cron":"0 0 30 2 *"}"#, "2 *\": this time never comes"),
             (r#"{"name":"a","source":"s","cron":"0 0 * *"}"#, "* *\": expected five fields, such as"),
             (r#"{"name":"a","source":"s","cron":"0 0 * * * *"}"#, "* *\": expected five fields, such as"),
@@ -254,6 +256,9 @@ mod tests {
         ] {
             let error = parse(json).unwrap_err();
             assert!(error.to_string().contains(word), "{json}: {error}");
+        }
+        for json in [r#"{"name":"..a","source":"s"}"#, r#"{"name":"...","source":"s"}"#] {
+            assert!(parse(json).is_ok(), "{json}");
         }
     }
 

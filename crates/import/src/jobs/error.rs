@@ -49,8 +49,10 @@ pub enum DefinitionError {
         /// The key.
         key: &'static str,
     },
-    /// The name of the job is too long, or has a character that is not allowed.
-    #[error("name {0:?}: expected up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores")]
+    /// The name of the job is too long, has a character that is not allowed, or means another path in a URL.
+    #[error(
+        "name {0:?}: expected up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores, and not \".\" or \"..\""
+    )]
     Name(String),
     /// The source looks like an option.
     #[error("source {0:?}: a source cannot begin with a hyphen")]
