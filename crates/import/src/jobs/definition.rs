@@ -19,6 +19,8 @@ pub(super) const KEYS: [&str; 12] = [
 ];
 /// Minimum time between the starts of two runs of a job with `every`.
 pub(super) const EVERY_MIN: Duration = Duration::from_millis(10);
+/// Maximum of `jitter` in days. A longer delay is a slip of the pen: the job would never run.
+pub(super) const JITTER_DAYS_MAX: u64 = 365;
 /// Options of `strand import` that a job refuses: the service sets them, or they make no sense for a job.
 const OPTIONS_REFUSED: [&str; 12] = [
     "--into",
@@ -109,6 +111,9 @@ impl Definition {
             return Err(DefinitionError::Watch(source));
         }
         let jitter = time("jitter")?.unwrap_or(Duration::ZERO);
+        if jitter > Duration::from_hours(24 * JITTER_DAYS_MAX) {
+            return Err(DefinitionError::Jitter);
+        }
         let priority = match given.get("priority") {
             None => 0,
             Some(number) => {
@@ -245,6 +250,7 @@ mod tests {
             (r#"{"name":"a","source":"s","cron":"0 0 30 2 *"}"#, "2 *\": this time never comes"),
             (r#"{"name":"a","source":"s","cron":"0 0 * *"}"#, "* *\": expected five fields, such as"),
             (r#"{"name":"a","source":"s","cron":"0 0 * * * *"}"#, "* *\": expected five fields, such as"),
+            (r#"{"name":"a","source":"s","jitter":"366d"}"#, "jitter: expected at most 365d"),
             (r#"{"name":"a","source":"s","evry":"1m"}"#, "evry"),
             (r#"{"name":"a","source":"s3://b","watch":"1s"}"#, "only a folder"),
             (r#"{"name":"a","source":"s","watch":"soon"}"#, "soon"),
@@ -257,7 +263,11 @@ mod tests {
             let error = parse(json).unwrap_err();
             assert!(error.to_string().contains(word), "{json}: {error}");
         }
-        for json in [r#"{"name":"..a","source":"s"}"#, r#"{"name":"...","source":"s"}"#] {
+        for json in [
+            r#"{"name":"..a","source":"s"}"#,
+            r#"{"name":"...","source":"s"}"#,
+            r#"{"name":"a","source":"s","jitter":"365d"}"#,
+        ] {
             assert!(parse(json).is_ok(), "{json}");
         }
     }

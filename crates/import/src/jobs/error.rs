@@ -1,7 +1,7 @@
 //! [`JobError`]: why the board refuses a request. [`DefinitionError`]: why a definition of a job is wrong.
 
 use super::board::JOBS_MAX;
-use super::definition::{EVERY_MIN, KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
+use super::definition::{EVERY_MIN, JITTER_DAYS_MAX, KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
 use crate::filter::SizeError;
 
 /// Why the board refuses a request about a job. A refused request changes nothing.
@@ -97,6 +97,9 @@ pub enum DefinitionError {
     /// The interval is too short.
     #[error("every: expected at least {} ms", EVERY_MIN.as_millis())]
     TooOften,
+    /// The delay is too long.
+    #[error("jitter: expected at most {JITTER_DAYS_MAX}d")]
+    Jitter,
     /// `strand import` does not accept the options. The text says why.
     #[error("options: {0}")]
     Import(String),
