@@ -177,6 +177,25 @@ def jobs_are_defined_run_and_told_of(world):
 
 
 @check
+def a_run_that_is_refused_does_not_wait(world):
+    docs = fill(world, "docs", 3)
+    service = Service(world)
+    add(service, "docs", docs)
+    service("pause", "docs")
+    for verb in ("run", "retry"):
+        assert "is paused" in service(verb, "docs", "--wait", code=1)[0]["message"]
+    # With a queued run the job would wait.
+    assert service("resume", "docs")[0]["state"] == "idle"
+    service("run", "docs", "--wait")
+    assert service.job("docs")["runs"] == 1, service.job("docs")
+    # Without --wait the run waits for the end of the pause.
+    service("pause", "docs")
+    assert service("run", "docs")[0]["state"] == "paused"
+    service("resume", "docs")
+    until(lambda: service.job("docs")["runs"] == 2, "the run that waited")
+
+
+@check
 def requests_of_runs_are_figures(world):
     world.write("web/box.zip", sources.zipped(one_eml=mail("one")))
     seen = []

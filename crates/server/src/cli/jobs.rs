@@ -193,8 +193,10 @@ enum JobsError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Serve(#[from] ServiceError),
-    #[error("the job {0} is paused: first run `strand jobs resume {0}`")]
+    #[error("the job {0} is paused, so its run does not begin: first run `strand jobs resume {0}`")]
     Paused(String),
+    #[error("the job {0} was paused meanwhile. Its run waits for `strand jobs resume {0}`")]
+    PausedMeanwhile(String),
 }
 
 /// Prints an error, also as JSON if that is wanted. Returns the exit code of the process.
@@ -254,6 +256,12 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
     let post = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
     let get = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
+    // Look first, because a run of a paused job would stay in the queue after the error.
+    if let JobsCommand::Run { name, wait: true } | JobsCommand::Retry { name, wait: true } = &args.command
+        && get(name)?["state"] == "paused"
+    {
+        return Err(JobsError::Paused(name.clone()));
+    }
     let (name, mut job, wait) = match &args.command {
         JobsCommand::Serve { file } => {
             crate::jobs::serve(file)?;
@@ -292,7 +300,7 @@ fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let mut awaited = runs_of(&job) + 1 + u64::from(!job["started_ms"].is_null());
     while wait && job["state"] != "idle" && runs_of(&job) < awaited {
         if job["state"] == "paused" {
-            return Err(JobsError::Paused(name.clone()));
+            return Err(JobsError::PausedMeanwhile(name.clone()));
         }
         std::thread::sleep(POLL_INTERVAL);
         job = get(name)?;
