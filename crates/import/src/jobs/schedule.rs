@@ -81,6 +81,29 @@ mod tests {
         }
     }
 
+    /// docs/jobs.md says what this test checks. The library decides these times.
+    #[test]
+    fn times_that_the_clock_skips_or_repeats() {
+        let berlin = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let next = |text: &str, from: &str, skipped: usize| {
+            let Trigger::Cron(cron) = cron(text).unwrap() else { panic!("{text}") };
+            let from = from.parse::<jiff::civil::DateTime>().unwrap().to_zoned(berlin.clone()).unwrap();
+            let next = cron.iter_after(from).nth(skipped).unwrap();
+            next.strftime("%F %H:%M %:z").to_string()
+        };
+        let (spring, autumn) = ("2027-03-28T00:00", "2027-10-31T00:00");
+        // 02:00 to 03:00 does not exist.
+        assert_eq!(next("30 2 * * *", spring, 0), "2027-03-28 03:00 +02:00");
+        assert_eq!(next("*/30 2 * * *", spring, 0), "2027-03-29 02:00 +02:00");
+        assert_eq!(next("0 1,2 * * *", spring, 1), "2027-03-29 01:00 +02:00");
+        assert_eq!(next("*/30 * * * *", spring, 3), "2027-03-28 03:00 +02:00");
+        // 02:00 to 03:00 comes twice.
+        assert_eq!(next("30 2 * * *", autumn, 0), "2027-10-31 02:30 +02:00");
+        assert_eq!(next("30 2 * * *", autumn, 1), "2027-11-01 02:30 +01:00");
+        assert_eq!(next("*/30 2 * * *", autumn, 1), "2027-10-31 02:30 +02:00");
+        assert_eq!(next("*/30 2 * * *", autumn, 2), "2027-10-31 02:00 +01:00");
+    }
+
     #[test]
     fn the_next_run_follows_the_schedule() {
         let every = Trigger::Every(Duration::from_secs(60));
