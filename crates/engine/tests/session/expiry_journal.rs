@@ -134,7 +134,7 @@ fn a_restarted_server_has_what_expired_data_left() {
         assert_eq!(loaded, digest, "seed {seed}: {sent:#?}");
         assert!(
             again.logged.lock().iter().all(|line| !line.contains("failed")),
-            "seed {seed}: {:?}",
+            "seed {seed}: {:?} after {sent:#?}",
             again.logged.lock()
         );
     }
