@@ -405,6 +405,7 @@ fn move_large<'a>(
         let (first, last) = request.split_at(request.len() - 1);
         conversation.send(first)?;
         let mut txn = call.hold(&[key.hash]);
+        conversation.set_now(&mut txn);
         if is_unchanged(&mut txn, call.db, &one, &watch) {
             return finish(call, conversation, txn, last, vec![(one, watch)], late);
         }
@@ -454,12 +455,13 @@ fn finish<'a>(
     for (one, watch) in stored_late {
         let mut txn = call.lock(&[one.key.hash]);
         conversation.set_now(&mut txn);
-        match is_unchanged(&mut txn, call.db, one, watch) {
-            true => remove(&mut txn, call.db, &one.key),
-            // The key expires on the other server, too.
-            false if one.expire_at_ms.is_some_and(|at_ms| txn.has_passed(at_ms)) => {}
-            false if txn.db(call.db).peek(&one.key).is_none() => late.removed.push(one.key),
-            false => late.written.push(one.key),
+        if is_unchanged(&mut txn, call.db, one, watch) {
+            remove(&mut txn, call.db, &one.key);
+        } else if txn.db(call.db).peek(&one.key).is_some() {
+            late.written.push(one.key);
+        } else if !one.expire_at_ms.is_some_and(|at_ms| txn.has_passed(at_ms)) {
+            // A key that has expired here expires on the other server, too.
+            late.removed.push(one.key);
         }
     }
     // These clones may be the last references to their values.

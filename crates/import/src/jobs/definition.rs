@@ -19,7 +19,7 @@ pub(super) const KEYS: [&str; 12] = [
 ];
 /// Minimum time between the starts of two runs of a job with `every`.
 pub(super) const EVERY_MIN: Duration = Duration::from_millis(10);
-/// Maximum of `jitter` in days. A longer delay is a slip of the pen: the job would never run.
+/// Maximum of `jitter` in days. A longer delay is a slip of the pen: the job might not run for years.
 pub(super) const JITTER_DAYS_MAX: u64 = 365;
 /// Options of `strand import` that a job refuses: the service sets them, or they make no sense for a job.
 const OPTIONS_REFUSED: [&str; 12] = [

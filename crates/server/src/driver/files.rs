@@ -11,7 +11,8 @@ use std::path::Path;
 
 /// Number of descriptors that the server needs besides its clients: listeners, log, files that are read.
 const RESERVED: u64 = 64;
-/// Number of descriptors of each worker: its event queue, its ring and their wake-ups.
+/// Number of descriptors of each worker: its event queue, its ring and their wake-ups, and four HTTP connections at
+/// `maxclients`.
 const RESERVED_PER_WORKER: u64 = 8;
 
 /// Raises the limit of open files for `wanted` clients, as far as the system allows. Returns the possible number

@@ -42,8 +42,8 @@ const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum number of connections of a worker that have no session, because `maxclients` clients are connected. These
-/// connections are for requests that need no session, such as those of an orchestrator, which would else end a healthy
-/// server. The connections are few, so the descriptors that the server keeps besides those of the clients are enough.
+/// connections are for requests that need no session. An orchestrator asks in this way for the server's health: without an
+/// answer, the orchestrator would end a healthy server. `RESERVED_PER_WORKER` of [`super::files`] counts these connections.
 const WITHOUT_SESSION_MAX: usize = 4;
 /// Maximum time in milliseconds in which a connection without a session must send its request. The same time is left for
 /// the response.
@@ -109,7 +109,12 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
             None => {
                 // The pipe stays open: its end would end the connection before the request.
                 let _pipe = session_end;
-                std::future::pending().await
+                // A wake polls the HTTP side again, which ends when the server stops.
+                std::future::poll_fn(|cx| {
+                    while wake.poll(cx).is_ready() {}
+                    Poll::Pending
+                })
+                .await
             }
         }
     };

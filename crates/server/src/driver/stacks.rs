@@ -147,10 +147,7 @@ fn without_handler_frames(mut frames: Vec<Frame>) -> Vec<Frame> {
 pub fn describe_thread(profiles: Option<&Profiles>, name: &str) -> String {
     let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
     let Some(profiles) = profiles else {
-        return format!(
-            "{place}; no stack: it would take {} MiB of memory, and less is free",
-            STACK_BYTES >> 20
-        );
+        return format!("{place}; no stack: too little memory is free for {} MiB", STACK_BYTES >> 20);
     };
     let stacks = profiles.stacks(&[tid], true);
     let stack = match stacks.as_ref().map(|all| all.get(&tid)) {
@@ -214,7 +211,10 @@ mod tests {
             done => Some(done),
         });
         let line = describe_thread(None, "stacks-works");
-        assert!(line.contains("in state R") && line.contains("no stack: it would take 128 MiB"), "{line}");
+        assert!(
+            line.contains("in state R") && line.contains("no stack: too little memory is free for 128 MiB"),
+            "{line}"
+        );
         let line = describe_thread(Some(&profiles), "stacks-works");
         drop((wait_end, work_end));
         waiting.map(|thread| thread.join()).expect("a thread").expect("it ends");
