@@ -258,18 +258,16 @@ fn latency(connection: &mut Connection, options: &Options, history: bool) -> Res
         let is_over = interval_start.elapsed() > interval;
         if is_live {
             write_stdout(format!("\u{1b}[0G\u{1b}[2K{line}").as_bytes());
-        } else if is_over {
+        } else if history || is_over {
             write_stdout(line.as_bytes());
             if !history {
                 return Ok(());
             }
         }
         if history && is_over {
-            if is_live {
-                write_stdout(
-                    format!(" -- {:.2} seconds range\n", interval_start.elapsed().as_secs_f64()).as_bytes(),
-                );
-            }
+            write_stdout(
+                format!(" -- {:.2} seconds range\n", interval_start.elapsed().as_secs_f64()).as_bytes(),
+            );
             (min, max, sum, count, interval_start) = (u128::MAX, 0, 0, 0, Instant::now());
         }
         thread::sleep(LATENCY_PAUSE);
