@@ -72,9 +72,9 @@ impl Policy {
     /// True when the reply `ours` is acceptable beside the reply `theirs`.
     pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
         match self {
-            Policy::Exact => is_equal(ours, theirs),
-            Policy::AnyOrder => is_equal(&sorted(ours.clone()), &sorted(theirs.clone())),
-            Policy::Pairs => is_equal(&sorted(in_pairs(ours)), &sorted(in_pairs(theirs))),
+            Policy::Exact | Policy::AnyOrder | Policy::Pairs | Policy::Timeless => {
+                is_equal(&self.comparable(ours), &self.comparable(theirs))
+            }
             Policy::Shape => shape(ours) == shape(theirs),
             Policy::Kind => shape(ours).0 == shape(theirs).0,
             Policy::Scan | Policy::ScanPairs => match (end_of_scan(ours), end_of_scan(theirs)) {
@@ -88,11 +88,21 @@ impl Policy {
                 _ => is_equal(ours, theirs),
             },
             Policy::Denials => is_equal(&without_connections(ours), &without_connections(theirs)),
-            Policy::Timeless => is_equal(&without_times(ours), &without_times(theirs)),
             Policy::Near(by) => match (ours, theirs) {
                 (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
                 _ => is_equal(ours, theirs),
             },
+        }
+    }
+
+    /// The value without what the policy lets differ: sorted, or without times. For policies that need both replies,
+    /// the value itself.
+    pub fn comparable(self, value: &Value) -> Value {
+        match self {
+            Policy::AnyOrder => sorted(value.clone()),
+            Policy::Pairs => sorted(in_pairs(value)),
+            Policy::Timeless => without_times(value),
+            _ => value.clone(),
         }
     }
 }

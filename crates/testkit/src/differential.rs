@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::compare::Policy;
+use crate::dataset;
 use crate::process::Server;
 use crate::quoting;
 use std::io::{self, Write};
@@ -154,23 +155,7 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
-                // In these commands, `$` stands for the key.
-                let questions = [
-                    &["TYPE", "$"][..],
-                    &["OBJECT", "ENCODING", "$"],
-                    &["GET", "$"],
-                    &["HGETALL", "$"],
-                    &["SMEMBERS", "$"],
-                    &["LRANGE", "$", "0", "-1"],
-                    &["ZRANGE", "$", "0", "-1", "WITHSCORES"],
-                    &["XINFO", "STREAM", "$", "FULL", "COUNT", "0"],
-                    &["PEXPIRETIME", "$"],
-                ];
-                let questions = questions.map(|question| {
-                    let mut args = words(question);
-                    args.iter_mut().filter(|arg| *arg == b"$").for_each(|arg| arg.clone_from(&key));
-                    args
-                });
+                let questions = dataset::questions(&key);
                 // In one write: a sequence of commands leaves many keys.
                 let questions: Vec<_> = questions.iter().map(|args| (&args[..], Policy::of(args))).collect();
                 out.extend(self.compare_in_one_write(&questions)?);

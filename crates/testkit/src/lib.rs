@@ -3,13 +3,16 @@
 //!
 //! [`process::Server`] runs `strand` or `redis-server` on a free port, and [`client::Client`] is its RESP client.
 //! [`differential`] sends the commands of [`generate`] and of the corpus to both servers and compares the replies.
+//! [`expiring`] generates commands on data that expires all the time, and [`dataset`] reads what a server has.
 //! [`hostile`] has malicious requests. [`linearizability`] checks the histories of concurrent clients.
 //!
 //! **Invariant:** other crates use this one only as a dev-dependency, and nothing here mocks a server.
 
 pub mod client;
 pub mod compare;
+pub mod dataset;
 pub mod differential;
+pub mod expiring;
 pub mod generate;
 pub mod hostile;
 pub mod linearizability;

@@ -1,88 +1,52 @@
 //! Random commands, transactions and scripts on data that expires all the time. A server that loads the append-only file
 //! has what the first server had. Some scripts are too long for a worker: they are undone, and run again on a helper
-//! thread, on copies or with their shards held.
+//! thread, on copies or with their shards held. Some commands wait.
 
 use crate::disk::Disk;
 use crate::durable::open;
-use crate::fixture::{Peer, Server, words};
-use fastrand::Rng;
+use crate::fixture::{Peer, Server};
+use std::sync::Arc;
+use strand_testkit::dataset::{self, text_of};
 use strand_testkit::env_number;
+use strand_testkit::expiring::ExpiringCommands;
+use strand_testkit::shrink::Command;
+use strand_wire::client::encode_command;
 
 /// Number of sequences. The variable STRAND_SEQUENCES changes it.
 const SEQUENCES: u64 = 500;
 /// Number of commands, transactions and scripts of a sequence.
 const STEPS: usize = 40;
 const PEERS: usize = 2;
+/// Number of databases that the commands use.
+const DATABASES: usize = 2;
+/// Longer than the timeouts of the commands that wait.
+const WAIT_MS: u64 = 10;
 /// A loop that is longer than what a script may run on a worker.
 const LONG: &str = "for i = 1, 60000 do end ";
 
-/// Commands, with words that are replaced: K a key, F a field, V a value, N a number, T a short time in milliseconds.
-const TEMPLATES: &[&str] = &[
-    "SET K V",
-    "SET K V PX T",
-    "GETEX K PX T",
-    "APPEND K V",
-    "INCR K",
-    "GETDEL K",
-    "MSET K V K V",
-    "HSET K F V",
-    "HSETNX K F V",
-    "HINCRBY K F N",
-    "HDEL K F",
-    "HPEXPIRE K T FIELDS 1 F",
-    "HPEXPIRE K T FIELDS 2 F F",
-    "HPERSIST K FIELDS 1 F",
-    "HGETEX K PX T FIELDS 1 F",
-    "HSETEX K PX T FIELDS 1 F V",
-    "HGETDEL K FIELDS 1 F",
-    "HGETALL K",
-    "HLEN K",
-    "EXISTS K",
-    "RPUSH K V",
-    "LPOP K",
-    "SADD K V N",
-    "SPOP K",
-    "ZADD K N V",
-    "ZPOPMIN K",
-    "PEXPIRE K T",
-    "PERSIST K",
-    "DEL K",
-    "RENAME K K",
-    "COPY K K REPLACE",
-    "SET p DUMP",
-    "RESTORE K 0 PAYLOAD REPLACE",
-    "RESTORE K T PAYLOAD",
-];
-
-fn choose(rng: &mut Rng, words: &[&str]) -> String {
-    words[rng.usize(..words.len())].into()
+fn words(line: &str) -> Command {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// The words of a random command.
-fn command(rng: &mut Rng) -> Vec<String> {
-    let template = TEMPLATES[rng.usize(..TEMPLATES.len())];
-    let word = |word| match word {
-        "K" => choose(rng, &["a", "b", "c"]),
-        "F" => choose(rng, &["f", "g"]),
-        "V" => choose(rng, &["x", "y", "7"]),
-        "N" => choose(rng, &["1", "2"]),
-        "T" => choose(rng, &["1", "2", "4"]),
-        word => word.into(),
+/// A text of Lua with these bytes.
+fn lua_string(bytes: &[u8]) -> String {
+    let one = |byte: &u8| match byte {
+        b' '..=b'~' if !b"'\\".contains(byte) => char::from(*byte).to_string(),
+        byte => format!("\\{byte:03}"),
     };
-    template.split(' ').map(word).collect()
+    format!("'{}'", bytes.iter().map(one).collect::<String>())
 }
 
-/// A script of one to three random commands. A payload is the one at the key `p`.
-fn script(rng: &mut Rng) -> String {
+/// A script of one to three random commands.
+fn script(commands: &mut ExpiringCommands, now_ms: i64) -> String {
     let mut code = String::new();
-    for _ in 0..rng.usize(1..4) {
-        let words = command(rng).into_iter().map(|word| match word.as_str() {
-            "DUMP" => "redis.call('DUMP', 'a') or ''".into(),
-            "PAYLOAD" => "redis.call('GET', 'p') or ''".into(),
-            word => format!("'{word}'"),
-        });
-        code += &format!("redis.pcall({}) ", words.collect::<Vec<_>>().join(", "));
-        if rng.u8(..6) == 0 {
+    if commands.rng.u8(..8) == 0 {
+        code += "redis.call('SELECT', 1) ";
+    }
+    for _ in 0..commands.rng.usize(1..4) {
+        let args: Vec<String> = commands.command(now_ms).iter().map(|arg| lua_string(arg)).collect();
+        code += &format!("redis.pcall({}) ", args.join(", "));
+        if commands.rng.u8(..6) == 0 {
             code += LONG;
         }
     }
@@ -90,46 +54,81 @@ fn script(rng: &mut Rng) -> String {
 }
 
 /// A request: a script with its keys, or with none of them, or a command.
-fn request(rng: &mut Rng) -> Vec<String> {
-    let script = script(rng);
-    let keys: &[&str] = match rng.u8(..8) {
-        0..4 => &["4", "a", "b", "c", "p"],
-        4 => &["0"],
-        _ => return command(rng),
+fn request(commands: &mut ExpiringCommands, now_ms: i64) -> Command {
+    let keys = match commands.rng.u8(..8) {
+        0..3 => "3 a b c",
+        3 => "0",
+        4 => return words(if commands.rng.bool() { "SELECT 0" } else { "SELECT 1" }),
+        _ => return commands.command(now_ms),
     };
-    ["EVAL", &script].into_iter().chain(keys.iter().copied()).map(String::from).collect()
+    let script = script(commands, now_ms).into_bytes();
+    [b"EVAL".to_vec(), script].into_iter().chain(words(keys)).collect()
 }
 
-fn send(server: &Server, peer: &mut Peer, request: &[String]) {
-    peer.send(server, &words(&request.iter().map(String::as_str).collect::<Vec<_>>()));
+/// Runs a command, and returns the bytes of its reply.
+fn reply_to(server: &Server, peer: &mut Peer, request: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_command(&mut bytes, request);
+    peer.feed(&bytes, usize::MAX);
+    peer.drive(server);
+    peer.received_bytes()
+}
+
+/// Everything that the server has. The peer's database is another one afterwards.
+fn lines(server: &Server, peer: &mut Peer) -> Vec<String> {
+    let mut out = Vec::new();
+    for db in 0..DATABASES {
+        reply_to(server, peer, &words(&format!("SELECT {db}")));
+        out.push(format!("database {db}"));
+        out.extend(dataset::lines(&mut |command| reply_to(server, peer, command)));
+        for dataset in ["mail", "code"] {
+            for question in [format!("LOG {dataset}"), format!("LIST {dataset}")] {
+                let reply = reply_to(server, peer, &words(&format!("IMPORT.VERSION {question}")));
+                out.push(format!("{question} -> {}", reply.escape_ascii()));
+            }
+        }
+    }
+    out
 }
 
 /// Runs a sequence. Panics when a server that loads the file has other data.
 fn run(seed: u64) {
-    let (mut rng, disk) = (Rng::with_seed(seed), Disk::default());
-    let mut server = open(&disk, "enable-debug-command yes");
+    let (mut commands, disk) = (ExpiringCommands::new(seed), Disk::default());
+    let mut server = open(&disk, "");
     let mut peers: Vec<Peer> = (0..PEERS).map(|_| server.connect()).collect();
     let mut sent = Vec::new();
     for _ in 0..STEPS {
-        server.advance_ms(rng.u64(0..3));
-        let peer = &mut peers[rng.usize(..PEERS)];
-        let requests: Vec<Vec<String>> = match rng.u8(..8) {
+        server.advance_ms(commands.rng.u64(0..3));
+        let now_ms = server.now.unix_us / 1000;
+        let peer = commands.rng.usize(..PEERS);
+        let requests: Vec<Command> = match commands.rng.u8(..8) {
             0 => {
-                let queued = (0..rng.usize(1..4)).map(|_| request(&mut rng));
-                let [multi, exec] = ["MULTI", "EXEC"].map(|word| vec![word.into()]);
-                std::iter::once(multi).chain(queued).chain([exec]).collect()
+                let queued: Vec<Command> =
+                    (0..commands.rng.usize(1..4)).map(|_| request(&mut commands, now_ms)).collect();
+                std::iter::once(words("MULTI")).chain(queued).chain([words("EXEC")]).collect()
             }
-            _ => vec![request(&mut rng)],
+            _ => vec![request(&mut commands, now_ms)],
         };
-        requests.iter().for_each(|request| send(&server, peer, request));
-        sent.push((server.now.unix_us / 1000, requests));
+        for request in &requests {
+            let reply = reply_to(&server, &mut peers[peer], request);
+            commands.note_reply(request, &reply);
+            sent.push(format!("{now_ms} peer {peer}: {} -> {}", text_of(request), reply.escape_ascii()));
+        }
     }
+    // Commands that still wait end by their timeouts.
+    server.advance_ms(WAIT_MS);
+    peers.iter_mut().for_each(|peer| _ = peer.drive(&server));
     server.engine.write_aof(true);
-    let digest = peers[0].run(&server, "DEBUG DIGEST");
-    let mut again = open(&disk, "enable-debug-command yes");
-    again.now = server.now;
-    let loaded = again.connect().run(&again, "DEBUG DIGEST");
-    assert_eq!(loaded, digest, "{sent:#?}");
+    let mut reader = server.connect();
+    let left = lines(&server, &mut reader);
+    let mut again = Server::on_disk_at("", Arc::new(disk), server.now).expect("the disk is whole");
+    let mut reader = again.connect();
+    let loaded = lines(&again, &mut reader);
+    let only = |of: &[String], than: &[String]| {
+        of.iter().filter(|line| !than.contains(line)).cloned().collect::<Vec<_>>()
+    };
+    let (lost, new) = (only(&left, &loaded), only(&loaded, &left));
+    assert!(lost.is_empty() && new.is_empty(), "{sent:#?}\nlost: {lost:#?}\nnew: {new:#?}");
     let logged = again.logged.lock();
     assert!(logged.iter().all(|line| !line.contains("failed")), "{logged:?} after {sent:#?}");
 }

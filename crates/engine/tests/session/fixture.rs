@@ -25,6 +25,9 @@ pub enum Asked {
     ClientGone(u64),
 }
 
+/// Where the clock starts.
+const START: Now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
+
 /// Number of workers. The connections are spread over them.
 const WORKERS: usize = 3;
 
@@ -313,7 +316,12 @@ impl Server {
     }
     /// A server with this configuration text and an append-only file in `folder`, which the server loads.
     pub fn on_disk(text: &str, folder: Arc<dyn Folder>) -> Result<Server, String> {
-        let server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
+        Server::on_disk_at(text, folder, START)
+    }
+    /// Does what [`Server::on_disk`] does, at this time.
+    pub fn on_disk_at(text: &str, folder: Arc<dyn Folder>, now: Now) -> Result<Server, String> {
+        let mut server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
+        server.now = now;
         let found = server.engine.find_aof().map_err(|why| why.to_string())?;
         server.engine.begin_loading(found.total_bytes(), server.now);
         server.engine.start_aof(found, server.now).map_err(|why| why.to_string())?;
@@ -351,18 +359,17 @@ impl Server {
             died: died.clone(),
             logged: logged.clone(),
         });
-        let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts {
             pid: 42,
             config_file: "/tmp/strand.conf".into(),
             workers: WORKERS,
             ..ServerFacts::default()
         };
-        let engine = Engine::new(config, keyspace, host, facts, now);
+        let engine = Engine::new(config, keyspace, host, facts, START);
         engine.load_users().map_err(|why| why.to_string())?;
         Ok(Server {
             engine,
-            now,
+            now: START,
             asked,
             used_bytes,
             step_us,
