@@ -301,7 +301,7 @@ impl Engine {
     fn resting_bytes(&self) -> u64 {
         let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
         let drafts_bytes = self.memory.drafts_bytes.load(Relaxed);
-        self.host.buffered_bytes() + leaving_bytes + drafts_bytes + self.interpreters_bytes()
+        self.host.passing_bytes() + leaving_bytes + drafts_bytes + self.interpreters_bytes()
     }
     /// Memory of the changes that are on their way to the append-only file and to replicas.
     fn moving_bytes(&self) -> u64 {

@@ -199,9 +199,9 @@ pub trait HostServices {
     fn client_gone(&self, client: u64) {
         let _ = client;
     }
-    /// Bytes that do not count against `maxmemory`: documents on their way into a text index, which the index frees soon
-    /// by itself, and what the profiler keeps. Called up to some hundred times per second.
-    fn buffered_bytes(&self) -> u64 {
+    /// Bytes that do not count against `maxmemory`, because no eviction frees them: what indexes free by themselves, and
+    /// what the profiler keeps. Called up to some hundred times per second.
+    fn passing_bytes(&self) -> u64 {
         0
     }
     /// The memory of the services.

@@ -160,7 +160,7 @@ impl Search {
             }
             // The index remembers this failure, and the next search rebuilds the index.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
-            let _ = entry.index.reload_if_merged(now_ms, COMMIT_INTERVAL_MS);
+            let _ = entry.index.follow_merges();
         }
     }
 

@@ -7,6 +7,7 @@
 
 use crate::buffers::{Buffers, DOCUMENT_BYTES};
 use crate::error::{SearchError, lossy};
+use crate::merges::{MergeState, Merges, live_bytes, segment_bytes};
 use crate::query::of_key::OfKey;
 use crate::schema::{FieldKind, Schema, parse_number};
 use crate::tokenizer::{TextTokenizer, lower, push_lower};
@@ -18,8 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use strand_chain::Blob;
 use strand_keyspace::Key;
 use tantivy::directory::RamDirectory;
-use tantivy::index::SegmentId;
-use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
+use tantivy::indexer::{IndexWriterOptions, NoMergePolicy};
 use tantivy::schema::{
     BytesOptions, Field, IndexRecordOption, NumericOptions, TextFieldIndexing, TextOptions,
 };
@@ -33,8 +33,6 @@ pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
 /// Maximum length of the indexed part of a TEXT or TAG value, in bytes. Searches do not find what follows this part.
 pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-/// A segment is rewritten when more than this share of its documents is deleted.
-const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Name of the column with the keys.
 pub(crate) const KEY: &str = "key";
@@ -85,6 +83,10 @@ pub(crate) struct TextIndex {
     writer: Mutex<Writer>,
     /// See [`TextIndex::key_set_bytes`]. Stored outside the lock, because INFO must not wait for a commit.
     key_set_bytes: AtomicUsize,
+    /// Bytes of the segments without deleted documents, and bytes of the segments that are merged: at the last commit or
+    /// end of a merge.
+    live_bytes: AtomicUsize,
+    merging_bytes: AtomicUsize,
     reader: IndexReader,
     buffers: Arc<Buffers>,
     fingerprint: RandomState,
@@ -183,8 +185,7 @@ struct Writer {
     next_number: u64,
     /// The index's share of [`Buffers`].
     buffered_bytes: usize,
-    /// When the index last looked for finished merges.
-    merges_seen_at_ms: i64,
+    merges: Merges,
 }
 
 impl TextIndex {
@@ -209,12 +210,8 @@ impl TextIndex {
             .num_merge_threads(1)
             .build();
         let tantivy: IndexWriter = index.writer_with_options(options)?;
-        // A search commits the changes before it, and every commit leaves a small segment. Merging by size keeps the
-        // number of segments logarithmic. Rewriting segments with many deletes keeps memory proportional to the live
-        // documents.
-        let mut merges = LogMergePolicy::default();
-        merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
-        tantivy.set_merge_policy(Box::new(merges));
+        // A search commits the changes before it, and every commit leaves a small segment. [`Merges`] starts the merges.
+        tantivy.set_merge_policy(Box::new(NoMergePolicy));
         let reader = index
             .reader_builder()
             .reload_policy(ReloadPolicy::Manual)
@@ -233,9 +230,11 @@ impl TextIndex {
                 committed_at_ms: 0,
                 next_number: 0,
                 buffered_bytes: 0,
-                merges_seen_at_ms: 0,
+                merges: Merges::default(),
             }),
             key_set_bytes: AtomicUsize::new(0),
+            live_bytes: AtomicUsize::new(0),
+            merging_bytes: AtomicUsize::new(0),
             reader,
             buffers,
             fingerprint: RandomState::new(),
@@ -257,7 +256,8 @@ impl TextIndex {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
                 let failure = Failure { why, key: is_short.then(|| key.bytes.into()) };
                 *self.counts.last_failure.lock() = Some(failure);
-                return self.delete(key);
+                // The document can be indexed when the field with the wrong value expires.
+                return self.remove(key, source.field_expires_at_ms.filter(|_| is_short));
             }
         };
         let mut writer = self.writer.lock();
@@ -276,6 +276,7 @@ impl TextIndex {
             result = writer.tantivy.commit();
             // After the commit, because its memory is the library's until the commit is done.
             self.unbuffer(&mut writer);
+            result = result.and_then(|opstamp| self.step_merges(&mut writer, true).map(|()| opstamp));
         }
         if result.is_err() {
             self.fail();
@@ -286,9 +287,13 @@ impl TextIndex {
 
     /// Removes the document of `key`, if there is one.
     pub(crate) fn delete(&self, key: &Key<'_>) {
+        self.remove(key, None);
+    }
+    /// Removes the document of `key`. The key is read again at this time.
+    fn remove(&self, key: &Key<'_>, read_again_at_ms: Option<i64>) {
         let mut writer = self.writer.lock();
         let fingerprint = self.fingerprint(key);
-        writer.due.set(fingerprint, key.bytes, None);
+        writer.due.set(fingerprint, key.bytes, read_again_at_ms);
         if writer.indexed.remove(&fingerprint) {
             self.delete_document(&writer, key);
             writer.uncommitted += 1;
@@ -336,6 +341,7 @@ impl TextIndex {
             }
             writer.uncommitted = 0;
             self.unbuffer(&mut writer);
+            self.step_merges(&mut writer, true)?;
             writer.committed_at_ms = now_ms;
             self.counts.commits.fetch_add(1, Ordering::Relaxed);
             self.counts.indexing_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -353,19 +359,30 @@ impl TextIndex {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
-    /// Lets go of segments that a merge has replaced, when no commit does. The searcher keeps them in memory until then.
-    /// Looks at most once in `interval_ms`, and not while another thread has the writer.
-    pub(crate) fn reload_if_merged(&self, now_ms: i64, interval_ms: i64) -> Result<(), SearchError> {
-        let Some(mut writer) = self.writer.try_lock() else { return Ok(()) };
-        if now_ms.saturating_sub(writer.merges_seen_at_ms) < interval_ms {
-            return Ok(());
+    /// Does what follows the end of a merge, if no other thread has the writer.
+    pub(crate) fn follow_merges(&self) -> Result<(), SearchError> {
+        match self.writer.try_lock() {
+            Some(mut writer) => Ok(self.step_merges(&mut writer, false)?),
+            None => Ok(()),
         }
-        writer.merges_seen_at_ms = now_ms;
-        let searcher = self.searcher();
-        let now: HashSet<SegmentId> = writer.tantivy.index().searchable_segment_ids()?.into_iter().collect();
-        let seen = searcher.segment_readers();
-        let is_current = seen.len() == now.len() && seen.iter().all(|s| now.contains(&s.segment_id()));
-        if is_current { Ok(()) } else { self.reload() }
+    }
+    /// After a commit, or when a merge has ended: lets go of the merged segments, measures, and starts the next merge.
+    fn step_merges(&self, writer: &mut Writer, committed: bool) -> tantivy::Result<()> {
+        let state = writer.merges.look();
+        if state == MergeState::Ended {
+            // The searcher keeps the merged segments in memory until it is loaded again.
+            self.reader.reload()?;
+            drop(writer.tantivy.garbage_collect_files());
+        }
+        if committed || state == MergeState::Ended {
+            let segments = writer.tantivy.index().searchable_segment_metas()?;
+            self.live_bytes.store(live_bytes(&self.directory, &segments), Ordering::Relaxed);
+            writer
+                .merges
+                .start(&mut writer.tantivy, &segments, |segment| segment_bytes(&self.directory, segment));
+            self.merging_bytes.store(writer.merges.running_bytes(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Makes the results of merges visible to [`TextIndex::searcher`].
@@ -379,6 +396,12 @@ impl TextIndex {
     /// Number of bytes of all segments of the index.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.directory.total_mem_usage()
+    }
+    /// Bytes that the index frees by itself (estimated): deleted documents, segments that are merged, and what the merge
+    /// needs. No eviction frees these bytes.
+    pub(crate) fn passing_bytes(&self) -> usize {
+        let merging_bytes = self.merging_bytes.load(Ordering::Relaxed);
+        self.segment_bytes().saturating_sub(self.live_bytes.load(Ordering::Relaxed)) + merging_bytes
     }
     /// Bytes of the set of indexed keys, and of the keys of documents with a field that expires.
     pub(crate) fn key_set_bytes(&self) -> usize {

@@ -17,6 +17,7 @@ mod follow;
 mod grep;
 mod index;
 mod info;
+mod merges;
 mod meter;
 mod options;
 mod query;

@@ -119,10 +119,16 @@ impl Search {
         texts.sum::<u64>() + self.buffered_bytes()
     }
 
-    /// Bytes of documents that are on their way into the text indexes (estimated). The next commits free them, and no
-    /// eviction does.
-    pub fn buffered_bytes(&self) -> u64 {
+    /// Bytes of documents that are on their way into the text indexes (estimated). The next commits free them.
+    fn buffered_bytes(&self) -> u64 {
         self.buffers.bytes() as u64
+    }
+
+    /// Bytes that the indexes free by themselves (estimated): documents on their way into a text index, deleted documents,
+    /// and merges. No eviction frees them.
+    pub fn passing_bytes(&self) -> u64 {
+        let texts: usize = self.entries().iter().map(|entry| entry.index.passing_bytes()).sum();
+        self.buffered_bytes() + texts as u64 + self.trigrams.passing_bytes()
     }
 
     /// Bytes of all trigram indexes.

@@ -218,6 +218,45 @@ fn info_waits_for_no_commit() {
 }
 
 #[test]
+fn a_document_is_indexed_when_its_wrong_number_has_expired() {
+    let mut w = World::new();
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT n NUMERIC");
+    w.hset("k:1", &[("t", "dog"), ("n", "abc")]);
+    w.expire_field_at("k:1", "n", START_MS + 1000);
+    assert_eq!(w.found("i", "dog"), "");
+    // Nothing notes the key, as on a replica without its primary.
+    w.now_ms = START_MS + 1000;
+    assert_eq!(w.found("i", "dog"), "k:1");
+}
+
+#[test]
+fn merges_drop_deleted_documents_and_end_by_themselves() {
+    let w = world();
+    let entry = w.search.entry(b"i").expect("an index");
+    for i in 0..200 {
+        w.hset(&format!("k:{i}"), &[("t", &format!("dog word{i}"))]);
+        assert_eq!(w.keys("i dog LIMIT 0 0").0, i + 1);
+        assert!(entry.index.searcher().segment_readers().len() < 40, "segments are merged");
+    }
+    (0..150).for_each(|i| w.del(&format!("k:{i}")));
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 50);
+    assert!(entry.index.passing_bytes() > 0, "deleted documents are in segments");
+    let is_mostly_alive = || {
+        w.search.tick(START_MS);
+        let searcher = entry.index.searcher();
+        let segments = searcher.segment_readers();
+        segments.iter().all(|segment| segment.num_deleted_docs() * 3 <= segment.max_doc())
+    };
+    // Merges run on a thread of the library.
+    let begun = std::time::Instant::now();
+    while !is_mostly_alive() && begun.elapsed() < std::time::Duration::from_secs(60) {
+        std::thread::yield_now();
+    }
+    assert!(is_mostly_alive());
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 50);
+}
+
+#[test]
 fn a_failed_index_is_built_again() {
     let w = world();
     w.hset("k:1", &[("t", "dog")]);

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// A tail with this number of grams becomes a segment.
 const TAIL_GRAMS_MAX: usize = 256 << 10;
@@ -46,6 +46,20 @@ pub(crate) struct TrigramIndex {
     /// Number of searches that used this index.
     pub(crate) uses: AtomicU64,
     bytes: Share,
+    /// The bytes that the index frees by itself, see [`TrigramIndex::measure`].
+    passing_bytes: Share,
+    /// Bytes that a merge and a flush need while they run.
+    working_bytes: AtomicUsize,
+}
+
+/// Counters to which each trigram index adds its bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    /// All bytes.
+    pub(crate) bytes: Arc<AtomicU64>,
+    /// Bytes that the indexes free by themselves, so that no eviction frees them: dead documents in segments, and what
+    /// merges need.
+    pub(crate) passing_bytes: Arc<AtomicU64>,
 }
 
 /// The size of one part of the trigram indexes, in bytes. The sizes of all parts are added to one counter, which INFO
@@ -121,8 +135,8 @@ pub(crate) struct Figures {
 }
 
 impl TrigramIndex {
-    /// An empty index. Its size counts into `all_bytes` while the index exists.
-    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, all_bytes: Arc<AtomicU64>) -> TrigramIndex {
+    /// An empty index. Its size counts into `totals` while the index exists.
+    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, totals: Totals) -> TrigramIndex {
         TrigramIndex {
             prefix,
             field,
@@ -132,13 +146,16 @@ impl TrigramIndex {
             tail_grams_max: TAIL_GRAMS_MAX,
             hasher: RandomState::new(),
             uses: AtomicU64::new(0),
-            bytes: Share::of(all_bytes),
+            bytes: Share::of(totals.bytes),
+            passing_bytes: Share::of(totals.passing_bytes),
+            working_bytes: AtomicUsize::new(0),
         }
     }
 
     /// An empty index with the prefix and the field of this one.
     pub(crate) fn empty_copy(&self) -> TrigramIndex {
-        TrigramIndex::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
+        let totals = Totals { bytes: self.bytes.all.clone(), passing_bytes: self.passing_bytes.all.clone() };
+        TrigramIndex::new(self.prefix.clone(), self.field.clone(), totals)
     }
 
     /// Replaces the key's document. A document without grams is read by every search.
@@ -163,7 +180,7 @@ impl TrigramIndex {
             }
             inner.tail_grams += grams.as_ref().map_or(0, |g| g.len());
             inner.tail.push(grams);
-            self.bytes.set(inner.heap_bytes());
+            self.measure(inner);
             inner.tail_grams >= self.tail_grams_max || inner.tail.len() >= TAIL_DOCUMENTS_MAX
         };
         if is_full {
@@ -184,7 +201,22 @@ impl TrigramIndex {
         let _writer = self.writer.lock();
         let inner = &mut *self.inner.lock();
         self.remove(inner, key);
-        self.bytes.set(inner.heap_bytes());
+        self.measure(inner);
+    }
+    /// Adds the index's bytes to the totals.
+    fn measure(&self, inner: &Inner) {
+        let working_bytes = self.working_bytes.load(Relaxed);
+        self.bytes.set(inner.heap_bytes() + working_bytes);
+        self.passing_bytes.set(inner.dead_segment_bytes() + working_bytes);
+    }
+    /// Counts the bytes that a merge or a flush needs, until [`TrigramIndex::end_work`].
+    fn begin_work(&self, inner: &Inner, bytes: usize) {
+        self.working_bytes.fetch_add(bytes, Relaxed);
+        self.measure(inner);
+    }
+    fn end_work(&self, inner: &Inner, bytes: usize) {
+        self.working_bytes.fetch_sub(bytes, Relaxed);
+        self.measure(inner);
     }
 
     fn remove(&self, inner: &mut Inner, key: &[u8]) {
@@ -214,6 +246,7 @@ impl TrigramIndex {
     fn flush(&self) {
         let (first, tail, grams) = {
             let inner = self.inner.lock();
+            self.begin_work(&inner, pairs_bytes(inner.tail_grams));
             (inner.tail_first, inner.tail.clone(), inner.tail_grams)
         };
         let mut pairs = Vec::with_capacity(grams);
@@ -223,6 +256,7 @@ impl TrigramIndex {
         sort_by_gram(&mut pairs);
         pairs.dedup();
         let segment = Arc::new(Segment::build(first, tail.len() as u32, &pairs));
+        drop(pairs);
         let mut inner = self.inner.lock();
         inner.parts_bytes += segment.heap_bytes();
         let alive = alive_of(&segment, &inner.dead);
@@ -231,7 +265,7 @@ impl TrigramIndex {
         // The writer lock keeps the tail unchanged, so the segment has all its documents.
         inner.tail.clear();
         inner.tail_grams = 0;
-        self.bytes.set(inner.heap_bytes());
+        self.end_work(&inner, pairs_bytes(grams));
     }
 
     /// Numbers of the documents that may match, ascending.
@@ -275,11 +309,14 @@ impl TrigramIndex {
             let inner = self.inner.lock();
             inner.pick().map(|at| {
                 let parts: Vec<_> = inner.parts[at.clone()].iter().map(|p| p.segment.clone()).collect();
-                (parts, inner.dead.clone(), at)
+                // The new segment exists beside the old ones for a while.
+                let bytes: usize = parts.iter().map(|segment| segment.heap_bytes()).sum();
+                self.begin_work(&inner, bytes);
+                (parts, inner.dead.clone(), at, bytes)
             })
         };
         let merged = picked.is_some();
-        if let Some((segments, dead, at)) = picked {
+        if let Some((segments, dead, at, bytes)) = picked {
             let part = Segment::merge(&segments, &|id| is_dead(&dead, id), pause).map(|segment| {
                 let alive = alive_of(&segment, &dead);
                 Part { segment: Arc::new(segment), alive_at_build: alive, alive }
@@ -290,7 +327,8 @@ impl TrigramIndex {
             let alive = inner.parts[at.clone()].iter().map(|p| p.alive).sum();
             inner.parts.splice(at, part.map(|p| Part { alive, ..p }));
             inner.parts_bytes = inner.parts.iter().map(|p| p.segment.heap_bytes()).sum();
-            self.bytes.set(inner.heap_bytes());
+            drop(segments);
+            self.end_work(&inner, bytes);
         }
         self.merging.store(false, Relaxed);
         merged
@@ -336,6 +374,14 @@ impl Inner {
             + self.tail.len() * 2 * size_of::<usize>();
         self.parts_bytes + self.parts.capacity() * size_of::<Part>() + documents + tail
     }
+    /// Bytes of dead documents in segments (estimated). Merges free them.
+    fn dead_segment_bytes(&self) -> usize {
+        let of = |part: &Part| {
+            let dead = u64::from(part.alive_at_build.saturating_sub(part.alive));
+            (part.segment.heap_bytes() as u64 * dead / u64::from(part.alive_at_build.max(1))) as usize
+        };
+        self.parts.iter().map(of).sum()
+    }
     /// The segments to merge: [`FAN_OUT`] segments of similar size, or one segment whose documents are mostly dead.
     fn pick(&self) -> Option<std::ops::Range<usize>> {
         // A merge is due only if no segment is larger than the others together. So each document is merged a
@@ -349,6 +395,11 @@ impl Inner {
         let mostly_dead = || self.parts.iter().position(|p| 2 * p.alive < p.alive_at_build);
         run.map(|at| at..at + FAN_OUT).or_else(|| mostly_dead().map(|at| at..at + 1))
     }
+}
+
+/// Bytes that a flush of this number of grams needs: the pairs, and as much again to sort them.
+fn pairs_bytes(grams: usize) -> usize {
+    2 * grams * size_of::<u64>()
 }
 
 fn is_dead(dead: &[u64], id: u32) -> bool {
@@ -430,8 +481,10 @@ mod tests {
             "(?:ticket|error)(?:warning)*mail",
         ];
         let rng = &mut fastrand::Rng::with_seed(31);
-        let all_bytes = Arc::new(AtomicU64::new(7));
-        let mut index = TrigramIndex::new(Vec::new(), None, all_bytes.clone());
+        let totals = Totals { bytes: Arc::new(AtomicU64::new(7)), ..Totals::default() };
+        let mut index = TrigramIndex::new(Vec::new(), None, totals.clone());
+        let (all_bytes, passing_bytes) = (totals.bytes, totals.passing_bytes);
+        let mut most_passing_bytes = 0;
         index.tail_grams_max = 300;
         let (mut scratch, mut now) = (Scratch::default(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
         let (mut most_segments, mut narrow) = (0, 0);
@@ -450,6 +503,8 @@ mod tests {
                 }
             }
             most_segments = most_segments.max(index.figures().segments);
+            most_passing_bytes = most_passing_bytes.max(passing_bytes.load(Relaxed));
+            assert!(passing_bytes.load(Relaxed) <= all_bytes.load(Relaxed));
             if round % 7 == 0 {
                 while index.merge_some(&|| {}) {}
             }
@@ -468,6 +523,7 @@ mod tests {
             }
         }
         let f = index.figures();
+        assert!(most_passing_bytes > 0, "documents died");
         assert!(most_segments > 8 && f.segments <= 24 && narrow > 20, "{most_segments}, {f:?}, {narrow}");
         let text_bytes = now.values().map(|t| t.len() as u64).sum();
         assert_eq!((f.documents, f.text_bytes), (now.len(), text_bytes));
@@ -478,12 +534,12 @@ mod tests {
         assert!(f.segments < 8 && f.text_bytes == 0, "{f:?}: what is dead is dropped");
         assert_eq!(all_bytes.load(Relaxed), 7 + f.bytes as u64);
         drop(index);
-        assert_eq!(all_bytes.load(Relaxed), 7);
+        assert_eq!((all_bytes.load(Relaxed), passing_bytes.load(Relaxed)), (7, 0));
     }
 
     #[test]
     fn an_index_with_many_bytes_of_dead_keys_is_mostly_dead() {
-        let index = TrigramIndex::new(Vec::new(), None, Arc::default());
+        let index = TrigramIndex::new(Vec::new(), None, Totals::default());
         let key = vec![b'k'; 1 << 20];
         let puts = DEAD_KEY_BYTES_MAX / key.len() + 4;
         (0..=puts).for_each(|_| index.put(&key, None, 1));

@@ -1,7 +1,7 @@
 //! [`Trigrams`]: the trigram indexes by name, and RX.INDEX. Keeps the indexes in step with the keyspace.
 
 use super::grams::Scratch;
-use super::index::{INDEXED_BYTES_MAX, Share, TrigramIndex};
+use super::index::{INDEXED_BYTES_MAX, Share, Totals, TrigramIndex};
 use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
@@ -10,7 +10,7 @@ use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, Value};
 
@@ -115,9 +115,9 @@ fn for_each_text(
 #[derive(Debug, Default)]
 pub(crate) struct Trigrams {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<TrigramIndexEntry>>>,
-    /// Number of indexes. Stored outside the lock, like `bytes`, so that INFO waits for no lock.
+    /// Number of indexes. Stored outside the lock, like `totals`, so that INFO waits for no lock.
     len: AtomicUsize,
-    bytes: Arc<AtomicU64>,
+    totals: Totals,
     /// The buffers for gathering grams, and the counter of their bytes. Created with the first index.
     scratch: Mutex<Option<(Box<Scratch>, Share)>>,
 }
@@ -162,7 +162,11 @@ impl Trigrams {
     }
     /// Number of bytes of all trigram indexes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
+        self.totals.bytes.load(Relaxed)
+    }
+    /// Bytes that the trigram indexes free by themselves, see [`Totals::passing_bytes`].
+    pub(crate) fn passing_bytes(&self) -> u64 {
+        self.totals.passing_bytes.load(Relaxed)
     }
     /// Number of trigram indexes.
     pub(crate) fn len(&self) -> usize {
@@ -178,7 +182,8 @@ impl Trigrams {
         now_ms: i64,
     ) {
         let mut scratch = self.scratch.lock();
-        let (scratch, share) = scratch.get_or_insert_with(|| (Box::default(), Share::of(self.bytes.clone())));
+        let (scratch, share) =
+            scratch.get_or_insert_with(|| (Box::default(), Share::of(self.totals.bytes.clone())));
         entry.put(scratch, keyspace, key, haystack, now_ms);
         share.set(scratch.heap_bytes());
     }
@@ -258,7 +263,7 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         if indexes.len() == INDEXES_MAX {
             return Err(SearchError::TooManyIndexes(INDEXES_MAX));
         }
-        let index = TrigramIndex::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
+        let index = TrigramIndex::new(args.at(4).to_vec(), field, search.trigrams.totals.clone());
         search.record(&words(args));
         indexes.insert(name.to_vec(), TrigramIndexEntry::new(index));
         search.trigrams.len.store(indexes.len(), Relaxed);
@@ -354,7 +359,7 @@ mod tests {
     fn info_waits_for_no_lock_of_an_index() {
         let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
         let entry =
-            TrigramIndexEntry::new(TrigramIndex::new(Vec::new(), None, search.trigrams.bytes.clone()));
+            TrigramIndexEntry::new(TrigramIndex::new(Vec::new(), None, search.trigrams.totals.clone()));
         search.trigrams.put(
             &entry,
             &search.keyspace,

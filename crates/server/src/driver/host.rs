@@ -266,8 +266,8 @@ impl HostServices for ServerHost {
     fn shrink_caches(&self) {
         self.search.shrink_caches();
     }
-    fn buffered_bytes(&self) -> u64 {
-        self.search.buffered_bytes() + profiler_memory::bytes()
+    fn passing_bytes(&self) -> u64 {
+        self.search.passing_bytes() + profiler_memory::bytes()
     }
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory {

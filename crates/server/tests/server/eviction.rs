@@ -417,6 +417,36 @@ fn a_text_index_that_commits_in_time_costs_no_keys() {
     assert!(least_after > most / 2, "{least_after} of {most}");
 }
 
+/// Deleted documents and merges take memory in an index until a merge ends. No key must go for this memory.
+#[test]
+fn an_index_that_merges_costs_no_keys() {
+    const BATCH: usize = 50;
+    for index in ["FT.CREATE i PREFIX 1 d: SCHEMA t TEXT", "RX.INDEX CREATE i PREFIX d:"] {
+        let server = strand(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "40000000"]);
+        let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), server };
+        peer.call(index);
+        let mut rng = fastrand::Rng::with_seed(3);
+        let (mut most, mut least_after) = (0, i64::MAX);
+        for batch in 0..600 {
+            for i in 0..BATCH {
+                let words: Vec<String> = (0..160).map(|_| format!("w{}", rng.u32(..5000))).collect();
+                let document = ["HSET", &format!("d:{batch}:{i}"), "t", &words.join(" ")];
+                peer.client.send(&document).expect("it reads");
+            }
+            for _ in 0..BATCH {
+                assert_eq!(peer.client.reply().expect("a reply"), Value::Int(1));
+            }
+            let keys = peer.int("DBSIZE");
+            most = most.max(keys);
+            if peer.info("evicted_keys") > 0 {
+                least_after = least_after.min(keys);
+            }
+        }
+        assert!(least_after < most, "{index}: {most}: keys are evicted");
+        assert!(least_after > most / 2, "{index}: {least_after} of {most}");
+    }
+}
+
 /// What the profiler takes does not count against `maxmemory`.
 #[test]
 fn no_key_is_evicted_for_a_profile() {
