@@ -6,6 +6,7 @@
 //! buffer changes. [`TextIndex::refresh`] commits and so makes them visible. Every search calls it first.
 
 use crate::buffers::{Buffers, DOCUMENT_BYTES};
+use crate::directory::IndexDirectory;
 use crate::error::{SearchError, lossy};
 use crate::merges::{MergeState, Merges, live_bytes, segment_bytes};
 use crate::query::of_key::OfKey;
@@ -18,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use strand_chain::Blob;
 use strand_keyspace::Key;
-use tantivy::directory::RamDirectory;
 use tantivy::indexer::{IndexWriterOptions, NoMergePolicy};
 use tantivy::schema::{
     BytesOptions, Field, IndexRecordOption, NumericOptions, TextFieldIndexing, TextOptions,
@@ -79,7 +79,7 @@ pub(crate) struct TextIndex {
     pub(crate) name: Vec<u8>,
     pub(crate) schema: Schema,
     pub(crate) fields: Fields,
-    directory: RamDirectory,
+    directory: IndexDirectory,
     writer: Mutex<Writer>,
     /// See [`TextIndex::key_set_bytes`]. Stored outside the lock, because INFO must not wait for a commit.
     key_set_bytes: AtomicUsize,
@@ -196,7 +196,7 @@ impl TextIndex {
         buffers: Arc<Buffers>,
     ) -> Result<TextIndex, SearchError> {
         let (tantivy_schema, fields) = build_fields(&schema);
-        let directory = RamDirectory::create();
+        let directory = IndexDirectory::default();
         // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
         // commit.
         let settings =
@@ -395,7 +395,7 @@ impl TextIndex {
     }
     /// Number of bytes of all segments of the index.
     pub(crate) fn segment_bytes(&self) -> usize {
-        self.directory.total_mem_usage()
+        self.directory.bytes()
     }
     /// Bytes that the index frees by itself (estimated): deleted documents, segments that are merged, and what the merge
     /// needs. No eviction frees these bytes.

@@ -11,6 +11,7 @@
 mod buffers;
 mod definitions;
 mod difference;
+mod directory;
 mod error;
 mod exec;
 mod follow;
