@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tantivy::directory::Directory;
 use tantivy::index::{SegmentComponent, SegmentId, SegmentMeta};
-use tantivy::indexer::{LogMergePolicy, MergePolicy};
+use tantivy::indexer::{LogMergePolicy, MergeCandidate, MergePolicy};
 use tantivy::{FutureResult, IndexWriter};
 
 /// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f64 = 0.3;
-/// A segment with more than this part of all documents is not merged with others. So a merge needs memory for a part of
-/// the index only.
-const MERGED_PART: usize = 8;
-/// Segments with fewer documents than this are merged in each index.
+/// A merge of several segments makes a segment of at most this part of all documents. So a merge needs memory for a part
+/// of the index only.
+const MERGED_PART: usize = 4;
+/// A merge may always make a segment of this number of documents.
 const MERGED_DOCUMENTS_MIN: usize = 10_000;
 
 /// The files of a segment. A segment may lack some of them.
@@ -66,18 +66,20 @@ impl Merges {
             }
         }
     }
-    /// Starts the most useful merge of `segments`, if no merge runs. `bytes_of` returns the bytes of a segment.
+    /// Starts the most useful merge of `segments`, if no merge runs. `bytes_of` returns the bytes of a segment. Returns
+    /// true when a merge was started.
     pub(crate) fn start(
         &mut self,
         writer: &mut IndexWriter,
         segments: &[SegmentMeta],
         bytes_of: impl Fn(&SegmentMeta) -> usize,
-    ) {
+    ) -> bool {
         let chosen = if self.running.is_none() { choose(segments) } else { Vec::new() };
         if !chosen.is_empty() {
             let bytes = segments.iter().filter(|segment| chosen.contains(&segment.id())).map(bytes_of).sum();
             self.running = Some(Running { result: writer.merge(&chosen), bytes });
         }
+        !chosen.is_empty()
     }
     /// Bytes of the segments that are merged now. 0: no merge runs.
     pub(crate) fn running_bytes(&self) -> usize {
@@ -88,12 +90,23 @@ impl Merges {
 /// The segments to merge. Many small segments come first, because each search visits all segments. Then comes the
 /// segment with the most deleted documents, so that memory stays in proportion to the documents.
 fn choose(segments: &[SegmentMeta]) -> Vec<SegmentId> {
-    let documents: usize = segments.iter().map(|segment| segment.num_docs() as usize).sum();
+    let documents = |segment: &SegmentMeta| segment.num_docs() as usize;
+    let documents_max =
+        (segments.iter().map(documents).sum::<usize>() / MERGED_PART).max(MERGED_DOCUMENTS_MIN);
     let mut by_size = LogMergePolicy::default();
-    by_size.set_max_docs_before_merge((documents / MERGED_PART).max(MERGED_DOCUMENTS_MIN));
+    // A segment of half the size can be merged with another one.
+    by_size.set_max_docs_before_merge(documents_max / 2);
     // The last candidate has the smallest segments.
-    if let Some(candidate) = by_size.compute_merge_candidates(segments).pop() {
-        return candidate.0;
+    if let Some(MergeCandidate(ids)) = by_size.compute_merge_candidates(segments).pop() {
+        let mut chosen: Vec<&SegmentMeta> =
+            segments.iter().filter(|segment| ids.contains(&segment.id())).collect();
+        chosen.sort_by_key(|segment| documents(segment));
+        let mut sum = 0;
+        let fitting = chosen.iter().take_while(|segment| {
+            sum += documents(segment);
+            sum <= documents_max
+        });
+        return fitting.map(|segment| segment.id()).collect();
     }
     let share =
         |segment: &&SegmentMeta| f64::from(segment.num_deleted_docs()) / f64::from(segment.max_doc().max(1));
