@@ -211,7 +211,7 @@ async fn send(context: &Context, args: &Words) -> Waiting {
         let name = args.iter().take(words).map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
         let name = name.to_ascii_uppercase();
         return Waiting::Refused(format!(
-            "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"
+            "ERR {name} cannot be used over HTTP: commands that change the connection, or have no reply, are refused"
         ));
     }
     context.session.begin_command(args.len());

@@ -179,6 +179,7 @@ impl<'a> MigrateOptions<'a> {
 
 const KEY_AND_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
+
 /// A key, with its value and its expiry as they were sent.
 struct SentKey<'a> {
     key: Key<'a>,

@@ -130,7 +130,7 @@ options! {
         "Address that a connection to a primary comes from; empty leaves the choice to the system";
     BioCpulist "bio_cpulist", Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
     BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Integer(0, LONG), "5000", Anytime,
-        "Milliseconds after which a script may be stopped";
+        "Milliseconds after which a script that holds its keys counts as busy: commands that need these keys get BUSY";
     ClientOutputBufferLimit "client-output-buffer-limit", OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
         "Waiting replies of a client, by class: hard limit in bytes, soft limit in bytes, seconds over the soft limit; 0 is no limit";

@@ -35,7 +35,6 @@ const NOT_THERE: &[(&str, &str)] = &[
         "A cluster",
         "One server uses all cores. `CLUSTER` and similar commands reply as redis-server does outside a cluster.",
     ),
-    ("`FAILOVER`", "It is an error. Let Redis Sentinel change roles, or send `REPLICAOF`."),
     ("Modules", "`MODULE LOAD` fails; text search and regular expressions are built in."),
     (
         "`COMMANDLOG` (Valkey)",

@@ -109,7 +109,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub attachments: bool,
     /// Stop before any change if more documents than this would be removed: a number, or a share of the dataset (a
-    /// share always allows 100 documents, unless no document would be left)
+    /// share also allows 100 documents, unless SOURCE is empty)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
     /// Limits for an archive and all archives in it. Limits that you leave out keep their defaults

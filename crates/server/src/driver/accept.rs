@@ -143,14 +143,14 @@ pub async fn accept_until_stopped(
     }
 }
 
-/// Handles a signal of a server that stops already. As in redis-server, SIGINT ends the process at once, because a person
+/// Handles a signal of a server that is already stopping. As in redis-server, SIGINT ends the process at once, because a person
 /// insists. SIGTERM changes nothing, because service managers repeat the signal, and data that is being saved would be lost.
 pub fn signal_while_stopping(name: &str) {
     if name == SIGINT {
         tracing::warn!("{name}: the server was stopping, and ends at once, without a save");
         std::process::exit(1);
     }
-    tracing::info!("{name}: the server stops already. SIGINT would end it at once, without a save");
+    tracing::info!("{name}: the server is already stopping. To end the server at once, without a save, send SIGINT");
 }
 
 /// Logs that the server goes on after the signal `name`.
@@ -177,7 +177,7 @@ async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, 
     match saving {
         Some(FinalSave { name, grace, done, .. }) => {
             let done =
-                done.await.unwrap_or_else(|_| Err(SaveError::Failed("the server stops already".into())));
+                done.await.unwrap_or_else(|_| Err(SaveError::Failed("the server is already stopping".into())));
             (*name, *grace, done)
         }
         None => std::future::pending().await,

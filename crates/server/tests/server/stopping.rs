@@ -52,7 +52,7 @@ fn sigint_ends_a_stopping_server_at_once_and_sigterm_does_not() {
         // The first signal has been handled when the idle connection closes.
         idle.expect_end();
         server.signal(Signal::TERM);
-        comes_true(|| server.folder.log_text().contains("SIGTERM: the server stops already"));
+        comes_true(|| server.folder.log_text().contains("SIGTERM: the server is already stopping"));
         server.signal(Signal::INT);
         assert_eq!(server.end().code(), Some(1));
     }
@@ -75,7 +75,7 @@ fn a_repeated_sigterm_leaves_the_last_save_alone_and_sigint_ends_the_server() {
         comes_true(|| server.folder.log_text().contains(": saving"));
         server.signal(second);
         if saves {
-            comes_true(|| server.folder.log_text().contains("SIGTERM: the server stops already"));
+            comes_true(|| server.folder.log_text().contains("SIGTERM: the server is already stopping"));
             client.call("CONFIG SET rdb-key-save-delay 0", "+OK\r\n");
         }
         assert_eq!(server.end().code(), Some(if saves { 0 } else { 1 }), "{first:?}, {second:?}");

@@ -83,7 +83,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
             cluster_read("countkeysinslot", "3.0.0", "Counts the keys of a slot.").args(&[SLOT]),
             cluster_change("delslots", "3.0.0", "Takes slots from this node.").args(SLOTS),
             cluster_change("delslotsrange", "7.0.0", "Takes ranges of slots from this node.").args(RANGES),
-            cluster_change("failover", "3.0.0", "Makes a replica take over from its master.").args(&[
+            cluster_change("failover", "3.0.0", "Makes a replica take over from its primary.").args(&[
                 Arg::oneof("options", &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")])
                     .optional(),
             ]),
@@ -219,7 +219,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         "server",
         "3.0.0",
         "O(1)",
-        "Carries what replicas and their master tell each other.",
+        "Carries messages between a replica and its primary.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
     .arity(-1)

@@ -10,7 +10,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
         "generic",
         "3.0.0",
         "O(1)",
-        "Waits until this number of replicas have the connection's writes.",
+        "Waits until this number of replicas have all writes that clients have made so far.",
     )
     .flags(&[F::NOSCRIPT])
     .acl(&["slow", "connection"])
@@ -22,7 +22,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
         "generic",
         "7.2.0",
         "O(1)",
-        "Waits until the connection's writes are in the append-only files of this server and of this number of replicas.",
+        "Waits until all writes that clients have made so far are in the append-only files of this server and of this number of replicas.",
     )
     .flags(&[F::NOSCRIPT])
     .acl(&["slow", "connection"])
