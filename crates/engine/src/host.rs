@@ -396,7 +396,7 @@ pub struct MemoryFacts {
     pub resident_bytes: u64,
     /// Resident set of the process.
     pub rss_bytes: u64,
-    /// Physical memory of the machine (or its cgroup).
+    /// Memory of the machine, or the lowest limit of the process's control groups if that limit is lower.
     pub system_bytes: u64,
 }
 

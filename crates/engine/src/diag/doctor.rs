@@ -83,6 +83,8 @@ const PRESSURE_FOR_ACTION: f32 = 0.10;
 const PRESSED_SAMPLES: u32 = 3;
 /// Minimum number of seconds between two of these actions.
 const PURGE_INTERVAL_S: u64 = 30;
+/// The machine's memory pressure counts while less than this share of the process's memory is available on the machine.
+const SHORT_SHARE: f32 = 0.20;
 /// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
 /// With this share of a control group in use, the server takes no more memory until only [`CEILING_END_SHARE`] is in
@@ -145,12 +147,13 @@ impl Engine {
         self.limit_memory_to_group(now);
         self.check_disk_space(now);
         let diag = &self.diag;
-        let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_FOR_ACTION);
+        let pressed = self.memory_pressure(|name| diag.newest(name));
+        let pressed = pressed.filter(|(share, _)| *share >= PRESSURE_FOR_ACTION);
         let full = self.full_group_share().is_some();
         let mono_s = now.mono_us / 1_000_000;
         {
             let mut state = diag.action_log.state.lock();
-            state.pressed_samples = if pressed || full { state.pressed_samples + 1 } else { 0 };
+            state.pressed_samples = if pressed.is_some() || full { state.pressed_samples + 1 } else { 0 };
             let is_due = state.purged_s == 0 || mono_s >= state.purged_s + PURGE_INTERVAL_S;
             if state.pressed_samples < PRESSED_SAMPLES || !is_due {
                 return;
@@ -163,7 +166,10 @@ impl Engine {
         strand_chain::free_pooled();
         self.host.purge_memory();
         let freed = before.saturating_sub(self.host.memory().resident_bytes);
-        let why = if full { "the control group is nearly full" } else { "the machine waits for memory" };
+        let why = match pressed {
+            Some((_, whose)) if !full => format!("threads of {whose} wait for memory"),
+            _ => "the control group is nearly full".into(),
+        };
         let action = format!(
             "{why}: emptied the caches of pattern sets, freed spare buffers, and returned {freed} bytes to the system"
         );
@@ -199,6 +205,17 @@ impl Engine {
         self.forget_spare();
         self.host.log(&action);
         self.diag.action_log.add(now.unix_s(), "memory-ceiling", action);
+    }
+    /// The share of time in which threads wait for memory, and whose threads: of the control group or the machine,
+    /// whichever share is larger. Threads of other groups may wait because of the limits of these groups. So the machine's
+    /// share counts only while the machine has little free memory, too.
+    fn memory_pressure(&self, share_of: impl Fn(&str) -> Option<f32>) -> Option<(f32, &'static str)> {
+        let group = share_of("cgroup.pressure.memory").map(|share| (share, "the control group"));
+        let size = self.host.memory().system_bytes as f32;
+        let available = self.diag.newest("host.memory.available");
+        let is_short = size == 0.0 || available.is_none_or(|bytes| bytes < size * SHORT_SHARE);
+        let machine = share_of("pressure.memory").filter(|_| is_short).map(|share| (share, "the machine"));
+        group.into_iter().chain(machine).max_by(|a, b| a.0.total_cmp(&b.0))
     }
     /// The used share of the control group's memory, when it is nearly full.
     fn full_group_share(&self) -> Option<f32> {
@@ -302,18 +319,20 @@ impl Engine {
                 "cgroup-memory",
                 Level::Alert,
                 format!(
-                    "{:.0} % of the control group's memory is used: the kernel will end the process at 100 %",
+                    "{:.0} % of the control group's memory is used: at 100 % the kernel ends the process (memory.high: stops the process \
+                     again and again)",
                     share * 100.0
                 ),
                 "Raise the group's limit, or set maxmemory below it",
             );
         }
-        if let Some(share) = self.diag.recent("pressure.memory").filter(|share| *share >= PRESSURE_MIN) {
+        let pressure = self.memory_pressure(|name| self.diag.recent(name));
+        if let Some((share, whose)) = pressure.filter(|(share, _)| *share >= PRESSURE_MIN) {
             add(
                 "memory-pressure",
                 if share >= PRESSURE_FOR_ACTION { Level::Alert } else { Level::Warning },
-                format!("threads on this machine wait for memory for {:.0} % of the time", share * 100.0),
-                "Find what grows (memory.* in the history, DIAG MEMORY); move other programs away",
+                format!("threads of {whose} wait for memory for {:.0} % of the time", share * 100.0),
+                "Find what grows (memory.* in the history, DIAG MEMORY); move other programs away, or raise the group's limit",
             );
         }
         let slowed = self.slowed_clients();

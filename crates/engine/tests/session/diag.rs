@@ -254,6 +254,25 @@ fn figures_of_the_system_become_advice_and_pressure_makes_the_server_act() {
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
     assert_eq!(server.shrinks.load(Relaxed), 1, "caches are dropped first");
+    // Other control groups wait for memory at their own limits. The machine has enough.
+    server.system_bytes.store(1 << 30, Relaxed);
+    say(&mut server, &[]);
+    seconds(&mut server, 40);
+    for (available, own, counts) in [(0.5e9, 0.0, false), (0.1e9, 0.0, true), (0.5e9, 0.4, true)] {
+        say(
+            &mut server,
+            &[
+                ("pressure.memory", 0.4, true),
+                ("cgroup.pressure.memory", own, true),
+                ("host.memory.available", available, false),
+            ],
+        );
+        let is_found = rules(&mut peer, &server).contains(&"memory-pressure".to_string());
+        assert_eq!((is_found, server.purges.load(Relaxed)), (counts, 1 + usize::from(counts)));
+        server.purges.store(1, Relaxed);
+        say(&mut server, &[]);
+        seconds(&mut server, 40);
+    }
     // About 40 seconds later, DOCTOR gives another reason.
     seconds(&mut server, 40);
     say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);

@@ -7,7 +7,7 @@ use std::io;
 use strand_engine::MemoryFacts;
 use tikv_jemalloc_ctl::{Access, AsName};
 
-/// The memory of the process now. `system_bytes`: see [`system_bytes`].
+/// The memory of the process now. `system_bytes`: see [`MemoryFacts::system_bytes`].
 pub(super) fn memory(system_bytes: u64) -> MemoryFacts {
     let (used_bytes, ready_bytes) = given_out();
     MemoryFacts {
@@ -48,12 +48,9 @@ pub(super) fn report() -> String {
     String::from_utf8_lossy(&report.text).into_owned()
 }
 
-/// Memory of the machine, or the limit of the control group if that limit is lower.
-pub(super) fn system_bytes() -> u64 {
-    let machine = kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0);
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.iter().filter_map(|p| fs::read_to_string(p).ok()?.trim().parse::<u64>().ok()).min();
-    limit.map_or(machine, |l| l.min(machine))
+/// Memory of the machine. 0: unknown.
+pub(super) fn machine_bytes() -> u64 {
+    kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0)
 }
 
 /// Bytes that the program uses, and bytes that are kept ready: by jemalloc's thread caches, for the rings of the workers, and

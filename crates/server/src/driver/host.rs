@@ -22,7 +22,7 @@ use std::any::Any;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
@@ -95,7 +95,8 @@ pub struct ServerHost {
     config_file: Option<Mutex<PathBuf>>,
     /// Locked while the ACL file is written.
     acl_file: Mutex<()>,
-    system_bytes: u64,
+    /// [`MemoryFacts::system_bytes`] at the last sample.
+    system_bytes: AtomicU64,
     loops: Arc<IoDriverCounts>,
     tls: Arc<Tls>,
     oom_score: OomScore,
@@ -122,13 +123,14 @@ impl ServerHost {
         clock: Clock,
     ) -> ServerHost {
         let config_file = config_file.map(Mutex::new);
+        let system = SystemWatch::new();
         ServerHost {
             requests,
             search,
             reclaimer,
             config_file,
             acl_file: Mutex::new(()),
-            system_bytes: allocator::system_bytes(),
+            system_bytes: AtomicU64::new(system.size_bytes()),
             loops,
             tls,
             oom_score: OomScore::default(),
@@ -136,7 +138,7 @@ impl ServerHost {
             clock,
             snapshot_lock: Mutex::default(),
             peers: OtherServers::default(),
-            system: Mutex::default(),
+            system: Mutex::new(system),
             checks: OnceLock::new(),
             profiles: Profiles::default(),
         }
@@ -367,7 +369,7 @@ impl HostThreads for ServerHost {
 
 impl HostFigures for ServerHost {
     fn memory(&self) -> MemoryFacts {
-        allocator::memory(self.system_bytes)
+        allocator::memory(self.system_bytes.load(Relaxed))
     }
     fn used_bytes(&self) -> u64 {
         allocator::used_bytes()
@@ -381,7 +383,10 @@ impl HostFigures for ServerHost {
     fn system_figures(&self) -> Vec<Figure> {
         self.profiles.tick();
         super::priority::raise_starved();
-        self.system.lock().figures()
+        let mut system = self.system.lock();
+        let figures = system.figures();
+        self.system_bytes.store(system.size_bytes(), Relaxed);
+        figures
     }
     fn system_report(&self) -> Vec<(String, String)> {
         let threads = super::system::threads();

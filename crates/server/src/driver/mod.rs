@@ -11,6 +11,7 @@ pub mod allocator;
 mod checks;
 mod clock;
 mod connection;
+mod control_group;
 mod departures;
 mod disk;
 mod door;

@@ -3,6 +3,8 @@
 //! A figure that the kernel does not have (no pressure figures, no control group) is left out. The counters of
 //! threads are summed by name while the threads exist, so the sums never decrease when a thread ends.
 
+use super::allocator;
+use super::control_group::ControlGroups;
 use super::stacks::{Stacks, StacksError};
 use procfs::process::{Process, Task};
 use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
@@ -15,8 +17,6 @@ use strand_diag::history::Figure;
 const THREAD_NAMES_MAX: usize = 16;
 /// Name of the shared series.
 const OTHER_THREADS: &str = "others";
-/// Path of a process's own control group (version 2).
-const CGROUP: &str = "/sys/fs/cgroup";
 
 const NS: f64 = 1e9;
 const US: f64 = 1e6;
@@ -42,9 +42,26 @@ pub struct SystemWatch {
     voluntary: u64,
     forced: u64,
     round: u64,
+    groups: ControlGroups,
+    /// The memory of the machine. 0: unknown.
+    machine_bytes: u64,
+    /// The lowest limit of memory of the control groups at the last look. 0: none.
+    group_limit_bytes: u64,
 }
 
 impl SystemWatch {
+    /// A watch that knows [`SystemWatch::size_bytes`] before the first figures.
+    pub fn new() -> SystemWatch {
+        let mut watch = SystemWatch { machine_bytes: allocator::machine_bytes(), ..SystemWatch::default() };
+        watch.control_groups(&mut Vec::new());
+        watch
+    }
+    /// The memory that the process may use: the machine's, or the lowest limit of the control groups if that limit is
+    /// lower. 0: unknown.
+    pub fn size_bytes(&self) -> u64 {
+        let known = [self.machine_bytes, self.group_limit_bytes];
+        known.into_iter().filter(|bytes| *bytes > 0).min().unwrap_or(0)
+    }
     /// All current figures.
     pub fn figures(&mut self) -> Vec<Figure> {
         let mut out = Vec::new();
@@ -57,12 +74,27 @@ impl SystemWatch {
         out.push(Figure::rate("switches.forced", "1/s", self.forced as f64));
         pressure(&mut out);
         machine(&mut out);
-        cgroup(&mut out);
+        self.control_groups(&mut out);
         disk(&mut out);
         for (name, ns) in &self.cpu_ns {
             out.push(Figure::rate(format!("cpu.thread.{name}"), "cores", *ns as f64 / NS));
         }
         out
+    }
+    fn control_groups(&mut self, out: &mut Vec<Figure>) {
+        self.groups.refresh();
+        let memory = self.groups.memory();
+        self.group_limit_bytes = memory.map_or(0, |memory| memory.lowest_limit_bytes);
+        if let Some(memory) = memory {
+            out.push(Figure::gauge("cgroup.memory.limit", "bytes", memory.limit_bytes as f64));
+            out.push(Figure::gauge("cgroup.memory.used", "bytes", memory.used_bytes as f64));
+        }
+        if let Some(us) = self.groups.throttled_us() {
+            out.push(Figure::rate("cgroup.cpu.throttled", "share", us as f64 / US));
+        }
+        if let Some(us) = self.groups.memory_pressure_us() {
+            out.push(Figure::rate("cgroup.pressure.memory", "share", us as f64 / US));
+        }
     }
     fn sample_threads(&mut self, me: &Process) {
         self.round += 1;
@@ -155,26 +187,6 @@ fn machine(out: &mut Vec<Figure>) {
         let all = || devices.iter().filter(|(name, _)| *name != "lo").map(|(_, device)| device);
         out.push(Figure::rate("host.net.in", "bytes/s", all().map(|d| d.recv_bytes).sum::<u64>() as f64));
         out.push(Figure::rate("host.net.out", "bytes/s", all().map(|d| d.sent_bytes).sum::<u64>() as f64));
-    }
-}
-
-fn cgroup(out: &mut Vec<Figure>) {
-    let read = |name: &str| fs::read_to_string(format!("{CGROUP}/{name}")).ok();
-    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    if let Some(bytes) = number("memory.max") {
-        out.push(Figure::gauge("cgroup.memory.limit", "bytes", bytes as f64));
-    }
-    if let Some(bytes) = number("memory.current") {
-        // Cached files also count for the group, but the kernel drops them first.
-        let stat = read("memory.stat").unwrap_or_default();
-        let of = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let cached = of("active_file ").unwrap_or(0) + of("inactive_file ").unwrap_or(0);
-        out.push(Figure::gauge("cgroup.memory.used", "bytes", bytes.saturating_sub(cached) as f64));
-    }
-    let throttled =
-        || read("cpu.stat")?.lines().find_map(|l| l.strip_prefix("throttled_usec ")?.parse::<u64>().ok());
-    if let Some(us) = throttled() {
-        out.push(Figure::rate("cgroup.cpu.throttled", "share", us as f64 / US));
     }
 }
 

@@ -56,8 +56,8 @@ fn the_history_has_figures_of_the_process_and_the_machine() {
     assert_eq!(http.get("/v1/history?step=x").status, 400);
 }
 
-/// Figures that a control group with limits adds: memory used, its limit, and throttling.
-const OF_A_GROUP: usize = 3;
+/// Figures that a control group with limits adds: memory used, its limit, throttling, and memory pressure.
+const OF_A_GROUP: usize = 4;
 
 #[test]
 fn many_workers_do_not_exceed_the_series_limit() {
