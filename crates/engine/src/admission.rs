@@ -40,6 +40,8 @@ const OVER_BYTES_MIN: u64 = 16 << 20;
 const CLIENTS_BYTES_MIN: u64 = 128 << 10;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
+/// Time until a writer checks again that waits for the next sample of the system.
+const SAMPLE_WAIT_US: u64 = 20_000;
 /// Eviction continues until memory is below the limit by the limit divided by this number. So the next writes do not
 /// reach the limit at once.
 const SLACK_PART: u64 = 512;
@@ -145,12 +147,15 @@ impl Engine {
         }
         let mut data_bytes = self.keyspace.data_bytes() as u64;
         let over = self.memory.over_bytes(data_bytes);
+        if over > 0 && self.memory.is_limit_passing() {
+            return Admission::Later { at_us: now.mono_us + SAMPLE_WAIT_US };
+        }
         if over > 0 {
             let Some(policy) = self.eviction_policy() else { return Admission::Refused };
             // If this lock fails, another worker is evicting with this evictor.
             if let Some(mut evictor) = worker_memory.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
-                let wanted = over + slack(self.memory.limit_bytes());
+                let wanted = over + slack(self.memory.enforced_bytes());
                 let Some(done) = self.evict(&mut evictor, policy, records_max, wanted, now) else {
                     return Admission::Granted;
                 };
@@ -161,7 +166,7 @@ impl Engine {
             }
             data_bytes = self.keyspace.data_bytes() as u64;
             let over = self.memory.over_bytes(data_bytes);
-            let allowed = OVER_BYTES_MIN.max(self.memory.limit_bytes() / OVER_PART);
+            let allowed = OVER_BYTES_MIN.max(self.memory.enforced_bytes() / OVER_PART);
             if over > allowed.saturating_add(self.memory.lowered_excess_bytes()) {
                 return Admission::Later { at_us: now.mono_us + WAIT_US };
             }
@@ -188,12 +193,13 @@ impl Engine {
             return PAUSE_OVER_US;
         }
         let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        let is_passing = self.memory.is_limit_passing();
         if over > 0 && self.memory.may_free_blocks(now.mono_us) {
             // Free blocks do not count. But a server at its limit should hold little besides its data.
             strand_chain::free_pooled();
         }
-        self.memory.count_time(over > 0, now.mono_us);
-        let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
+        self.memory.count_time(over > 0 && !is_passing, now.mono_us);
+        let (used, limit) = (self.memory.used_bytes(), self.memory.enforced_bytes());
         if limit == 0 || used < limit / 10 * 9 {
             return pause_us;
         }
@@ -201,7 +207,7 @@ impl Engine {
         if over > 0 {
             self.forget_spare();
         }
-        if over == 0 || paused {
+        if over == 0 || paused || is_passing {
             return PAUSE_NEAR_US;
         }
         let Some(policy) = self.eviction_policy() else { return PAUSE_NEAR_US };

@@ -9,7 +9,7 @@
 //! is free, the clients that make memory grow fastest are slowed.
 
 use crate::clients::Client;
-use crate::{Engine, Now};
+use crate::{Engine, MemoryFacts, Now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -19,6 +19,15 @@ pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
 pub(crate) const IMPORT_BYTES: u64 = 32 << 20;
 /// All memory divided by this number is never given to work, because replies, sockets and the kernel need memory.
 const KEPT_PART: u64 = 32;
+/// A fast client fills a small control group in less than a second. So until the next sample, the data may take only the
+/// free memory divided by this number. The rest is for clients, replies, and pages that the allocator returns later: 8
+/// clients that wrote 600,000 small values a second made the group grow by 1.4 bytes for each byte of data.
+const GROUP_STEP_PART: u64 = 3;
+/// Pages that the allocator does not use are returned at once while the free memory of a control group is less than the
+/// limit divided by this number.
+const UNUSED_WANTED_PART: u64 = 4;
+/// A control group whose room for data is less than its limit divided by this number is full.
+const ROOM_PART_MIN: u64 = 256;
 /// How long work waits for other work before it is refused.
 const WORK_WAIT_US: u64 = 30_000_000;
 /// Time between two requests of waiting work.
@@ -171,19 +180,32 @@ pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
 }
 
 impl Engine {
-    /// Records the distance to the limits of the system. Called with every sample.
-    pub(crate) fn sample_headroom(&self) {
+    /// Records the distance to the limits of the system, when `used_bytes` are in use. Called with every sample.
+    pub(crate) fn sample_headroom(&self, used_bytes: u64) {
         let newest = |name| self.diag.newest(name).map(|bytes| bytes as u64);
         let group = newest("cgroup.memory.limit").zip(newest("cgroup.memory.used"));
         let group =
             group.filter(|(limit, _)| *limit > 0).map(|(limit, used)| (limit, limit.saturating_sub(used)));
-        let memory = self.host.memory();
+        let MemoryFacts { system_bytes, resident_bytes, active_bytes, .. } = self.host.memory();
         let machine = newest("host.memory.available")
-            .filter(|_| memory.system_bytes > 0)
-            .map(|free| (memory.system_bytes, free.min(memory.system_bytes)));
+            .filter(|_| system_bytes > 0)
+            .map(|free| (system_bytes, free.min(system_bytes)));
         // Use the limit that leaves less free memory.
-        let (size, free) = group.into_iter().chain(machine).min_by_key(|(_, free)| *free).unwrap_or_default();
-        self.headroom.record_sample(size, free, memory.used_bytes);
+        let least = group.into_iter().chain(machine).min_by_key(|(_, free)| *free);
+        let (size, free) = least.unwrap_or_default();
+        self.headroom.record_sample(size, free, used_bytes);
+        let room = free.saturating_sub(size / KEPT_PART);
+        let limit = used_bytes.saturating_add(room.min(free / GROUP_STEP_PART)).max(1);
+        let is_of_group = least.is_some() && least == group;
+        // The allocator returns unused pages within a second, but on a busy machine its threads come late.
+        let unused = resident_bytes.saturating_sub(active_bytes);
+        if is_of_group && free < size / UNUSED_WANTED_PART && unused > size / KEPT_PART {
+            self.host.purge_memory();
+        }
+        self.memory
+            .set_group_limit(if is_of_group { limit } else { 0 }, is_of_group && room > size / ROOM_PART_MIN);
+        self.sample_memory();
+        self.forget_spare();
     }
     /// Decides on work that needs `bytes`.
     pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> WorkAdmission {

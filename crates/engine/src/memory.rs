@@ -151,6 +151,12 @@ pub(crate) struct Memory {
     configured_bytes: AtomicU64,
     /// The limit while the system is about to run out of memory, else 0.
     ceiling_bytes: AtomicU64,
+    /// The limit until the next sample of the system, so that the data does not fill the control group before. 0: none.
+    group_bytes: AtomicU64,
+    /// True when the next sample of the system will raise `group_bytes`, because the group has free memory.
+    group_has_more: AtomicBool,
+    /// The least of all limits. 0: none.
+    enforced_bytes: AtomicU64,
     /// True while clients are slowed or checked, see [`crate::headroom`].
     has_slowed_clients: AtomicBool,
     /// True while a limit is set, or clients are slowed.
@@ -187,6 +193,9 @@ impl Memory {
             limit_bytes: 0.into(),
             configured_bytes: 0.into(),
             ceiling_bytes: 0.into(),
+            group_bytes: 0.into(),
+            group_has_more: false.into(),
+            enforced_bytes: 0.into(),
             has_slowed_clients: false.into(),
             is_watched: false.into(),
             data_bytes_max: i64::MAX.into(),
@@ -208,7 +217,12 @@ impl Memory {
     /// True while a limit is set.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
-        self.limit_bytes.load(Relaxed) != 0
+        self.enforced_bytes() != 0
+    }
+    /// The limit that counts for commands: [`Memory::limit_bytes`] or that of [`Memory::set_group_limit`], the lesser. 0: none.
+    #[inline]
+    pub(crate) fn enforced_bytes(&self) -> u64 {
+        self.enforced_bytes.load(Relaxed)
     }
     /// True while commands that may need memory must pass a gate: a limit is set, or clients are slowed.
     #[inline]
@@ -242,10 +256,25 @@ impl Memory {
         self.ceiling_bytes.store(bytes, Relaxed);
         self.choose_limit();
     }
+    /// Sets or removes the limit until the next sample of the system. `has_more`: that sample will raise the limit. Call
+    /// [`Memory::record_sample`] afterwards.
+    pub(crate) fn set_group_limit(&self, bytes: u64, has_more: bool) {
+        self.group_has_more.store(has_more, Relaxed);
+        self.group_bytes.store(bytes, Relaxed);
+        self.choose_limit();
+    }
+    /// True when only the limit until the next sample of the system stops the data, and that sample will raise the limit.
+    /// Writers wait for the sample. They are not refused, and no key is evicted.
+    pub(crate) fn is_limit_passing(&self) -> bool {
+        let limit = self.limit_bytes();
+        self.group_has_more.load(Relaxed) && (limit == 0 || self.enforced_bytes() < limit)
+    }
     fn choose_limit(&self) {
-        let limits = [self.configured_bytes(), self.ceiling_bytes()];
-        let least = limits.into_iter().filter(|bytes| *bytes > 0).min();
-        let former = self.limit_bytes.swap(least.unwrap_or(0), Relaxed);
+        let least_of = |limits: [u64; 2]| limits.into_iter().filter(|bytes| *bytes > 0).min();
+        let limit = least_of([self.configured_bytes(), self.ceiling_bytes()]).unwrap_or(0);
+        self.limit_bytes.store(limit, Relaxed);
+        let least = least_of([limit, self.group_bytes.load(Relaxed)]);
+        let former = self.enforced_bytes.swap(least.unwrap_or(0), Relaxed);
         if least.is_some_and(|bytes| former == 0 || bytes < former) {
             // The next sample shows how much memory is over the new limit.
             self.lowered_excess_bytes.store(u64::MAX, Relaxed);
@@ -271,7 +300,7 @@ impl Memory {
     pub(crate) fn record_sample(&self, used_bytes: u64, data_bytes: u64, uncounted_bytes: u64) {
         self.used_bytes.store(used_bytes, Relaxed);
         self.peak_bytes.fetch_max(used_bytes, Relaxed);
-        let max = match self.limit_bytes() {
+        let max = match self.enforced_bytes() {
             0 => i64::MAX,
             limit => {
                 let kept = used_bytes.saturating_sub(uncounted_bytes);

@@ -141,9 +141,9 @@ impl Diag {
 }
 
 impl Engine {
-    /// Takes the server's own actions. Called with every sample.
-    pub(super) fn take_actions(&self, now: Now) {
-        self.sample_headroom();
+    /// Takes the server's own actions. Called with every sample. `used_bytes` were in use just before the sample.
+    pub(super) fn take_actions(&self, used_bytes: u64, now: Now) {
+        self.sample_headroom(used_bytes);
         self.limit_memory_to_group(now);
         self.check_disk_space(now);
         let diag = &self.diag;
@@ -206,8 +206,8 @@ impl Engine {
         self.host.log(&action);
         self.diag.action_log.add(now.unix_s(), "memory-ceiling", action);
     }
-    /// The share of time in which threads wait for memory, and whose threads: of the control group or the machine,
-    /// whichever share is larger. Threads of other groups may wait because of the limits of these groups. So the machine's
+    /// The share of time in which threads wait for memory, and whose threads: of the control group or the machine.
+    /// The larger share counts. Threads of other groups may wait because of the limits of these groups. So the machine's
     /// share counts only while the machine has little free memory, too.
     fn memory_pressure(&self, share_of: impl Fn(&str) -> Option<f32>) -> Option<(f32, &'static str)> {
         let group = share_of("cgroup.pressure.memory").map(|share| (share, "the control group"));
@@ -280,7 +280,7 @@ impl Engine {
                 ),
                 "Raise the group's limit, set maxmemory below it, or remove data",
             );
-        } else if limit > 0 && over > 0 {
+        } else if limit > 0 && over > 0 && !self.memory.is_limit_passing() {
             add(
                 "maxmemory",
                 Level::Alert,

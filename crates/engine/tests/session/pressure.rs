@@ -55,6 +55,43 @@ fn has_rule(peer: &mut Peer, server: &Server, list: &str, rule: &str) -> bool {
     reply[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)
 }
 
+/// A fast client fills a small control group between two samples.
+#[test]
+fn writers_wait_for_the_next_sample_while_a_control_group_has_more() {
+    for policy in ["noeviction", "allkeys-random"] {
+        let mut server = Server::with(&format!("maxmemory-policy {policy}"));
+        let mut peer = server.connect();
+        let grow = |server: &Server, mb: u64| {
+            server.used_bytes.fetch_add(mb << 20, Relaxed);
+            server.engine.watch_memory(server.now);
+        };
+        peer.script(&server, &[("SET old v", "+OK|")]);
+        free(&mut server, 60.0, 100.0);
+        grow(&server, 19);
+        peer.script(&server, &[("SET k v", "+OK|")]);
+        // More than a third of the free memory is used.
+        grow(&server, 2);
+        peer.feed(b"SET k w\r\n", usize::MAX);
+        assert!(matches!(peer.drive(&server), Stop::Sleep(_)), "it waits");
+        let mut other = server.connect();
+        other.script(&server, &[("GET k", "$1|v|"), ("DEL nosuch", ":0|"), ("DBSIZE", ":2|")]);
+        assert!(!has_rule(&mut other, &server, "findings", "maxmemory"));
+        free(&mut server, 39.0, 100.0);
+        server.advance_ms(1_000);
+        peer.drive(&server);
+        assert_eq!(peer.replies(), "+OK|");
+        // The group is full, so no sample will show more.
+        free(&mut server, 3.0, 100.0);
+        grow(&server, 1);
+        let reply = peer.run(&server, "SET k x");
+        // All keys together are less than the bytes that the server has too many.
+        assert!(reply.starts_with("-OOM "), "{reply}");
+        assert_eq!(other.run(&server, "DBSIZE") == ":2|", policy == "noeviction");
+        free(&mut server, 50.0, 100.0);
+        peer.script(&server, &[("SET k y", "+OK|")]);
+    }
+}
+
 #[test]
 fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     let mut server = Server::new();
