@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{self, FormatTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -33,6 +34,28 @@ impl Visit for Fields {
     }
 }
 
+/// A warning of the log itself as a line, in the format of the other lines.
+pub fn own_warning(is_json: bool, text: &str) -> String {
+    if is_json {
+        let mut fields = Map::new();
+        for (name, value) in
+            [("time_ms", json!(time_ms())), ("level", json!("WARN")), ("target", json!(module_path!()))]
+        {
+            fields.insert(name.into(), value);
+        }
+        fields.insert("message".into(), text.into());
+        return format!("{}\n", Value::Object(fields));
+    }
+    let mut line = String::new();
+    // Writing to a string cannot fail.
+    let _ = time::SystemTime.format_time(&mut Writer::new(&mut line));
+    format!("{line}  WARN {text}\n")
+}
+
+fn time_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64)
+}
+
 impl<S, N> FormatEvent<S, N> for Json
 where
     S: Subscriber + for<'l> LookupSpan<'l>,
@@ -41,11 +64,10 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut fields = Fields(Map::new());
         event.record(&mut fields);
-        let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
         let thread = std::thread::current();
         let about = event.metadata();
         for (name, value) in [
-            ("time_ms", json!(time_ms)),
+            ("time_ms", json!(time_ms())),
             ("level", json!(about.level().as_str())),
             ("target", json!(about.target())),
             ("thread", json!(thread.name())),

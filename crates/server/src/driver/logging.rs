@@ -2,7 +2,7 @@
 //! runs.
 
 use super::disk::is_at;
-use super::log_lines::Json;
+use super::log_lines::{Json, own_warning};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -38,14 +38,12 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
         "" => Box::new(io::stderr()),
         path => Box::new(LogFile::open(Path::new(path))?),
     };
-    let writer = BoxMakeWriter::new(Mutex::new(Tee(out)));
+    let is_json = config.log_format() == "json";
+    let writer = BoxMakeWriter::new(Mutex::new(Tee(LineWriter::new(out, is_json))));
     let levels = filter(&config.loglevel(), &config.log_levels());
     let (levels, handle) = reload::Layer::new(levels);
     let plain = fmt::layer().with_writer(writer).with_ansi(false).with_target(false);
-    let lines = match config.log_format().as_str() {
-        "json" => plain.event_format(Json).boxed(),
-        _ => plain.boxed(),
-    };
+    let lines = if is_json { plain.event_format(Json).boxed() } else { plain.boxed() };
     // This fails only in tests, which start several logs in one process. The first log then stays in use.
     let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
     Ok(LogLevel(handle))
@@ -104,8 +102,62 @@ static TAIL: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
 /// Maximum number of bytes in `TAIL`.
 const TAIL_BYTES_MAX: usize = 128 << 10;
 
+/// Writes whole lines to a log that may fail, for example because the disk is full. After a line that was cut, the next
+/// line still begins at the start of a line. When writing works again, the log says how many lines it lacks.
+struct LineWriter<W> {
+    out: W,
+    /// True when lines are JSON objects.
+    is_json: bool,
+    /// Lines that were lost or cut since the last line that was written.
+    lost: u64,
+    /// True while the log ends inside a line.
+    is_cut: bool,
+}
+
+impl<W: Write> LineWriter<W> {
+    fn new(out: W, is_json: bool) -> LineWriter<W> {
+        LineWriter { out, is_json, lost: 0, is_cut: false }
+    }
+    /// Writes a line, and before it what is to be said about lost lines.
+    fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
+        let done = self.tell_lost().and_then(|()| self.write_whole(line));
+        match &done {
+            Ok(()) => self.lost = 0,
+            Err(_) => self.lost += 1,
+        }
+        done
+    }
+    fn tell_lost(&mut self) -> io::Result<()> {
+        if self.is_cut {
+            self.write_whole(b"\n")?;
+        }
+        if self.lost > 0 {
+            let lost = self.lost;
+            let text =
+                format!("the log could not be written: {lost} lines are missing or cut before this line");
+            self.write_whole(own_warning(self.is_json, &text).as_bytes())?;
+            self.lost = 0;
+        }
+        Ok(())
+    }
+    fn write_whole(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.out.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(wrote) => {
+                    self.is_cut = bytes[wrote - 1] != b'\n';
+                    bytes = &bytes[wrote..];
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Writes the log, and keeps the latest lines of the log in `TAIL`.
-struct Tee(Box<dyn Write + Send>);
+struct Tee(LineWriter<Box<dyn Write + Send>>);
 
 impl Write for Tee {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -114,11 +166,11 @@ impl Write for Tee {
             let over = tail.len().saturating_sub(TAIL_BYTES_MAX);
             tail.drain(..over);
         }
-        self.0.write_all(line)?;
+        self.0.write_line(line)?;
         Ok(line.len())
     }
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.0.out.flush()
     }
 }
 
@@ -192,5 +244,45 @@ mod tests {
         let moved = folder.path().with_extension("old");
         assert_eq!(read(&moved.join("log")), "three\nfour\nfive\n");
         std::fs::rename(moved, folder.path()).expect("renamed back");
+    }
+
+    /// A disk with this much room. With a room of 0, every write fails.
+    struct Disk {
+        text: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let wrote = bytes.len().min(self.room);
+            if wrote == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= wrote;
+            self.text.extend(&bytes[..wrote]);
+            Ok(wrote)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_cuts_lines_and_the_log_says_how_many() {
+        for is_json in [false, true] {
+            let mut log = LineWriter::new(Disk { text: Vec::new(), room: 6 }, is_json);
+            for (line, room) in [("one\n", 6), ("two\n", 2), ("three\n", 0), ("four\n", 1)] {
+                log.out.room = room;
+                assert_eq!(log.write_line(line.as_bytes()).is_ok(), line == "one\n", "{line}");
+            }
+            log.out.room = 1000;
+            assert!(log.write_line(b"five\n").is_ok() && log.write_line(b"six\n").is_ok());
+            let text = String::from_utf8_lossy(&log.out.text);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!((&lines[..2], &lines[3..]), (&["one", "tw"][..], &["five", "six"][..]), "{text}");
+            let lost = "the log could not be written: 3 lines are missing or cut before this line";
+            assert!(lines[2].contains(lost) && lines[2].contains("WARN"), "{text}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(lines[2]).is_ok(), is_json, "{text}");
+        }
     }
 }
