@@ -1,6 +1,7 @@
 //! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to
 //! stop.
 
+use super::ThreadError;
 use super::allocator;
 use super::checks::Check;
 use super::clock::Clock;
@@ -354,7 +355,7 @@ impl HostThreads for ServerHost {
     }
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-        thread.map(drop)
+        thread.map(drop).map_err(|e| ThreadError::of(name, e))
     }
     fn signal(&self) -> Box<dyn Signal> {
         Box::<Changes>::default()

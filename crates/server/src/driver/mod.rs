@@ -51,7 +51,7 @@ mod worker;
 use accept::{AcceptContext, Signals, accept_until_stopped, signal_while_stopping};
 use clock::Clock;
 use door::{Door, Listener};
-pub use error::ServeError;
+pub use error::{ServeError, ThreadError};
 use host::{IoDriverCounts, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use manager::Manager;
@@ -300,7 +300,8 @@ fn load_data(
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };
-    std::thread::Builder::new().name("load".into()).spawn(work).map(drop)
+    let spawned = std::thread::Builder::new().name("load".into()).spawn(work);
+    spawned.map(drop).map_err(|e| ThreadError::of("load", e))
 }
 
 /// Waits for the end of an aborted background save or rewrite, because each still removes its temporary file.

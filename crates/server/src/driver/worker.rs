@@ -2,6 +2,7 @@
 //!
 //! [`Worker`] is the acceptor's handle. [`Shared`] is what all workers use, and [`Context`] belongs to one worker.
 
+use super::ThreadError;
 use super::clock::Clock;
 use super::connection;
 use super::departures::Departures;
@@ -90,7 +91,8 @@ impl Worker {
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let name = format!("worker-{index}");
+        let spawned = thread::Builder::new().name(name.clone()).spawn(move || {
             let ring = rings.then(|| start_ring(index, &shared.loops)).flatten();
             let context = Rc::new(Context {
                 ring,
@@ -116,7 +118,8 @@ impl Worker {
             let _ = ready.send(());
             // Dropping the tasks ends the remaining connections when the grace time is over.
             LocalSet::new().block_on(&runtime, run_worker(index, inbox, context));
-        })?;
+        });
+        let thread = spawned.map_err(|e| ThreadError::of(&name, e))?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
     }
