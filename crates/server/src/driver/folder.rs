@@ -38,9 +38,8 @@ impl DiskFolder {
             Ok(()) => disk::sync_folder(&parent)?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
             Err(e) => {
-                let parent = parent.display();
-                let why =
-                    format!("it cannot be made in {parent}: {e}. Give a dir that this server may write to");
+                let todo = disk::advice(&e, &parent);
+                let why = format!("it cannot be made in {}: {e}. {todo}", parent.display());
                 return Err(io::Error::new(e.kind(), why));
             }
         }
@@ -48,7 +47,11 @@ impl DiskFolder {
             io::ErrorKind::WouldBlock => {
                 io::Error::other(format!("{e} writes there: give this server another dir"))
             }
-            _ => e,
+            kind => {
+                let lock = disk::lock_path(&path, file);
+                let todo = disk::advice(&e, &path);
+                io::Error::new(kind, format!("its lock file {} cannot be used: {e}. {todo}", lock.display()))
+            }
         })?;
         let left = disk::remove_leftovers(&path, |name| is_replaced(name, file));
         if left > 0 {
@@ -60,7 +63,8 @@ impl DiskFolder {
 
 impl Folder for DiskFolder {
     fn open(&self, name: &str) -> io::Result<Option<OpenedFile>> {
-        disk::open_at(&self.path.join(name))
+        let path = self.path.join(name);
+        disk::open_at(&path).map_err(|e| disk::with_path(e, &path))
     }
     fn replace(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         disk::replace(&self.path, name, in_parts, write)
@@ -71,7 +75,8 @@ impl Folder for DiskFolder {
     fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path = self.path.join(name);
-        let file = File::from(openat(rustix::fs::CWD, &path, flags, Mode::from_raw_mode(0o644))?);
+        let file = openat(rustix::fs::CWD, &path, flags, Mode::from_raw_mode(0o644));
+        let file = File::from(file.map_err(|e| disk::with_path(e.into(), &path))?);
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::other("not a regular file"));

@@ -169,9 +169,9 @@ impl ServerHost {
                      dbfilename"
                 ),
                 _ => format!(
-                    "cannot lock {name}: the lock file {name}.lock in {} cannot be used: {e}. Choose a dir that this \
-                     server may write to",
-                    folder.display()
+                    "cannot lock {name}: the lock file {name}.lock in {} cannot be used: {e}. {}",
+                    folder.display(),
+                    disk::advice(&e, &folder)
                 ),
             };
             io::Error::new(e.kind(), text)

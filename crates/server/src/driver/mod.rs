@@ -252,8 +252,11 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
         return Ok(Data::Aof(found));
     }
     let name = engine.config().dbfilename();
-    let file = disk::open(&name)
-        .map_err(|why| StartError::Files(DataError::OpenSnapshot { name: name.clone(), why }))?;
+    let file = disk::open(&name).map_err(|why| {
+        let path = std::env::current_dir().unwrap_or_default().join(&name);
+        let why = disk::with_path(why, &path);
+        StartError::Files(DataError::OpenSnapshot { name: name.clone(), why })
+    })?;
     let Some(file) = file else { return Ok(Data::None) };
     engine.begin_loading(file.1, clock.now());
     Ok(Data::Snapshot(file))

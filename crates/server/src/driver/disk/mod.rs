@@ -227,6 +227,38 @@ impl Drop for DirLock {
     }
 }
 
+/// What helps against `error`, which the system gave for a file that was to be written in `folder`.
+pub fn advice(error: &io::Error, folder: &Path) -> String {
+    let folder = folder.display();
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("Make room in {folder}: `df -h` shows free bytes, `df -i` free inodes, `quota` the quota")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("{folder} is mounted read-only: mount it to be written, or give a dir on another disk")
+        }
+        _ => format!(
+            "Give a dir that this server may write to: the user that runs the server needs the rights w and x for {folder}, \
+             and rw for the files in it"
+        ),
+    }
+}
+
+/// `error` with the path of the file and with the rights that are missing, unless the text is not the system's own. The
+/// kind stays.
+pub fn with_path(error: io::Error, path: &Path) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    let rights = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ". The user that runs the server needs the rights r and w for the file, and x for its folders"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{rights}", path.display()))
+}
+
 /// True when `file` is the file at `path`.
 pub fn is_at(file: &File, path: &Path) -> bool {
     let there = std::fs::metadata(path);
@@ -235,7 +267,8 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     })
 }
 
-fn lock_path(folder: &Path, name: &str) -> PathBuf {
+/// Path of the lock file of [`DirLock::acquire`].
+pub fn lock_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.lock"))
 }
 

@@ -76,3 +76,21 @@ fn a_lock_stays_its_owners_when_the_folder_is_renamed() {
     std::fs::remove_file(old.join("dump.rdb.lock")).expect("it is there");
     assert!(!lock.is_for(&old, "dump.rdb"));
 }
+
+#[test]
+fn the_advice_is_for_the_kind_of_the_error() {
+    let of = |errno: rustix::io::Errno| {
+        let folder = Path::new("/data");
+        let error = io::Error::from(errno);
+        (advice(&error, folder), with_path(error, &folder.join("x")).to_string())
+    };
+    for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+        assert!(of(errno).0.starts_with("Make room in /data: `df -h`"), "{errno}");
+    }
+    assert!(of(rustix::io::Errno::ROFS).0.contains("/data is mounted read-only"));
+    let (todo, text) = of(rustix::io::Errno::ACCESS);
+    assert!(todo.starts_with("Give a dir that this server may write to") && todo.contains("/data"), "{todo}");
+    assert!(text.starts_with("/data/x: Permission denied") && text.contains("rights r and w"), "{text}");
+    let own = with_path(io::Error::other("not a regular file"), Path::new("/data/x"));
+    assert_eq!(own.to_string(), "not a regular file", "a text of ours stays");
+}
