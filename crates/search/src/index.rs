@@ -380,9 +380,12 @@ impl TextIndex {
         if committed || state == MergeState::Ended {
             let segments = writer.tantivy.index().searchable_segment_metas()?;
             self.live_bytes.store(live_bytes(&self.directory, &segments), Ordering::Relaxed);
-            writer
-                .merges
-                .start(&mut writer.tantivy, &segments, |segment| segment_bytes(&self.directory, segment));
+            let bytes_of = |segment: &_| segment_bytes(&self.directory, segment);
+            if writer.merges.start(&mut writer.tantivy, &segments, bytes_of) {
+                self.unmerged_bytes.store(self.segment_bytes(), Ordering::Relaxed);
+            }
+        }
+        if state != MergeState::Running || committed {
             self.merging_bytes.store(writer.merges.running_bytes(), Ordering::Relaxed);
         }
         Ok(())

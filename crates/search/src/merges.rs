@@ -52,17 +52,19 @@ pub(crate) enum MergeState {
     Running,
     /// A merge has ended since the last look.
     Ended,
+    /// A merge has failed since the last look, and has left the segments as they were. Do not start it again at once.
+    Failed,
 }
 
 impl Merges {
-    /// Looks whether the running merge has ended. A failed merge leaves the segments as they were.
+    /// Looks whether the running merge has ended.
     pub(crate) fn look(&mut self) -> MergeState {
         let Some(running) = &mut self.running else { return MergeState::None };
         match Pin::new(&mut running.result).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => MergeState::Running,
-            Poll::Ready(_) => {
+            Poll::Ready(result) => {
                 self.running = None;
-                MergeState::Ended
+                if result.is_ok() { MergeState::Ended } else { MergeState::Failed }
             }
         }
     }
