@@ -150,7 +150,9 @@ pub fn signal_while_stopping(name: &str) {
         tracing::warn!("{name}: the server was stopping, and ends at once, without a save");
         std::process::exit(1);
     }
-    tracing::info!("{name}: the server is already stopping. To end the server at once, without a save, send SIGINT");
+    tracing::info!(
+        "{name}: the server is already stopping. To end the server at once, without a save, send SIGINT"
+    );
 }
 
 /// Logs that the server goes on after the signal `name`.
@@ -176,8 +178,9 @@ struct FinalSave {
 async fn final_save(saving: &mut Option<FinalSave>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
         Some(FinalSave { name, grace, done, .. }) => {
-            let done =
-                done.await.unwrap_or_else(|_| Err(SaveError::Failed("the server is already stopping".into())));
+            let done = done
+                .await
+                .unwrap_or_else(|_| Err(SaveError::Failed("the server is already stopping".into())));
             (*name, *grace, done)
         }
         None => std::future::pending().await,
