@@ -202,10 +202,11 @@ impl Engine {
         if is_of_group && free < size / UNUSED_WANTED_PART && unused > size / KEPT_PART {
             self.host.purge_memory();
         }
-        self.memory
-            .set_group_limit(if is_of_group { limit } else { 0 }, is_of_group && room > size / ROOM_PART_MIN);
-        self.sample_memory();
-        self.forget_spare();
+        let has_more = is_of_group && room > size / ROOM_PART_MIN;
+        if self.memory.set_group_limit(if is_of_group { limit } else { 0 }, has_more) {
+            self.sample_memory();
+            self.forget_spare();
+        }
     }
     /// Decides on work that needs `bytes`.
     pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> WorkAdmission {

@@ -256,12 +256,15 @@ impl Memory {
         self.ceiling_bytes.store(bytes, Relaxed);
         self.choose_limit();
     }
-    /// Sets or removes the limit until the next sample of the system. `has_more`: that sample will raise the limit. Call
-    /// [`Memory::record_sample`] afterwards.
-    pub(crate) fn set_group_limit(&self, bytes: u64, has_more: bool) {
+    /// Sets or removes the limit until the next sample of the system. `has_more`: that sample will raise the limit. Returns
+    /// true when the limit is another one than before. Then call [`Memory::record_sample`].
+    pub(crate) fn set_group_limit(&self, bytes: u64, has_more: bool) -> bool {
         self.group_has_more.store(has_more, Relaxed);
-        self.group_bytes.store(bytes, Relaxed);
-        self.choose_limit();
+        let is_new = self.group_bytes.swap(bytes, Relaxed) != bytes;
+        if is_new {
+            self.choose_limit();
+        }
+        is_new
     }
     /// True when only the limit until the next sample of the system stops the data, and that sample will raise the limit.
     /// Writers wait for the sample. They are not refused, and no key is evicted.

@@ -8,7 +8,7 @@
 use crate::buffers::{Buffers, DOCUMENT_BYTES};
 use crate::directory::IndexDirectory;
 use crate::error::{SearchError, lossy};
-use crate::merges::{MergeState, Merges, live_bytes, segment_bytes};
+use crate::merges::{MergeState, Merges, live_bytes};
 use crate::query::of_key::OfKey;
 use crate::schema::{FieldKind, Schema, parse_number};
 use crate::tokenizer::{TextTokenizer, lower, push_lower};
@@ -380,14 +380,11 @@ impl TextIndex {
         if committed || state == MergeState::Ended {
             let segments = writer.tantivy.index().searchable_segment_metas()?;
             self.live_bytes.store(live_bytes(&self.directory, &segments), Ordering::Relaxed);
-            let bytes_of = |segment: &_| segment_bytes(&self.directory, segment);
-            if writer.merges.start(&mut writer.tantivy, &segments, bytes_of) {
+            if writer.merges.start(&mut writer.tantivy, &segments, &self.directory) {
                 self.unmerged_bytes.store(self.segment_bytes(), Ordering::Relaxed);
             }
         }
-        if state != MergeState::Running || committed {
-            self.merging_bytes.store(writer.merges.running_bytes(), Ordering::Relaxed);
-        }
+        self.merging_bytes.store(writer.merges.running_bytes(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -68,17 +68,17 @@ impl Merges {
             }
         }
     }
-    /// Starts the most useful merge of `segments`, if no merge runs. `bytes_of` returns the bytes of a segment. Returns
-    /// true when a merge was started.
+    /// Starts the most useful merge of `segments` in `directory`, if no merge runs. Returns true when a merge was started.
     pub(crate) fn start(
         &mut self,
         writer: &mut IndexWriter,
         segments: &[SegmentMeta],
-        bytes_of: impl Fn(&SegmentMeta) -> usize,
+        directory: &dyn Directory,
     ) -> bool {
         let chosen = if self.running.is_none() { choose(segments) } else { Vec::new() };
         if !chosen.is_empty() {
-            let bytes = segments.iter().filter(|segment| chosen.contains(&segment.id())).map(bytes_of).sum();
+            let merged = segments.iter().filter(|segment| chosen.contains(&segment.id()));
+            let bytes = merged.map(|segment| segment_bytes(directory, segment)).sum();
             self.running = Some(Running { result: writer.merge(&chosen), bytes });
         }
         !chosen.is_empty()
@@ -119,7 +119,7 @@ fn choose(segments: &[SegmentMeta]) -> Vec<SegmentId> {
 }
 
 /// Bytes of the files of a segment.
-pub(crate) fn segment_bytes(directory: &dyn Directory, segment: &SegmentMeta) -> usize {
+fn segment_bytes(directory: &dyn Directory, segment: &SegmentMeta) -> usize {
     let files = PARTS.iter().map(|part| segment.relative_path(part.clone()));
     files.filter_map(|path| Some(directory.get_file_handle(&path).ok()?.len())).sum()
 }

@@ -72,9 +72,12 @@ impl Policy {
     /// True when the reply `ours` is acceptable beside the reply `theirs`.
     pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
         match self {
-            Policy::Exact | Policy::AnyOrder | Policy::Pairs | Policy::Timeless => {
-                is_equal(&self.comparable(ours), &self.comparable(theirs))
-            }
+            Policy::Exact
+            | Policy::AnyOrder
+            | Policy::Pairs
+            | Policy::Words
+            | Policy::Denials
+            | Policy::Timeless => is_equal(&self.comparable(ours), &self.comparable(theirs)),
             Policy::Shape => shape(ours) == shape(theirs),
             Policy::Kind => shape(ours).0 == shape(theirs).0,
             Policy::Scan | Policy::ScanPairs => match (end_of_scan(ours), end_of_scan(theirs)) {
@@ -82,12 +85,10 @@ impl Policy {
                 (Some(ours), Some(theirs)) => Policy::Pairs.accepts(ours, theirs),
                 _ => Policy::Kind.accepts(ours, theirs),
             },
-            Policy::Words => Policy::AnyOrder.accepts(&split_words(ours), &split_words(theirs)),
             Policy::Length => match (ours, theirs) {
                 (Value::Bulk(a), Value::Bulk(b)) => a.len() == b.len(),
                 _ => is_equal(ours, theirs),
             },
-            Policy::Denials => is_equal(&without_connections(ours), &without_connections(theirs)),
             Policy::Near(by) => match (ours, theirs) {
                 (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
                 _ => is_equal(ours, theirs),
@@ -95,12 +96,14 @@ impl Policy {
         }
     }
 
-    /// The value without what the policy lets differ: sorted, or without times. For policies that need both replies,
-    /// the value itself.
+    /// The value without what the policy lets differ: sorted, or without times. For [`Policy::Exact`], and for
+    /// policies that need both replies, the value itself.
     pub fn comparable(self, value: &Value) -> Value {
         match self {
             Policy::AnyOrder => sorted(value.clone()),
             Policy::Pairs => sorted(in_pairs(value)),
+            Policy::Words => sorted(split_words(value)),
+            Policy::Denials => without_connections(value),
             Policy::Timeless => without_times(value),
             _ => value.clone(),
         }

@@ -8,9 +8,8 @@ use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value};
 
 /// In these commands, `$` stands for the key.
-const QUESTIONS: [&str; 9] = [
+const QUESTIONS: [&str; 8] = [
     "TYPE $",
-    "OBJECT ENCODING $",
     "GET $",
     "HGETALL $",
     "SMEMBERS $",
@@ -24,13 +23,12 @@ const QUESTIONS: [&str; 9] = [
 const MORE_QUESTIONS: [&str; 3] =
     ["HPEXPIRETIME $ FIELDS 3 f g h", "XPENDING $ g1 - + 1000", "XPENDING $ g2 - + 1000"];
 
-/// Replies that two servers with equal data may have different: an encoding depends on the values that were there
-/// before.
-const NOT_DATA: &str = "OBJECT ENCODING $";
+/// A question whose answer is no data: an encoding depends on the values that were there before.
+const ENCODING: &str = "OBJECT ENCODING $";
 
-/// Commands that read everything about `key`. redis-server 7.0 has all of them.
+/// Commands that read everything about `key`, and its encoding. redis-server 7.0 has all of them.
 pub fn questions(key: &[u8]) -> Vec<Command> {
-    QUESTIONS.iter().map(|question| with_key(question, key)).collect()
+    QUESTIONS.iter().chain([&ENCODING]).map(|question| with_key(question, key)).collect()
 }
 
 /// All data of the selected database, one line for each key and question, in an order that depends on the data only.
@@ -49,7 +47,7 @@ pub fn lines(call: &mut dyn FnMut(&Command) -> Vec<u8>) -> Vec<String> {
     let mut out = Vec::new();
     for key in keys {
         let Value::Bulk(key) = key else { continue };
-        for question in QUESTIONS.iter().chain(&MORE_QUESTIONS).filter(|question| **question != NOT_DATA) {
+        for question in QUESTIONS.iter().chain(&MORE_QUESTIONS) {
             let command = with_key(question, &key);
             let policy = match &command[0][..] {
                 b"PEXPIRETIME" | b"XPENDING" => Policy::Exact,

@@ -78,7 +78,7 @@ impl Engine {
         self.add_figures(&mut figures, now);
         // The memory in use is read before the system's figures, so what is added between the two readings counts twice. In
         // the other order it would not count.
-        let memory = self.host.memory();
+        let used_bytes = self.host.used_bytes();
         figures.extend(self.host.system_figures());
         let at = Stamp { unix_ms: now.unix_ms(), mono_ms: now.mono_us / 1000 };
         let diag = &self.diag;
@@ -94,7 +94,7 @@ impl Engine {
                 store.append_rows(recorder.history(), grown, &*self.host);
             }
         }
-        self.take_actions(memory.used_bytes, now);
+        self.take_actions(used_bytes, now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
     }
     /// Switches the sampling of allocations as `heap-profiling` says.

@@ -7,6 +7,7 @@ use crate::durable::open;
 use crate::fixture::{Peer, Server};
 use std::sync::Arc;
 use strand_testkit::dataset::{self, text_of};
+use strand_testkit::differential::words;
 use strand_testkit::env_number;
 use strand_testkit::expiring::ExpiringCommands;
 use strand_testkit::shrink::Command;
@@ -23,10 +24,6 @@ const DATABASES: usize = 2;
 const WAIT_MS: u64 = 10;
 /// A loop that is longer than what a script may run on a worker.
 const LONG: &str = "for i = 1, 60000 do end ";
-
-fn words(line: &str) -> Command {
-    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-}
 
 /// A text of Lua with these bytes.
 fn lua_string(bytes: &[u8]) -> String {
@@ -56,9 +53,9 @@ fn script(commands: &mut ExpiringCommands, now_ms: i64) -> String {
 /// A request: a script with its keys, or with none of them, or a command.
 fn request(commands: &mut ExpiringCommands, now_ms: i64) -> Command {
     let keys = match commands.rng.u8(..8) {
-        0..3 => "3 a b c",
-        3 => "0",
-        4 => return words(if commands.rng.bool() { "SELECT 0" } else { "SELECT 1" }),
+        0..3 => &["3", "a", "b", "c"][..],
+        3 => &["0"],
+        4 => return words(&["SELECT", if commands.rng.bool() { "0" } else { "1" }]),
         _ => return commands.command(now_ms),
     };
     let script = script(commands, now_ms).into_bytes();
@@ -78,13 +75,13 @@ fn reply_to(server: &Server, peer: &mut Peer, request: &Command) -> Vec<u8> {
 fn lines(server: &Server, peer: &mut Peer) -> Vec<String> {
     let mut out = Vec::new();
     for db in 0..DATABASES {
-        reply_to(server, peer, &words(&format!("SELECT {db}")));
+        reply_to(server, peer, &words(&["SELECT", &db.to_string()]));
         out.push(format!("database {db}"));
         out.extend(dataset::lines(&mut |command| reply_to(server, peer, command)));
         for dataset in ["mail", "code"] {
-            for question in [format!("LOG {dataset}"), format!("LIST {dataset}")] {
-                let reply = reply_to(server, peer, &words(&format!("IMPORT.VERSION {question}")));
-                out.push(format!("{question} -> {}", reply.escape_ascii()));
+            for question in ["LOG", "LIST"] {
+                let reply = reply_to(server, peer, &words(&["IMPORT.VERSION", question, dataset]));
+                out.push(format!("{question} {dataset} -> {}", reply.escape_ascii()));
             }
         }
     }
@@ -105,7 +102,7 @@ fn run(seed: u64) {
             0 => {
                 let queued: Vec<Command> =
                     (0..commands.rng.usize(1..4)).map(|_| request(&mut commands, now_ms)).collect();
-                std::iter::once(words("MULTI")).chain(queued).chain([words("EXEC")]).collect()
+                std::iter::once(words(&["MULTI"])).chain(queued).chain([words(&["EXEC"])]).collect()
             }
             _ => vec![request(&mut commands, now_ms)],
         };

@@ -65,35 +65,6 @@ pub enum ServeError {
     Io(io::Error),
 }
 
-/// A thread cannot be started.
-#[derive(Debug, thiserror::Error)]
-#[error("the thread {name} cannot be started: {error}{}", advice(.error))]
-pub struct ThreadError {
-    /// The thread's name.
-    pub name: String,
-    /// The operating system's error.
-    pub error: io::Error,
-}
-
-impl ThreadError {
-    /// The error of starting the thread `name`, as an error of the system with this text.
-    pub fn of(name: &str, error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), ThreadError { name: name.into(), error })
-    }
-}
-
-/// What helps against the refusal of a thread.
-fn advice(error: &io::Error) -> &'static str {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::AGAIN) => {
-            ". Raise the limit of processes and threads (`ulimit -u`, TasksMax and LimitNPROC of a systemd unit, pids.max of \
-             the control group)"
-        }
-        Some(Errno::NOMEM) => ". There is no memory for the thread's stack",
-        _ => "",
-    }
-}
-
 impl ServeError {
     /// Names the limit of open files, if the server has reached it.
     pub(super) fn with_open_files(self, workers: usize) -> ServeError {

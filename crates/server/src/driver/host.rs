@@ -1,7 +1,6 @@
 //! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to
 //! stop.
 
-use super::ThreadError;
 use super::allocator;
 use super::checks::Check;
 use super::clock::Clock;
@@ -17,6 +16,7 @@ use super::profiler_memory;
 use super::profiles::Profiles;
 use super::signal::Changes;
 use super::system::SystemWatch;
+use super::threads;
 use super::tls::Tls;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -354,8 +354,7 @@ impl HostThreads for ServerHost {
         self.reclaimer.reclaim(garbage);
     }
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-        thread.map(drop).map_err(|e| ThreadError::of(name, e))
+        threads::spawn(name, work).map(drop)
     }
     fn signal(&self) -> Box<dyn Signal> {
         Box::<Changes>::default()

@@ -17,10 +17,10 @@
 //! SCHED_IDLE; 4.6 ms without yields. A lower priority gains little, and it would also make a helper wait for other
 //! programs while it holds a shard: one wait of 9.7 ms was seen at nice 19.
 
-use super::ThreadError;
 use super::clock::Clock;
 use super::fair::{FairQueue, Owner, SlotKind};
 use super::priority;
+use super::threads;
 use super::wake::WakeCell;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -186,17 +186,15 @@ impl LanePool {
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
         for i in 0..heavy_max + RESERVED_SLOTS + LIGHT_THREADS {
             let queue = queue.clone();
-            let name = format!("lane-{i}");
-            let thread = thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES);
-            let spawned = thread.spawn(move || {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            threads::spawn_by(builder, &format!("lane-{i}"), move || {
                 while let Some((ticket, heavy)) = queue.take() {
                     serve(&queue, ticket);
                     if let Some(owner) = heavy {
                         queue.finish_heavy(&owner);
                     }
                 }
-            });
-            spawned.map_err(|e| ThreadError::of(&name, e))?;
+            })?;
         }
         Ok(pool)
     }
@@ -233,13 +231,12 @@ impl Reclaimer {
     /// When the system gives no thread.
     pub fn start() -> io::Result<Reclaimer> {
         let (garbage, heap) = channel::<Box<dyn Send>>();
-        let spawned = thread::Builder::new().name("reclaim".into()).spawn(move || {
+        threads::spawn("reclaim", move || {
             heap.into_iter().for_each(|garbage| {
                 drop(garbage);
                 thread::yield_now();
             });
-        });
-        spawned.map_err(|e| ThreadError::of("reclaim", e))?;
+        })?;
         Ok(Reclaimer { garbage })
     }
     /// Frees `garbage` later, on that thread.

@@ -37,14 +37,8 @@ impl Visit for Fields {
 /// A warning of the log itself as a line, in the format of the other lines.
 pub fn own_warning(is_json: bool, text: &str) -> String {
     if is_json {
-        let mut fields = Map::new();
-        for (name, value) in
-            [("time_ms", json!(time_ms())), ("level", json!("WARN")), ("target", json!(module_path!()))]
-        {
-            fields.insert(name.into(), value);
-        }
-        fields.insert("message".into(), text.into());
-        return format!("{}\n", Value::Object(fields));
+        let line = json!({"time_ms": time_ms(), "level": "WARN", "target": module_path!(), "message": text});
+        return format!("{line}\n");
     }
     let mut line = String::new();
     // Writing to a string cannot fail.

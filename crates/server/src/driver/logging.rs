@@ -121,10 +121,7 @@ impl<W: Write> LineWriter<W> {
     /// Writes a line, and before it what is to be said about lost lines.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         let done = self.tell_lost().and_then(|()| self.write_whole(line));
-        match &done {
-            Ok(()) => self.lost = 0,
-            Err(_) => self.lost += 1,
-        }
+        self.lost += u64::from(done.is_err());
         done
     }
     fn tell_lost(&mut self) -> io::Result<()> {

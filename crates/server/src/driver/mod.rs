@@ -40,6 +40,7 @@ mod socket;
 mod stacks;
 mod symbols;
 mod system;
+mod threads;
 mod ticker;
 mod tls;
 mod tls_stream;
@@ -51,7 +52,7 @@ mod worker;
 use accept::{AcceptContext, Signals, accept_until_stopped, signal_while_stopping};
 use clock::Clock;
 use door::{Door, Listener};
-pub use error::{ServeError, ThreadError};
+pub use error::ServeError;
 use host::{IoDriverCounts, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use manager::Manager;
@@ -303,8 +304,7 @@ fn load_data(
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };
-    let spawned = std::thread::Builder::new().name("load".into()).spawn(work);
-    spawned.map(drop).map_err(|e| ThreadError::of("load", e))
+    threads::spawn("load", work).map(drop)
 }
 
 /// Waits for the end of an aborted background save or rewrite, because each still removes its temporary file.

@@ -1,12 +1,12 @@
 //! The background threads: active expiry, samples, and the text indexes that follow the data.
 
-use super::ThreadError;
 use super::clock::Clock;
+use super::threads;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use strand_engine::Engine;
 
@@ -42,7 +42,7 @@ impl Ticker {
     /// When the system gives no thread.
     pub fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> io::Result<Ticker> {
         let (end, ended) = channel::<()>();
-        let spawned = thread::Builder::new().name(name.into()).spawn(move || {
+        let thread = threads::spawn(name, move || {
             loop {
                 // The panic hook logs a panic. The next round may succeed.
                 let pause = catch_unwind(AssertUnwindSafe(&mut work)).unwrap_or(PAUSE_AFTER_PANIC);
@@ -50,8 +50,7 @@ impl Ticker {
                     return;
                 }
             }
-        });
-        let thread = spawned.map_err(|e| ThreadError::of(name, e))?;
+        })?;
         Ok(Ticker { end: Some(end), thread: Some(thread) })
     }
 }

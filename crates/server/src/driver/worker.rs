@@ -2,7 +2,6 @@
 //!
 //! [`Worker`] is the acceptor's handle. [`Shared`] is what all workers use, and [`Context`] belongs to one worker.
 
-use super::ThreadError;
 use super::clock::Clock;
 use super::connection;
 use super::departures::Departures;
@@ -11,6 +10,7 @@ use super::host::IoDriverCounts;
 use super::http;
 use super::lane::LanePool;
 use super::socket::drive;
+use super::threads;
 use super::tls_stream::TlsStreamError;
 use super::wake::{WakeCell, WakeQueue};
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strand_engine::{Config, Delivery, Engine, Wake};
 use strand_ring::Ring;
@@ -91,8 +91,7 @@ impl Worker {
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
-        let name = format!("worker-{index}");
-        let spawned = thread::Builder::new().name(name.clone()).spawn(move || {
+        let thread = threads::spawn(&format!("worker-{index}"), move || {
             let ring = rings.then(|| start_ring(index, &shared.loops)).flatten();
             let context = Rc::new(Context {
                 ring,
@@ -118,8 +117,7 @@ impl Worker {
             let _ = ready.send(());
             // Dropping the tasks ends the remaining connections when the grace time is over.
             LocalSet::new().block_on(&runtime, run_worker(index, inbox, context));
-        });
-        let thread = spawned.map_err(|e| ThreadError::of(&name, e))?;
+        })?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
     }

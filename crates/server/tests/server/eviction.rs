@@ -45,6 +45,34 @@ impl Peer {
         let line = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
         line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{} has no number {field}", self.name))
     }
+    /// Creates an index, and writes documents until keys are evicted. From then on, more than half of the most keys must
+    /// stay.
+    #[track_caller]
+    fn keeps_most_keys_beside(
+        &mut self,
+        index: &str,
+        (batches, batch_len): (usize, usize),
+        mut text: impl FnMut() -> String,
+    ) {
+        self.call(index);
+        let (mut most, mut least_after) = (0, i64::MAX);
+        for batch in 0..batches {
+            for i in 0..batch_len {
+                let document = ["HSET", &format!("d:{batch}:{i}"), "t", &text()];
+                self.client.send(&document).expect("it reads");
+            }
+            for _ in 0..batch_len {
+                assert_eq!(self.client.reply().expect("a reply"), Value::Int(1));
+            }
+            let keys = self.int("DBSIZE");
+            most = most.max(keys);
+            if self.info("evicted_keys") > 0 {
+                least_after = least_after.min(keys);
+            }
+        }
+        assert!(least_after < most, "{index}: {most}: keys are evicted");
+        assert!(least_after > most / 2, "{index}: {least_after} of {most}");
+    }
     fn set_config(&mut self, name: &str, value: &str) {
         assert_eq!(
             self.call(&format!("CONFIG SET {name} {value}")),
@@ -397,53 +425,21 @@ fn the_memory_of_a_text_index_that_is_about_to_commit_evicts_no_key() {
 fn a_text_index_that_commits_in_time_costs_no_keys() {
     let server = strand(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "22000000"]);
     let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), server };
-    peer.call("FT.CREATE i PREFIX 1 d: SCHEMA t TEXT");
-    let (mut most, mut least_after) = (0, i64::MAX);
-    for batch in 0..150 {
-        for i in 0..100 {
-            let document = ["HSET", &format!("d:{batch}:{i}"), "t", &"pad ".repeat(400)];
-            peer.client.send(&document).expect("it reads");
-        }
-        for _ in 0..100 {
-            assert_eq!(peer.client.reply().expect("a reply"), Value::Int(1));
-        }
-        let keys = peer.int("DBSIZE");
-        most = most.max(keys);
-        if peer.info("evicted_keys") > 0 {
-            least_after = least_after.min(keys);
-        }
-    }
-    assert!(least_after < most, "{most}: keys are evicted");
-    assert!(least_after > most / 2, "{least_after} of {most}");
+    let index = "FT.CREATE i PREFIX 1 d: SCHEMA t TEXT";
+    peer.keeps_most_keys_beside(index, (150, 100), || "pad ".repeat(400));
 }
 
 /// Deleted documents and merges take memory in an index until a merge ends. No key must go for this memory.
 #[test]
 fn an_index_that_merges_costs_no_keys() {
-    const BATCH: usize = 50;
     for index in ["FT.CREATE i PREFIX 1 d: SCHEMA t TEXT", "RX.INDEX CREATE i PREFIX d:"] {
         let server = strand(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "40000000"]);
         let mut peer = Peer { name: "strand", client: server.connect().expect("it accepts"), server };
-        peer.call(index);
         let mut rng = fastrand::Rng::with_seed(3);
-        let (mut most, mut least_after) = (0, i64::MAX);
-        for batch in 0..600 {
-            for i in 0..BATCH {
-                let words: Vec<String> = (0..160).map(|_| format!("w{}", rng.u32(..5000))).collect();
-                let document = ["HSET", &format!("d:{batch}:{i}"), "t", &words.join(" ")];
-                peer.client.send(&document).expect("it reads");
-            }
-            for _ in 0..BATCH {
-                assert_eq!(peer.client.reply().expect("a reply"), Value::Int(1));
-            }
-            let keys = peer.int("DBSIZE");
-            most = most.max(keys);
-            if peer.info("evicted_keys") > 0 {
-                least_after = least_after.min(keys);
-            }
-        }
-        assert!(least_after < most, "{index}: {most}: keys are evicted");
-        assert!(least_after > most / 2, "{index}: {least_after} of {most}");
+        peer.keeps_most_keys_beside(index, (600, 50), || {
+            let words: Vec<String> = (0..160).map(|_| format!("w{}", rng.u32(..5000))).collect();
+            words.join(" ")
+        });
     }
 }
 
