@@ -148,6 +148,7 @@ impl Engine {
         });
         engine.keyspace.set_listener(engine.notices.clone());
         engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
+        engine.keyspace.set_touched_alerts(engine.persist.shared_alerts());
         let backlog_signal = engine.persist.aof.backlog_signal.clone();
         engine.keyspace.journal().set_wake(Box::new(move || backlog_signal.notify()));
         engine.keyspace.journal().set_awaited_wake(engine.replication.waker());

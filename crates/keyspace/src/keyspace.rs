@@ -7,6 +7,7 @@ use crate::journal::effects::{Arg, Effects};
 use crate::journal::{Journal, Removal};
 use crate::record::prefetch_outside;
 use crate::shard::{KeyPositions, LockedShard, Shard, Table};
+use crate::tracking::Followed;
 use crate::types::Parts;
 use crate::watch::WatchList;
 use crate::{
@@ -16,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicU16, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
@@ -92,6 +93,7 @@ pub struct Keyspace {
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
+    pub(crate) followed: Arc<Followed>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
     /// Bytes of the values in `garbage`, plus the bytes of the flushed tables ([`Flushed`]) that are not
@@ -176,6 +178,7 @@ impl Keyspace {
             leaps,
             evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
+            followed: Arc::default(),
             listener: OnceLock::new(),
             journal: Journal::new(),
             garbage_bytes: Arc::default(),
@@ -436,8 +439,22 @@ impl Keyspace {
     pub fn track(&self, prefixes: &[Vec<u8>]) {
         let prefixes = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
         for shard in &self.shards {
-            shard.lock.lock().changed_keys.follow(&prefixes);
+            shard.lock.lock().changed_keys.follow(&prefixes, &self.followed);
         }
+        self.followed.set_prefixes(prefixes);
+    }
+    /// True when a change of `key` of database 0 is noted as touched.
+    pub fn tracks(&self, key: &[u8]) -> bool {
+        self.followed.tracks(key)
+    }
+    /// While [`Keyspace::touched_len`] is more than `keys`, the alerts have the bit [`TOUCHED_FULL`](crate::TOUCHED_FULL).
+    /// Default: no limit.
+    pub fn set_touched_max(&self, keys: usize) {
+        self.followed.set_touched_max(keys);
+    }
+    /// Sets the word that gets the bit [`TOUCHED_FULL`](crate::TOUCHED_FULL). Only the first call has an effect.
+    pub fn set_touched_alerts(&self, alerts: Arc<AtomicU16>) {
+        self.followed.set_alerts(alerts);
     }
     /// Number of flushes and swaps of database `db` so far. While the number of database 0 stays the same, no shard
     /// sets [`Touched::flushed`].
@@ -447,7 +464,8 @@ impl Keyspace {
     pub(crate) fn count_flush(&self, db: usize) {
         *self.flushes.lock().entry(db).or_default() += 1;
     }
-    /// The tracked keys of one shard that were touched since the last call for this shard.
+    /// The tracked keys of one shard that were touched since the last call for this shard. They count in
+    /// [`Keyspace::touched_len`] until the returned value is dropped.
     pub fn take_touched(&self, shard: usize) -> Touched {
         self.shards[shard].lock.lock().changed_keys.take()
     }
@@ -457,10 +475,9 @@ impl Keyspace {
         let shard = &mut *held;
         shard.note_each();
     }
-    /// Number of tracked keys, over all shards, that were touched and not taken yet. Waits for no shard: the keys of a
-    /// shard that somebody holds are not counted.
+    /// Number of tracked keys, over all shards, that were touched, and not taken and finished yet. Waits for no shard.
     pub fn touched_len(&self) -> usize {
-        self.shards.iter().filter_map(|s| s.lock.try_lock()).map(|shard| shard.changed_keys.len()).sum()
+        self.followed.touched()
     }
     /// Frees a small value at once. Keeps a big value until [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {

@@ -44,7 +44,7 @@ pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use settings::{JOURNAL, LISTENER, Settings};
 pub use snapshot::{SNAPSHOT_OVER, Snapshot, SnapshotLoad, SnapshotRecords};
 pub use sweep::Expired;
-pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
+pub use tracking::{PrefixSet, TOUCHED_FULL, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
 pub use txn::{ChangesMark, Lookups, REPLAYED_STRING_BYTES_MAX, Txn};
 pub use types::{
     AsValue, Bytes, Changed, Collection, OnGone, PUBLISHED_FIELD, Parts, Piece, Wanted,

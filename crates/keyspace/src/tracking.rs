@@ -2,13 +2,23 @@
 //!
 //! [`PrefixSet`] decides whether a key is tracked. Every write asks the set while it holds the key's shard, so the
 //! set answers by a binary search instead of a comparison with every prefix.
+//!
+//! [`Followed`] counts the touched keys of all shards. While more keys wait than the follower allows, an alert makes
+//! writes of tracked keys wait, so the follower's work stays bounded.
 
 use hashbrown::HashTable;
-use std::sync::Arc;
+use parking_lot::RwLock;
+use std::sync::atomic::{
+    AtomicU16, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of tracked prefixes, for all followers together. Code that takes prefixes from clients must check
 /// this limit.
 pub const TRACKED_PREFIXES_MAX: usize = 4096;
+/// Bit of the keyspace's alerts: more touched keys wait than [`crate::Keyspace::set_touched_max`] allows.
+pub const TOUCHED_FULL: u16 = 512;
 /// Maximum length of a tracked prefix, in bytes. Code that takes prefixes from clients must check this limit.
 pub const TRACKED_PREFIX_BYTES_MAX: usize = 4096;
 
@@ -43,50 +53,130 @@ pub struct Touched {
     pub keys: Vec<Vec<u8>>,
     /// True when database 0 was flushed or swapped, so any key may have changed.
     pub flushed: bool,
+    /// The keys count as waiting until this is dropped.
+    _counted: Option<CountedKeys>,
+}
+
+/// Keys that count in [`Followed::touched`] until this is dropped.
+#[derive(Debug)]
+struct CountedKeys {
+    followed: Arc<Followed>,
+    keys: usize,
+}
+
+impl Drop for CountedKeys {
+    fn drop(&mut self) {
+        self.followed.remove(self.keys);
+    }
+}
+
+/// What the followers of all shards share: the tracked prefixes, and the number of touched keys with its limit.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    prefixes: RwLock<PrefixSet>,
+    /// Number of touched keys that the follower has not finished ([`Touched`]).
+    touched: AtomicUsize,
+    /// With more touched keys, the alert is set.
+    touched_max: AtomicUsize,
+    /// Has the bit [`TOUCHED_FULL`] while too many keys wait.
+    alerts: OnceLock<Arc<AtomicU16>>,
+}
+
+impl Default for Followed {
+    fn default() -> Followed {
+        Followed {
+            prefixes: RwLock::default(),
+            touched: AtomicUsize::new(0),
+            touched_max: AtomicUsize::new(usize::MAX),
+            alerts: OnceLock::new(),
+        }
+    }
+}
+
+impl Followed {
+    pub(crate) fn set_prefixes(&self, prefixes: PrefixSet) {
+        *self.prefixes.write() = prefixes;
+    }
+    /// True when a change of `key` of database 0 is noted.
+    pub(crate) fn tracks(&self, key: &[u8]) -> bool {
+        self.prefixes.read().covers(key)
+    }
+    pub(crate) fn touched(&self) -> usize {
+        self.touched.load(Relaxed)
+    }
+    pub(crate) fn set_touched_max(&self, keys: usize) {
+        self.touched_max.store(keys, SeqCst);
+        self.update_alert();
+    }
+    /// Sets the word that gets the bit. Only the first call has an effect.
+    pub(crate) fn set_alerts(&self, alerts: Arc<AtomicU16>) {
+        let _ = self.alerts.set(alerts);
+    }
+    fn add_one(&self) {
+        if self.touched.fetch_add(1, SeqCst) >= self.touched_max.load(Relaxed) {
+            self.update_alert();
+        }
+    }
+    fn remove(&self, keys: usize) {
+        self.touched.fetch_sub(keys, SeqCst);
+        self.update_alert();
+    }
+    fn update_alert(&self) {
+        let Some(alerts) = self.alerts.get() else { return };
+        let is_full = || self.touched.load(SeqCst) > self.touched_max.load(SeqCst);
+        if is_full() {
+            alerts.fetch_or(TOUCHED_FULL, SeqCst);
+        }
+        // Another thread may have taken the keys meanwhile, and must not leave the bit behind: writes would wait.
+        if !is_full() && alerts.load(SeqCst) & TOUCHED_FULL != 0 {
+            alerts.fetch_and(!TOUCHED_FULL, SeqCst);
+        }
+    }
 }
 
 /// The tracked keys of one shard that were touched, noted for followers. Without followers, a change costs
 /// one branch.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeys {
-    /// Prefixes of the keys to note; `None` without followers.
-    prefixes: Option<PrefixSet>,
+    /// Prefixes of the keys to note, and the count for all shards; `None` without followers.
+    follower: Option<(PrefixSet, Arc<Followed>)>,
     /// The tracked keys that were touched, each with its position.
     touched: HashTable<(u64, Vec<u8>)>,
     flushed: bool,
 }
 
 impl ChangedKeys {
-    pub(crate) fn follow(&mut self, prefixes: &PrefixSet) {
-        self.prefixes = (!prefixes.is_empty()).then(|| prefixes.clone());
-        if self.prefixes.is_none() {
+    /// Notes keys with these prefixes from now on. Every call must get the same `followed`.
+    pub(crate) fn follow(&mut self, prefixes: &PrefixSet, followed: &Arc<Followed>) {
+        if prefixes.is_empty() {
             self.take();
         }
+        self.follower = (!prefixes.is_empty()).then(|| (prefixes.clone(), followed.clone()));
     }
     /// Notes `key` if it is tracked.
     #[inline]
     pub(crate) fn note(&mut self, position: u64, key: &[u8]) {
-        if self.prefixes.is_some() {
+        if self.follower.is_some() {
             self.note_followed(position, key);
         }
     }
     /// Notes that any key may have changed. Drops the keys noted so far, because the follower must read all keys.
     pub(crate) fn note_all(&mut self) {
-        if self.prefixes.is_some() {
-            self.touched = HashTable::new();
+        if self.follower.is_some() {
+            self.take();
             self.flushed = true;
         }
     }
     pub(crate) fn take(&mut self) -> Touched {
-        let keys = std::mem::take(&mut self.touched).into_iter().map(|(_, key)| key).collect();
-        Touched { keys, flushed: std::mem::take(&mut self.flushed) }
-    }
-    pub(crate) fn len(&self) -> usize {
-        self.touched.len()
+        let keys: Vec<_> = std::mem::take(&mut self.touched).into_iter().map(|(_, key)| key).collect();
+        let counted =
+            |(_, followed): &(_, Arc<Followed>)| CountedKeys { followed: followed.clone(), keys: keys.len() };
+        let counted = self.follower.as_ref().map(counted);
+        Touched { keys, flushed: std::mem::take(&mut self.flushed), _counted: counted }
     }
     #[cold]
     fn note_followed(&mut self, position: u64, key: &[u8]) {
-        let Some(prefixes) = &self.prefixes else { return };
+        let Some((prefixes, followed)) = &self.follower else { return };
         if !prefixes.covers(key) {
             return;
         }
@@ -96,6 +186,7 @@ impl ChangedKeys {
         let is = |noted: &(u64, Vec<u8>)| noted.0 == position && noted.1 == key;
         if self.touched.find(spread(position), is).is_none() {
             self.touched.insert_unique(spread(position), (position, key.to_vec()), |noted| spread(noted.0));
+            followed.add_one();
         }
     }
 }
@@ -130,13 +221,40 @@ mod tests {
         assert_eq!(PrefixSet::new(vec![b"x", b"", b"y"]).0.len(), 1);
     }
 
+    #[test]
+    fn the_alert_is_set_while_more_keys_wait_than_allowed() {
+        let (followed, alerts) = (Arc::new(Followed::default()), Arc::new(AtomicU16::new(1)));
+        followed.set_alerts(alerts.clone());
+        let is_full = || alerts.load(SeqCst) == TOUCHED_FULL | 1;
+        let mut shards = [ChangedKeys::default(), ChangedKeys::default()];
+        shards.iter_mut().for_each(|shard| shard.follow(&PrefixSet::new(vec![b"a"]), &followed));
+        followed.set_touched_max(2);
+        for (position, key) in [(1, b"a1"), (2, b"a2"), (2, b"a2"), (3, b"b3")] {
+            shards[position as usize % 2].note(position, key);
+        }
+        assert_eq!((followed.touched(), is_full()), (2, false), "each key once, and only tracked keys");
+        shards[0].note(4, b"a4");
+        assert_eq!((followed.touched(), is_full()), (3, true));
+        followed.set_touched_max(3);
+        assert!(!is_full());
+        followed.set_touched_max(1);
+        assert!(is_full());
+        assert_eq!(shards[0].take().keys.len(), 2);
+        assert_eq!((followed.touched(), alerts.load(SeqCst)), (1, 1), "other bits stay");
+        shards[1].note_all();
+        assert_eq!(followed.touched(), 0, "the follower reads all keys");
+        shards[1].note(1, b"a1");
+        shards[1].follow(&PrefixSet::default(), &followed);
+        assert_eq!(followed.touched(), 0, "nobody follows");
+    }
+
     /// A write takes about as long with 65,536 tracked prefixes as with one. The test times both in turns.
     #[test]
     fn noting_does_not_go_through_all_prefixes() {
         let all: Vec<Vec<u8>> = (0..65_536).map(|i| format!("prefix:{i:05}:").into_bytes()).collect();
         let notes = |prefixes: &[Vec<u8>]| {
             let mut notes = ChangedKeys::default();
-            notes.follow(&PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect()));
+            notes.follow(&PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect()), &Arc::default());
             notes
         };
         let (mut one, mut many) = (notes(&all[..1]), notes(&all));
@@ -150,7 +268,7 @@ mod tests {
             least_one = least_one.min(time(&mut one));
             least_many = least_many.min(time(&mut many));
         }
-        assert_eq!((one.len(), many.len()), (0, 0));
+        assert_eq!((one.take().keys.len(), many.take().keys.len()), (0, 0));
         assert!(least_many < least_one * 200, "{least_many:?} with all, {least_one:?} with one");
     }
 }

@@ -537,7 +537,8 @@ impl<'k> Txn<'k> {
     /// transaction has ended.
     pub fn track(&mut self, prefixes: &[Vec<u8>]) {
         let prefixes = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
-        self.guards.iter_mut().for_each(|guard| guard.lock.changed_keys.follow(&prefixes));
+        let followed = &self.keyspace.followed;
+        self.guards.iter_mut().for_each(|guard| guard.lock.changed_keys.follow(&prefixes, followed));
     }
     /// All shards, for writing.
     ///

@@ -13,6 +13,7 @@ use crate::error::SearchError;
 use crate::grep::copy_haystack;
 use crate::index::{DocumentValues, TextIndex};
 use crate::meter::StopReason;
+use crate::pace::Pace;
 use crate::service::{Search, TextIndexEntry};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -27,12 +28,11 @@ const SCAN_RECORDS: usize = 128;
 /// Maximum number of fields read while a shard is locked once, but all fields of one key are read. Each field of a packed
 /// hash costs a walk over the hash.
 const READ_FIELDS_MAX: usize = 1024;
-/// Number of slices of a first scan after which the follow lock is released for other threads.
-const SCAN_SLICES: usize = 16;
-/// Maximum time that one background tick spends on first scans.
-const TICK_SCAN: Duration = Duration::from_millis(20);
-/// One background tick stops draining after about this many keys.
-const TICK_KEYS_MAX: usize = 20_000;
+/// Time for a first scan after which the follow lock is released for other threads, and after which a background tick
+/// leaves the rest to the next tick.
+const SCAN_TIME: Duration = Duration::from_millis(20);
+/// Maximum time for which one background tick passes changed keys to the indexes. The rest is left to the next tick.
+const TICK_DRAIN: Duration = Duration::from_millis(100);
 /// After this many milliseconds the background commits changes that no search has committed.
 const COMMIT_INTERVAL_MS: i64 = 1000;
 
@@ -41,6 +41,7 @@ const COMMIT_INTERVAL_MS: i64 = 1000;
 pub(crate) struct Follow {
     /// The shard at which the background drain continues.
     next_shard: usize,
+    pace: Pace,
 }
 
 /// Progress of an index's first scan.
@@ -65,31 +66,36 @@ impl Search {
         // next drain.
         let flushes = self.keyspace.flushes(0);
         let shards = self.keyspace.shards();
-        let mut indexes = self.entries();
-        let mut keys = 0;
-        let follows_trigrams = self.trigrams.len() > 0;
-        for _ in 0..shards {
-            if keys >= keys_max {
-                return;
-            }
+        let (mut taken, mut keys, mut visited, mut flushed) = (Vec::new(), 0, 0, false);
+        // Take the keys of all shards before the first key is indexed: what is written from now on is left to the next
+        // drain.
+        while visited < shards && keys < keys_max {
             let shard = follow.next_shard;
             follow.next_shard = (shard + 1) % shards;
             let touched = self.keyspace.take_touched(shard);
-            if touched.flushed {
-                // Like RediSearch, drop the indexes of an emptied database.
-                self.drop_all();
-                indexes.clear();
-            }
+            visited += 1;
+            flushed |= touched.flushed;
             keys += touched.keys.len();
-            if !indexes.is_empty() && !touched.keys.is_empty() {
-                let indexes: Vec<&TextIndexEntry> = indexes.iter().map(|entry| &**entry).collect();
-                self.index_keys(&indexes, shard, &touched.keys, now_ms);
-            }
-            if follows_trigrams {
-                self.trigram_keys(shard, &touched.keys, now_ms);
+            if !touched.keys.is_empty() {
+                taken.push((shard, touched));
             }
         }
-        self.flushes_seen.store(flushes, Relaxed);
+        if flushed {
+            // Like RediSearch, drop the indexes of an emptied database.
+            self.drop_all();
+        }
+        let entries = self.entries();
+        let entries: Vec<&TextIndexEntry> = entries.iter().map(|entry| &**entry).collect();
+        for (shard, touched) in taken {
+            let begun = Instant::now();
+            self.index_keys(&entries, shard, &touched.keys, now_ms);
+            self.trigram_keys(shard, &touched.keys, now_ms);
+            follow.pace.note(touched.keys.len(), begun.elapsed());
+            self.keyspace.set_touched_max(follow.pace.waiting_max());
+        }
+        if visited == shards {
+            self.flushes_seen.store(flushes, Relaxed);
+        }
     }
 
     /// Drops the indexes of a flushed database. This is enough for a command that reads no index. Such a command does
@@ -114,11 +120,16 @@ impl Search {
     ) -> Result<(), SearchError> {
         loop {
             {
-                let _follow = self.follow.lock();
-                if self.scan_slices(entry, now_ms) == Scan::Done {
+                let mut follow = self.follow.lock();
+                let begun = Instant::now();
+                if self.scan_slices(entry, &follow.pace, now_ms) == Scan::Done {
                     self.read_due(entry, now_ms);
                     break;
                 }
+                // Writers wait while many changed keys wait, and must not wait for the whole scan. So the changed keys get
+                // half of the time.
+                let keys_max = follow.pace.keys_within(begun.elapsed());
+                self.drain_locked(&mut follow, now_ms, keys_max);
             }
             check()?;
             // Other threads, such as the one with the background work, take the lock between two slices.
@@ -128,21 +139,30 @@ impl Search {
     }
 
     /// One tick of the background work: a bounded drain, a part of each first scan, and commits of old changes. Does
-    /// nothing while a search holds the follow lock.
-    pub(crate) fn tick_follow(&self, now_ms: i64) {
+    /// nothing while a search holds the follow lock. True when changed keys are left, so that the next tick should
+    /// follow at once.
+    pub(crate) fn tick_follow(&self, now_ms: i64) -> bool {
         let (entries, trigrams) = (self.entries(), self.trigrams.entries());
         if entries.is_empty() && trigrams.is_empty() {
-            return;
+            return false;
         }
-        if let Some(mut follow) = self.follow.try_lock() {
-            self.drain_locked(&mut follow, now_ms, TICK_KEYS_MAX);
-            self.rebuild_mostly_dead();
-        }
+        let start = Instant::now();
+        let is_behind = loop {
+            // Between two parts, a search gets the lock.
+            let Some(mut follow) = self.follow.try_lock() else { break false };
+            let part = follow.pace.part();
+            self.drain_locked(&mut follow, now_ms, part);
+            let left = self.keyspace.touched_len();
+            if left <= part || start.elapsed() > TICK_DRAIN {
+                self.rebuild_mostly_dead();
+                break left > part;
+            }
+        };
         let start = Instant::now();
         // `trigrams` and `entries` are the indexes that existed before the drain. A new index is scanned at the next
         // tick.
         for entry in &trigrams {
-            while start.elapsed() < TICK_SCAN {
+            while start.elapsed() < SCAN_TIME {
                 match self.follow.try_lock() {
                     Some(_follow) if self.scan_trigrams(entry, now_ms) => {}
                     _ => break,
@@ -152,9 +172,9 @@ impl Search {
         }
         let start = Instant::now();
         for entry in &entries {
-            while *entry.scan.lock() != Scan::Done && start.elapsed() < TICK_SCAN {
+            while *entry.scan.lock() != Scan::Done && start.elapsed() < SCAN_TIME {
                 match self.follow.try_lock() {
-                    Some(_follow) => self.scan_slices(entry, now_ms),
+                    Some(follow) => self.scan_slices(entry, &follow.pace, now_ms),
                     None => break,
                 };
             }
@@ -162,19 +182,24 @@ impl Search {
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
             let _ = entry.index.follow_merges();
         }
+        is_behind
     }
 
     /// Runs some slices of a first scan. The caller holds the follow lock, so a record read here cannot overwrite a
     /// newer one from a drain.
-    fn scan_slices(&self, entry: &TextIndexEntry, now_ms: i64) -> Scan {
+    fn scan_slices(&self, entry: &TextIndexEntry, pace: &Pace, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
-        let records = keys_per_lock(entry.index.schema.fields.len(), SCAN_RECORDS);
-        for _ in 0..SCAN_SLICES {
+        let records_max = SCAN_RECORDS.min(pace.keys_within(SCAN_TIME));
+        let records = keys_per_lock(entry.index.schema.fields.len(), records_max.max(1));
+        let begun = Instant::now();
+        while begun.elapsed() < SCAN_TIME {
             let Scan::At(cursor, mut visited) = *scan else { break };
             let mut found: Vec<(Vec<u8>, DocumentValues)> = Vec::new();
             let next = self.keyspace.scan(0, cursor, records, now_ms, &mut |record| {
                 visited += 1;
                 if entry.index.schema.follows(record.key())
+                    // A key that was written since the index exists is indexed already, or waits to be indexed again.
+                    && !entry.index.is_known(&self.keyspace.key(record.key()))
                     && let Some(source) = read(&entry.index, record)
                 {
                     found.push((record.key().to_vec(), source));
@@ -199,6 +224,9 @@ impl Search {
 
     /// Reads `keys` of one shard and updates every text index that follows them.
     fn index_keys<K: AsRef<[u8]>>(&self, entries: &[&TextIndexEntry], shard: usize, keys: &[K], now_ms: i64) {
+        if entries.is_empty() {
+            return;
+        }
         let fields = entries.iter().map(|entry| entry.index.schema.fields.len()).sum();
         for slice in keys.chunks(keys_per_lock(fields, READ_KEYS_MAX)) {
             let mut jobs: Vec<(&TextIndex, Key<'_>, Option<DocumentValues>)> =

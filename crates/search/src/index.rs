@@ -10,6 +10,7 @@ use crate::directory::IndexDirectory;
 use crate::error::{SearchError, lossy};
 use crate::merges::{MergeState, Merges, live_bytes};
 use crate::query::of_key::OfKey;
+use crate::queue::{Queue, QueuedDocument};
 use crate::schema::{FieldKind, Schema, parse_number};
 use crate::tokenizer::{TextTokenizer, lower, push_lower};
 use parking_lot::Mutex;
@@ -175,7 +176,8 @@ impl DueDocuments {
 }
 
 struct Writer {
-    tantivy: IndexWriter,
+    tantivy: IndexWriter<QueuedDocument>,
+    queue: Queue,
     /// 128-bit fingerprints of the indexed keys. A key without a fingerprint has no document, so nothing needs to be
     /// deleted: a delete costs a lookup in every segment.
     indexed: HashSet<u128>,
@@ -211,7 +213,7 @@ impl TextIndex {
             .num_worker_threads(1)
             .num_merge_threads(1)
             .build();
-        let tantivy: IndexWriter = index.writer_with_options(options)?;
+        let tantivy: IndexWriter<QueuedDocument> = index.writer_with_options(options)?;
         // A search commits the changes before it, and every commit leaves a small segment. [`Merges`] starts the merges.
         tantivy.set_merge_policy(Box::new(NoMergePolicy));
         let reader = index
@@ -226,6 +228,7 @@ impl TextIndex {
             directory,
             writer: Mutex::new(Writer {
                 tantivy,
+                queue: Queue::default(),
                 indexed: HashSet::new(),
                 due: DueDocuments::default(),
                 uncommitted: 0,
@@ -272,8 +275,9 @@ impl TextIndex {
         self.measure_key_set(&writer);
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
-        let mut result = writer.tantivy.add_document(document);
-        self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + self.text_bytes(source));
+        let bytes = key.bytes.len() + self.text_bytes(source);
+        let mut result = writer.tantivy.add_document(writer.queue.enter(document, bytes));
+        self.buffer(&mut writer, DOCUMENT_BYTES + bytes);
         // tantivy's own queue limits only the number of documents.
         if self.buffers.are_full() && result.is_ok() {
             result = writer.tantivy.commit();
@@ -322,6 +326,12 @@ impl TextIndex {
         if writer.tantivy.delete_query(Box::new(query)).is_err() {
             self.fail();
         }
+    }
+
+    /// True when the index has a document of `key`. Also false while another thread has the writer, because the caller holds
+    /// the key's shard and must not wait for a commit.
+    pub(crate) fn is_known(&self, key: &Key<'_>) -> bool {
+        self.writer.try_lock().is_some_and(|writer| writer.indexed.contains(&self.fingerprint(key)))
     }
 
     /// True when the library failed to take a document. The index lacks the document and must be rebuilt.

@@ -4,6 +4,7 @@
 //! library's own merges begin and end unseen. Under a memory limit, keys would be evicted for this memory, although the
 //! end of the merge frees it. So the index starts each merge itself, one at a time, and knows when the merge ends.
 
+use crate::queue::QueuedDocument;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -71,7 +72,7 @@ impl Merges {
     /// Starts the most useful merge of `segments` in `directory`, if no merge runs. Returns true when a merge was started.
     pub(crate) fn start(
         &mut self,
-        writer: &mut IndexWriter,
+        writer: &mut IndexWriter<QueuedDocument>,
         segments: &[SegmentMeta],
         directory: &dyn Directory,
     ) -> bool {

@@ -6,6 +6,7 @@ use crate::error::{SearchError, lossy};
 use crate::follow::{Follow, Scan};
 use crate::grep::GrepCounters;
 use crate::index::TextIndex;
+use crate::pace::Pace;
 use crate::schema::Schema;
 use crate::trigram::{self, Trigrams};
 use crate::versions::KeptVersion;
@@ -68,6 +69,7 @@ impl TextIndexEntry {
 impl Search {
     /// A service without indexes over `keyspace`.
     pub fn new(keyspace: Arc<Keyspace>) -> Arc<Search> {
+        keyspace.set_touched_max(Pace::default().waiting_max());
         Arc::new(Search {
             keyspace,
             indexes: RwLock::default(),
@@ -88,11 +90,13 @@ impl Search {
     }
 
     /// Runs the background work, for some milliseconds at most. Call it about ten times per second on a helper thread.
-    /// `now_ms` is unix milliseconds.
-    pub fn tick(&self, now_ms: i64) {
-        self.tick_follow(now_ms);
+    /// `now_ms` is unix milliseconds. True when changed keys are left to index, so that the next call should follow at
+    /// once: writers may wait for it.
+    pub fn tick(&self, now_ms: i64) -> bool {
+        let is_behind = self.tick_follow(now_ms);
         self.regexes.tick();
         self.streams.tick();
+        is_behind
     }
 
     /// Adapts the memory of documents on their way into the indexes to `maxmemory`, in bytes. 0: no limit.

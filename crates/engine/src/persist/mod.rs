@@ -12,6 +12,7 @@
 //! - the append-only file cannot be written;
 //! - a snapshot keeps more than its budget;
 //! - too much of the journal waits to be written;
+//! - too many changed keys wait to be indexed;
 //! - the server waits for its replicas or makes its last save, before it ends, or it has ended;
 //! - this server is a replica, or has too few replicas.
 
@@ -45,7 +46,7 @@ use std::sync::atomic::{
 };
 use strand_commands::spec::Flags;
 use strand_keyspace::journal::JOURNAL_FULL;
-use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
+use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad, TOUCHED_FULL};
 
 /// The dataset is loading: few commands may run.
 const LOADING: u16 = 2;
@@ -64,8 +65,8 @@ const ENDED: u16 = 16;
 /// The data is about to be replaced (DEBUG RELOAD and LOADAOF): writes wait.
 const REPLACING: u16 = 256;
 
-/// Time until a write that waits for a snapshot is retried.
-const RETRY_US: u64 = 1_000;
+/// Time until a write that waits for a snapshot or for the indexes is retried.
+pub(crate) const RETRY_US: u64 = 1_000;
 
 /// What a command may add to the journal, if its flags do not say that it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,8 @@ const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, bu
 
 /// The state of saves. See the module.
 pub(crate) struct Persist {
-    /// Shared with the keyspace: its snapshots set the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
+    /// Shared with the keyspace: its snapshots set the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`], and the
+    /// keys that wait for the indexes the bit [`TOUCHED_FULL`].
     alerts: Arc<AtomicU16>,
     state: Mutex<State>,
     loading: Loading,
@@ -209,6 +211,10 @@ impl Persist {
     #[inline]
     pub(crate) fn alerts(&self) -> u16 {
         self.alerts.load(Relaxed)
+    }
+    /// True while a write of a key that an index follows must wait.
+    pub(crate) fn awaits_indexes(&self) -> bool {
+        self.alerts() & TOUCHED_FULL != 0
     }
     /// True when the last snapshot could not be written.
     pub(crate) fn last_save_failed(&self) -> bool {

@@ -11,12 +11,12 @@ use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
-use crate::persist::{Adds, Verdict};
+use crate::persist::{Adds, RETRY_US, Verdict};
 use crate::scripts::busy_text;
 use crate::tracking::TrackingFlags;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
-use strand_commands::dispatch::Resolved;
+use strand_commands::dispatch::{self, Resolved};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::may_wait;
 use strand_commands::{cost, run};
@@ -195,7 +195,7 @@ impl Session {
         })
     }
 
-    /// The gate for loading, saving and failed saves.
+    /// The gate for loading, saving, failed saves, and indexes that are behind.
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
         let is_ping = kind_of(found.spec) == CommandKind::Ping;
         let is_queued = self.queues(found.spec);
@@ -209,7 +209,15 @@ impl Session {
             Verdict::Run if self.engine.is_data_stale() && self.needs_fresh_data(found.spec) => {
                 Some(self.reject(found.spec, MASTER_DOWN.as_bytes()))
             }
-            Verdict::Run => None,
+            Verdict::Run => {
+                let waits = !is_queued
+                    && self.engine.persist.awaits_indexes()
+                    && self.changes_indexed_keys(found.spec);
+                waits.then(|| {
+                    self.park(ParkReason::Indexes, now);
+                    NextStep::Stop(Turn::Sleep { until_mono_us: now.mono_us + RETRY_US })
+                })
+            }
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.
             Verdict::RetryAt(_) if is_queued => None,
@@ -256,11 +264,28 @@ impl Session {
 
     /// True when the current command runs a script that may write. EXEC includes the queued scripts.
     fn runs_script_that_may_write(&self, spec: &'static CommandSpec) -> bool {
-        self.any_command(spec, |spec, args| {
-            script::runs_script(spec)
-                && spec.flags.has(Flags::MAY_REPLICATE)
-                && !script::declares_no_writes(&self.engine, spec, args)
-        })
+        self.any_command(spec, |spec, args| self.is_script_that_may_write(spec, args))
+    }
+    fn is_script_that_may_write(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
+        script::runs_script(spec)
+            && spec.flags.has(Flags::MAY_REPLICATE)
+            && !script::declares_no_writes(&self.engine, spec, args)
+    }
+
+    /// True when the current command, a queued one, or the script that it runs, may change a key that an index follows. A
+    /// script changes the keys that it declares.
+    fn changes_indexed_keys(&self, spec: &'static CommandSpec) -> bool {
+        // Only database 0 has indexes.
+        self.db == 0
+            && self.any_command(spec, |spec, args| {
+                let may_write = spec.flags.has(Flags::WRITE) || self.is_script_that_may_write(spec, args);
+                // A command with very many keys waits without a look at them.
+                may_write
+                    && (args.len() > LONG_ELEMENTS
+                        || dispatch::keys_to_lock(spec, args)
+                            .iter()
+                            .any(|at| self.engine.keyspace.tracks(args.at(*at))))
+            })
     }
 
     /// True when the current command, a queued one, or the script that it runs, must not run on stale data.

@@ -26,6 +26,8 @@ pub(crate) enum ParkReason {
     Subscribers,
     /// The command waits for a snapshot that is over its memory budget, or for the loading of data.
     Snapshot,
+    /// The command would change an indexed key, and many changed keys wait to be indexed.
+    Indexes,
     /// The command has run, and its reply waits for the disk (`appendfsync always`). Also WAITAOF.
     Disk,
     /// The command waits for a key: BLPOP and related commands, XREAD and XREADGROUP with BLOCK.
@@ -43,12 +45,13 @@ pub(crate) const PARK_REASONS: usize = ParkReason::ALL.len();
 
 impl ParkReason {
     /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [ParkReason; 10] = [
+    pub(crate) const ALL: [ParkReason; 11] = [
         ParkReason::Shard,
         ParkReason::Pause,
         ParkReason::Memory,
         ParkReason::Subscribers,
         ParkReason::Snapshot,
+        ParkReason::Indexes,
         ParkReason::Disk,
         ParkReason::Keys,
         ParkReason::Replicas,
@@ -63,6 +66,7 @@ impl ParkReason {
             ParkReason::Memory => "memory",
             ParkReason::Subscribers => "subscribers",
             ParkReason::Snapshot => "snapshot",
+            ParkReason::Indexes => "indexes",
             ParkReason::Disk => "disk",
             ParkReason::Keys => "keys",
             ParkReason::Replicas => "replicas",

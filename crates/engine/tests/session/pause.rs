@@ -76,3 +76,58 @@ fn a_paused_client_counts_as_blocked() {
     assert_eq!(replies(&mut writer, &server), "+OK|");
     assert!(a.run(&server, "INFO clients").contains("blocked_clients:0|"));
 }
+
+/// Many changed keys wait to be indexed: writes of indexed keys wait, and nothing else does.
+#[test]
+fn writes_of_indexed_keys_wait_while_the_indexes_are_behind() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let engine = server.engine.clone();
+    let keyspace = engine.keyspace();
+    let take_all = || (0..keyspace.shards()).for_each(|shard| drop(keyspace.take_touched(shard)));
+    keyspace.track(&[b"d:".to_vec()]);
+    keyspace.set_touched_max(1);
+    let library = "#!lua name=l\nredis.register_function{function_name='r', callback=function() return 1 end, \
+                   flags={'no-writes'}}";
+    assert_eq!(peer.send(&server, &words(&["FUNCTION", "LOAD", library])), "$1|l|");
+    let queued = &["MULTI", "SET a 1", "HSET d:9 f 1"];
+    for (calls, waits) in [
+        (&["HSET d:3 f 1"][..], true),
+        (&["DEL a b d:3"], true),
+        (&["COPY a d:3"], true),
+        (&["EVAL return(1) 1 d:3"], true),
+        (queued, false),
+        (&["MULTI", "SET a 1", "HSET d:9 f 1", "EXEC"], true),
+        (&["MULTI", "SET a 1", "EXEC"], false),
+        (&["SELECT 1", "HSET d:3 f 1"], false),
+        (&["EVAL return(1) 1 a"], false),
+        (&["EVAL_RO return(1) 1 d:3"], false),
+        (&["FCALL r 1 d:3"], false),
+        (&["HGET d:1 f"], false),
+        (&["SET e:1 v"], false),
+        (&["FLUSHALL"], false),
+    ] {
+        take_all();
+        peer.run(&server, "HSET d:1 f 1");
+        peer.run(&server, "HSET d:2 f 1");
+        let mut client = server.connect();
+        let (last, before) = calls.split_last().expect("a call");
+        before.iter().for_each(|call| assert!(client.run(&server, call).starts_with('+'), "{call}"));
+        client.feed(&words(&last.split(' ').collect::<Vec<_>>()), usize::MAX);
+        assert_eq!(matches!(client.drive(&server), Stop::Sleep(_)), waits, "{calls:?}");
+        if waits {
+            server.advance_ms(10);
+            assert!(matches!(client.drive(&server), Stop::Sleep(_)), "the keys still wait");
+            take_all();
+            server.advance_ms(10);
+            assert_ne!(replies(&mut client, &server), "", "{calls:?}");
+        }
+    }
+    take_all();
+    let phases = peer.run(&server, "DIAG PHASES");
+    assert!(phases.contains(r#""on":"indexes""#), "{phases}");
+    // The last index is dropped.
+    ["HSET d:1 f 1", "HSET d:2 f 1"].iter().for_each(|write| drop(peer.run(&server, write)));
+    keyspace.track(&[]);
+    assert_eq!((keyspace.touched_len(), peer.run(&server, "HSET d:3 f 2").as_str()), (0, ":1|"));
+}

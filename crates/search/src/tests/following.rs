@@ -2,7 +2,9 @@
 //! concurrent writers.
 
 use super::{START_MS, World};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use strand_keyspace::TOUCHED_FULL;
 
 fn world() -> World {
     let w = World::new();
@@ -156,12 +158,14 @@ fn existing_keys_are_scanned_and_concurrent_writes_are_not_lost() {
 #[test]
 fn a_timeout_includes_the_first_scan() {
     let w = World::new();
-    (0..6000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    // More than a search scans before it looks at the clock.
+    let text = "a dog and a cat ".repeat(50);
+    (0..20_000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", &text)]));
     w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
     assert_eq!(w.error("FT.SEARCH i dog TIMEOUT 1"), "Timeout limit was reached");
     let entry = w.search.entry(b"i").expect("an index");
     assert_ne!(*entry.scan.lock(), crate::follow::Scan::Done, "the search does not finish the scan");
-    assert_eq!(w.keys("i dog LIMIT 0 0").0, 6000, "the next search does");
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 20_000, "the next search does");
 }
 
 #[test]
@@ -348,4 +352,46 @@ fn a_search_sees_every_write_acknowledged_before_it() {
     });
     assert_eq!(w.keys("i fresh LIMIT 0 0").0 as usize, WRITERS * WRITES);
     assert_eq!(w.keys("i counter LIMIT 0 0").0 as usize, WRITERS);
+}
+
+/// The keys that wait set how long a search waits. They count until they are indexed, and the background says when some
+/// are left.
+#[test]
+fn keys_count_as_waiting_until_they_are_indexed() {
+    let w = world();
+    let alerts = Arc::new(AtomicU16::new(0));
+    w.keyspace.set_touched_alerts(alerts.clone());
+    assert_eq!(w.found("i", "*"), "");
+    let text = "a dog and a cat ".repeat(100);
+    (0..3000).for_each(|n| w.hset(&format!("k:{n}"), &[("t", &text)]));
+    assert_eq!(w.keyspace.touched_len(), 3000);
+    assert_eq!(
+        alerts.load(Ordering::Relaxed),
+        TOUCHED_FULL,
+        "more than a quarter second's work, before the first look"
+    );
+    let mut ticks = 0;
+    while w.search.tick(START_MS) {
+        assert!(w.keyspace.touched_len() > 0);
+        ticks += 1;
+        assert!(ticks < 1000, "{} keys wait", w.keyspace.touched_len());
+    }
+    w.search.drain(START_MS);
+    assert_eq!((w.keyspace.touched_len(), alerts.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!(w.keys("i cat NOCONTENT LIMIT 0 0").0, 3000);
+}
+
+/// A first scan does not index again what was written after the index was created.
+#[test]
+fn a_first_scan_passes_over_keys_that_are_indexed_already() {
+    let w = World::new();
+    (0..3000).for_each(|n| w.hset(&format!("k:{n}"), &[("t", "old")]));
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    (0..1500).for_each(|n| w.hset(&format!("k:{n}"), &[("t", "new")]));
+    w.search.drain(START_MS);
+    let added = || w.search.entry(b"i").expect("the index").index.counts.added.load(Ordering::Relaxed);
+    assert_eq!(added(), 1500);
+    let found = |query: &str| w.keys(&format!("i {query} NOCONTENT LIMIT 0 0")).0;
+    assert_eq!((found("new"), found("old"), found("*")), (1500, 1500, 3000));
+    assert_eq!(added(), 3000);
 }

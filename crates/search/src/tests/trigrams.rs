@@ -108,7 +108,9 @@ fn an_index_of_one_field_and_one_of_all() {
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket PREFIX mail:")).len(), 4);
     assert_eq!(info(&w, "regex_greps_indexed"), "1");
     w.ok("RX.INDEX CREATE all PREFIX ''");
-    (0..50).for_each(|_| w.search.tick(w.now_ms));
+    for _ in 0..50 {
+        w.search.tick(w.now_ms);
+    }
     assert_eq!(sorted(w.line("RX.GREP VALUES 'value 199' PREFIX mail:")), ["mail:3"]);
     assert_eq!(info(&w, "regex_greps_indexed"), "2");
 }
@@ -244,7 +246,9 @@ fn edit(w: &mut World, (edit, from, to, text): &(Edit, usize, usize, String), ha
         Edit::Wait => w.now_ms += 10,
         Edit::Flush => drop(w.keyspace.flush(0)),
         Edit::Swap => w.keyspace.swap(0, 1),
-        Edit::Tick if has_indexes => w.search.tick(w.now_ms),
+        Edit::Tick if has_indexes => {
+            w.search.tick(w.now_ms);
+        }
         Edit::DropIndex if has_indexes => drop(w.line("RX.INDEX DROP j")),
         Edit::CreateIndex if has_indexes => drop(w.line("RX.INDEX CREATE j PREFIX k FIELD a")),
         _ => {}

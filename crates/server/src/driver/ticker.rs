@@ -117,8 +117,8 @@ pub fn search_ticker(
     Ticker::start("search", move || {
         search.set_memory_limit(engine.memory_limit_bytes());
         // The tick reads keys that were changed, and such a read removes an expired key.
-        engine.while_data_stays(|| search.tick(clock.now().unix_ms()));
-        Duration::from_millis(SEARCH_TICK_MS)
+        let is_behind = engine.while_data_stays(|| search.tick(clock.now().unix_ms()));
+        Duration::from_millis(if is_behind == Some(true) { 0 } else { SEARCH_TICK_MS })
     })
 }
 
