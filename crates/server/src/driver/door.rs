@@ -210,7 +210,8 @@ pub struct Arrival {
 }
 
 /// Listens at every configured door except HTTP, which needs the users first ([`open_http`]). `port 0` means a
-/// free port if there is no other door, and no door otherwise.
+/// free port if there is no other door, and no door otherwise. With `unixsocket`, an empty `bind` means no TCP, as in
+/// redis-server.
 ///
 /// # Errors
 /// When an address or the file of `unixsocket` is not available.
@@ -221,7 +222,8 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, ServeError> {
     let plain = (plain.1 > 0 || (others.is_empty() && file.is_none())).then_some(plain);
     let backlog = config.tcp_backlog() as i32;
     let mut listeners = Vec::new();
-    for (option, port, door) in plain.into_iter().chain(others) {
+    let doors = plain.into_iter().chain(others).filter(|_| serves_tcp(config));
+    for (option, port, door) in doors {
         let sockets = listen::listen(&config.bind(), port, backlog, option)?;
         listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door)));
     }
@@ -230,6 +232,11 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, ServeError> {
         listeners.push(Listener { socket: ListenerSocket::Unix(socket), door: Door::PLAIN });
     }
     Ok(listeners)
+}
+
+/// False when `bind` names no address, and clients come through the file of `unixsocket`.
+fn serves_tcp(config: &Config) -> bool {
+    !config.bind().is_empty() || config.unix_socket().is_none()
 }
 
 fn tcp(socket: StdListener, door: Door) -> Listener {
@@ -257,7 +264,8 @@ fn is_default_in_use(error: &BindError, door: Door) -> bool {
 pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, BindError> {
     let bind = http_bind(config, needs_password);
     let mut listeners = Vec::new();
-    for (option, port, door) in http_doors(config).into_iter().filter(|(_, port, _)| *port > 0) {
+    let doors = http_doors(config).into_iter().filter(|(_, port, _)| *port > 0 && serves_tcp(config));
+    for (option, port, door) in doors {
         match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
             Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| tcp(socket, door))),
             Err(e) if is_default_in_use(&e, door) => {}

@@ -135,9 +135,10 @@ impl Drop for PortLess {
 fn a_unix_socket_can_be_the_only_door_and_replaces_what_a_killed_server_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(NAME);
-    let start = || {
+    let start = |doors: &[&str]| {
         let child = Command::new(STRAND)
-            .args(["serve", "--port", "0", "--http-port", "0", "--save", "", "--unixsocket", NAME])
+            .args(["serve", "--save", "", "--unixsocket", NAME])
+            .args(doors)
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -145,12 +146,13 @@ fn a_unix_socket_can_be_the_only_door_and_replaces_what_a_killed_server_left() {
             .spawn();
         PortLess(child.expect("the built binary starts"))
     };
-    for _ in 0..2 {
-        let server = start();
+    // As in redis-server, an empty `bind` means no TCP port, whatever its number is.
+    for (doors, port) in [(["--port", "0", "--http-port", "0"], 0), (["--bind", "", "--port", "7"], 7)] {
+        let server = start(&doors);
         comes_true(|| std::os::unix::net::UnixStream::connect(&path).is_ok());
         let mut client = Client::connect_unix(&path);
-        client.call("CONFIG GET port", "*2\r\n$4\r\nport\r\n$1\r\n0\r\n");
-        assert!(client.bulk("INFO server").contains("tcp_port:0\r\n"));
+        client.call("CONFIG GET port", &format!("*2\r\n$4\r\nport\r\n$1\r\n{port}\r\n"));
+        assert!(client.bulk("INFO server").contains(&format!("tcp_port:{port}\r\n")));
         assert_eq!(shown(&client.bulk("CLIENT LIST"))[0], ["addr=s.sock:0", "laddr=s.sock:0", "flags=U"]);
         drop(server);
         assert!(path.exists(), "a killed server removes nothing");
