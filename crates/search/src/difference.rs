@@ -4,9 +4,9 @@
 //! A segment that both versions have is skipped unless documents in it were deleted between the versions, so the cost
 //! grows with the segments that changed, not with the index.
 
+use crate::document::{EXPIRE, KEY, NUMBER};
 use crate::error::{SearchError, lossy};
 use crate::exec::{Scan, key_of, plan};
-use crate::index::{EXPIRE, NUMBER};
 use crate::meter::Meter;
 use crate::options::SearchOptions;
 use crate::service::{Search, check_arity};
@@ -131,7 +131,7 @@ fn matches_only_in(
         {
             continue;
         }
-        let Some(keys) = reader.fast_fields().bytes(crate::index::KEY)? else { continue };
+        let Some(keys) = reader.fast_fields().bytes(KEY)? else { continue };
         let numbers = reader.fast_fields().u64(NUMBER)?;
         scan.walk(reader, &*weight, &keys, &mut |doc, _| {
             if other_segment.is_some_and(|other| !other.is_deleted(doc)) && !has_expired(doc) {

@@ -7,8 +7,9 @@
 //! to bytes. The merge of the segments' results compares these bytes. Equal values are ordered by key, so a page does
 //! not depend on how the documents are spread over segments.
 
+use crate::document::{EXPIRE, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
 use crate::error::SearchError;
-use crate::index::{EXPIRE, KEY, SORT_VALUE_BYTES_MAX, TextIndex, number_column, sort_column};
+use crate::index::TextIndex;
 use crate::meter::Meter;
 use crate::options::{SearchOptions, SortBy};
 use crate::query::parser;

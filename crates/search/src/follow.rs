@@ -9,9 +9,10 @@
 //! Keys are read in slices of [`READ_KEYS_MAX`] under their shard's lock. Values in blobs are shared, not copied. A
 //! new index first scans the keyspace, a slice at a time, under the follow lock.
 
+use crate::document::DocumentValues;
 use crate::error::SearchError;
 use crate::grep::copy_haystack;
-use crate::index::{DocumentValues, TextIndex};
+use crate::index::TextIndex;
 use crate::meter::StopReason;
 use crate::pace::Pace;
 use crate::service::{Search, TextIndexEntry};

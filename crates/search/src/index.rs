@@ -1,79 +1,31 @@
 //! [`TextIndex`]: one text index with its schema, its tantivy segments in memory and its single writer.
 //!
-//! Each key is one document. The column `key` identifies it, and the column `expire` hides it after its expiry time. A
-//! schema field becomes up to three tantivy fields: exact words or tags, stems, and a column for sorting. The index
-//! stores no values; they are read from the keyspace when a result is written. [`TextIndex::put`] and [`TextIndex::delete`]
-//! buffer changes. [`TextIndex::refresh`] commits and so makes them visible. Every search calls it first.
+//! Each key is one document ([`crate::document`]). The column `key` identifies it, and the column `expire` hides it after
+//! its expiry time. The index stores no values; they are read from the keyspace when a result is written.
+//! [`TextIndex::put`] and [`TextIndex::delete`] buffer changes. [`TextIndex::refresh`] commits and so makes them visible.
+//! Every search calls it first.
 
 use crate::buffers::{Buffers, DOCUMENT_BYTES};
 use crate::directory::IndexDirectory;
+use crate::document::{DocumentValues, Fields, INDEXED_KEY_BYTES_MAX, Unindexable};
+use crate::due::DueDocuments;
 use crate::error::{SearchError, lossy};
 use crate::merges::{MergeState, Merges, live_bytes};
 use crate::query::of_key::OfKey;
 use crate::queue::{Queue, QueuedDocument};
-use crate::schema::{FieldKind, Schema, parse_number};
-use crate::tokenizer::{TextTokenizer, lower, push_lower};
+use crate::schema::Schema;
+use crate::tokenizer::TextTokenizer;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use strand_chain::Blob;
 use strand_keyspace::Key;
 use tantivy::indexer::{IndexWriterOptions, NoMergePolicy};
-use tantivy::schema::{
-    BytesOptions, Field, IndexRecordOption, NumericOptions, TextFieldIndexing, TextOptions,
-};
-use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, TantivyDocument, Term};
+use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, Term};
 
 /// Maximum memory of an index's writer, in bytes. A full buffer becomes a segment that is not visible yet.
 pub(crate) const WRITER_BYTES_MAX: usize = 32 << 20;
-/// Maximum length of a key that is indexed, in bytes. A tantivy term has at most 64 KiB.
-pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
-/// Maximum length of a value kept for sorting, in bytes. A longer value is truncated.
-pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
-/// Maximum length of the indexed part of a TEXT or TAG value, in bytes. Searches do not find what follows this part.
-pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-
-/// Name of the column with the keys.
-pub(crate) const KEY: &str = "key";
-/// Name of the column with the documents' numbers. Each document that is written gets the next number. If a key's
-/// document has the same number at two moments, the key was not written in between.
-pub(crate) const NUMBER: &str = "number";
-/// Name of the column with the expiry times (unix milliseconds).
-pub(crate) const EXPIRE: &str = "expire";
-
-/// The tantivy fields for each schema field, by the field's number.
-#[derive(Debug)]
-pub(crate) struct Fields {
-    pub(crate) key: Field,
-    expire: Field,
-    number: Field,
-    pub(crate) words: Vec<Option<Field>>,
-    pub(crate) stems: Vec<Option<Field>>,
-    pub(crate) tags: Vec<Option<Field>>,
-    pub(crate) numbers: Vec<Option<Field>>,
-    sorts: Vec<Option<Field>>,
-}
-
-/// Name of a field's numeric column.
-pub(crate) fn number_column(field: usize) -> String {
-    format!("n{field}")
-}
-/// Name of the column that sorts by a SORTABLE text or tag field.
-pub(crate) fn sort_column(field: usize) -> String {
-    format!("s{field}")
-}
-
-/// The values of one hash that an index needs: read while the shard is locked, indexed after it is unlocked.
-#[derive(Debug)]
-pub(crate) struct DocumentValues {
-    pub(crate) expire_at_ms: Option<i64>,
-    /// When the first of the schema's fields expires. The document must then be read again.
-    pub(crate) field_expires_at_ms: Option<i64>,
-    /// The values of the schema's fields, in the order of the schema.
-    pub(crate) values: Vec<Option<Blob>>,
-}
 
 /// One text index with its documents.
 pub(crate) struct TextIndex {
@@ -122,59 +74,6 @@ pub(crate) struct Failure {
     pub(crate) key: Option<Box<[u8]>>,
 }
 
-/// Why a document is not indexed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Unindexable {
-    #[error("the key has {0} bytes, and at most {INDEXED_KEY_BYTES_MAX} are possible")]
-    LongKey(usize),
-    #[error("the value of the field {0} is not a number")]
-    NotANumber(String),
-}
-
-/// The documents with a field that expires.
-#[derive(Default)]
-struct DueDocuments {
-    /// When to read a document again, and its key.
-    by_time: BTreeSet<(i64, Box<[u8]>)>,
-    /// The time in `by_time`, by the fingerprint of the key.
-    times: HashMap<u128, i64>,
-    bytes: usize,
-}
-
-/// What a key costs in [`DueDocuments`] besides its bytes.
-const DUE_ENTRY_BYTES: usize = 80;
-
-impl DueDocuments {
-    /// The document at `key` is due at this time; `None`: never.
-    fn set(&mut self, fingerprint: u128, key: &[u8], at_ms: Option<i64>) {
-        let before = match at_ms {
-            Some(at_ms) => self.times.insert(fingerprint, at_ms),
-            None if self.times.is_empty() => None,
-            None => self.times.remove(&fingerprint),
-        };
-        if let Some(before) = before.filter(|before| at_ms != Some(*before))
-            && self.by_time.remove(&(before, key.into()))
-        {
-            self.bytes -= key.len() + DUE_ENTRY_BYTES;
-        }
-        if let Some(at_ms) = at_ms
-            && self.by_time.insert((at_ms, key.into()))
-        {
-            self.bytes += key.len() + DUE_ENTRY_BYTES;
-        }
-    }
-    /// Takes the keys that are due. Reading their documents again sets their next times.
-    fn take(&mut self, now_ms: i64) -> Vec<Box<[u8]>> {
-        let mut keys = Vec::new();
-        while self.by_time.first().is_some_and(|(at_ms, _)| *at_ms <= now_ms) {
-            let Some((_, key)) = self.by_time.pop_first() else { break };
-            self.bytes -= key.len() + DUE_ENTRY_BYTES;
-            keys.push(key);
-        }
-        keys
-    }
-}
-
 struct Writer {
     tantivy: IndexWriter<QueuedDocument>,
     queue: Queue,
@@ -199,7 +98,7 @@ impl TextIndex {
         schema: Schema,
         buffers: Arc<Buffers>,
     ) -> Result<TextIndex, SearchError> {
-        let (tantivy_schema, fields) = build_fields(&schema);
+        let (tantivy_schema, fields) = Fields::of(&schema);
         let directory = IndexDirectory::default();
         // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
         // commit.
@@ -254,7 +153,7 @@ impl TextIndex {
     ///
     /// A failure of the library is remembered, see [`TextIndex::has_failed`].
     pub(crate) fn put(&self, key: &Key<'_>, source: &DocumentValues) {
-        let mut document = match self.document(key.bytes, source) {
+        let mut document = match self.fields.document(&self.schema, key.bytes, source) {
             Ok(Some(document)) => document,
             Ok(None) => return self.delete(key),
             Err(why) => {
@@ -275,7 +174,7 @@ impl TextIndex {
         self.measure_key_set(&writer);
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
-        let bytes = key.bytes.len() + self.text_bytes(source);
+        let bytes = key.bytes.len() + self.fields.text_bytes(source);
         let mut result = writer.tantivy.add_document(writer.queue.enter(document, bytes));
         self.buffer(&mut writer, DOCUMENT_BYTES + bytes);
         // tantivy's own queue limits only the number of documents.
@@ -306,13 +205,6 @@ impl TextIndex {
             writer.uncommitted += 1;
         }
         self.measure_key_set(&writer);
-    }
-    /// Bytes of the texts of a document while it waits for the writer: each field of the library has its own copy.
-    fn text_bytes(&self, source: &DocumentValues) -> usize {
-        let Fields { words, stems, tags, .. } = &self.fields;
-        let copies = |i: usize| [words[i], stems[i], tags[i]].iter().flatten().count();
-        let values = source.values.iter().enumerate();
-        values.filter_map(|(i, value)| Some(copies(i) * value.as_ref()?.len())).sum()
     }
     fn buffer(&self, writer: &mut Writer, bytes: usize) {
         self.buffers.add(writer.buffered_bytes, bytes);
@@ -446,46 +338,6 @@ impl TextIndex {
     fn fingerprint(&self, key: &Key<'_>) -> u128 {
         u128::from(key.hash.0) << 64 | u128::from(self.fingerprint.hash_one(key.bytes))
     }
-
-    fn document(&self, key: &[u8], source: &DocumentValues) -> Result<Option<TantivyDocument>, Unindexable> {
-        if source.values.iter().all(Option::is_none) {
-            return Ok(None);
-        }
-        if key.len() > INDEXED_KEY_BYTES_MAX {
-            return Err(Unindexable::LongKey(key.len()));
-        }
-        let mut document = TantivyDocument::new();
-        document.add_bytes(self.fields.key, key);
-        if let Some(at_ms) = source.expire_at_ms {
-            document.add_i64(self.fields.expire, at_ms);
-        }
-        for (i, spec) in self.schema.fields.iter().enumerate() {
-            let Some(value) = &source.values[i] else { continue };
-            if let FieldKind::Numeric = spec.kind {
-                let number = parse_number(value);
-                let number = number.ok_or_else(|| Unindexable::NotANumber(lossy(&spec.identifier)))?;
-                if let Some(field) = self.fields.numbers[i] {
-                    document.add_f64(field, number + 0.0);
-                }
-                continue;
-            }
-            let text = String::from_utf8_lossy(&value[..value.len().min(INDEXED_VALUE_BYTES_MAX)]);
-            for field in [self.fields.words[i], self.fields.stems[i]].into_iter().flatten() {
-                document.add_text(field, &text);
-            }
-            if let (Some(field), FieldKind::Tag { separator, case_sensitive }) =
-                (self.fields.tags[i], &spec.kind)
-            {
-                for tag in tags(&text, *separator) {
-                    document.add_text(field, if *case_sensitive { tag.to_string() } else { lower(tag) });
-                }
-            }
-            if let Some(field) = self.fields.sorts[i] {
-                document.add_text(field, sort_value(&text, spec.unnormalized));
-            }
-        }
-        Ok(Some(document))
-    }
 }
 
 impl Drop for TextIndex {
@@ -497,101 +349,5 @@ impl Drop for TextIndex {
 impl std::fmt::Debug for TextIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Index({}, {} documents)", lossy(&self.name), self.searcher().num_docs())
-    }
-}
-
-/// The values of a tag field.
-fn tags(text: &str, separator: u8) -> impl Iterator<Item = &str> {
-    text.split(separator as char).map(str::trim).filter(|t| !t.is_empty())
-}
-
-/// The value by which a SORTABLE field sorts.
-fn sort_value(text: &str, unnormalized: bool) -> String {
-    let mut value = String::new();
-    for c in text.chars() {
-        if value.len() >= SORT_VALUE_BYTES_MAX {
-            break;
-        }
-        if unnormalized { value.push(c) } else { push_lower(&mut value, c) }
-    }
-    value
-}
-
-fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
-    let mut builder = tantivy::schema::Schema::builder();
-    let key = builder.add_bytes_field(KEY, BytesOptions::default().set_indexed().set_fast());
-    let expire = builder.add_i64_field(EXPIRE, NumericOptions::default().set_fast());
-    let number = builder.add_u64_field(NUMBER, NumericOptions::default().set_fast());
-    let indexed = |tokenizer: &str, option, norms| {
-        let indexing = TextFieldIndexing::default()
-            .set_tokenizer(tokenizer)
-            .set_index_option(option)
-            .set_fieldnorms(norms);
-        TextOptions::default().set_indexing_options(indexing)
-    };
-    let mut fields = Fields {
-        key,
-        expire,
-        number,
-        words: Vec::new(),
-        stems: Vec::new(),
-        tags: Vec::new(),
-        numbers: Vec::new(),
-        sorts: Vec::new(),
-    };
-    for (i, spec) in schema.fields.iter().enumerate() {
-        let (mut words, mut stems, mut tags, mut numbers, mut sorts) = (None, None, None, None, None);
-        let is_searched = !spec.no_index;
-        match spec.kind {
-            FieldKind::Text { no_stem, .. } if is_searched => {
-                let exact = indexed("words", IndexRecordOption::WithFreqsAndPositions, true);
-                words = Some(builder.add_text_field(&format!("w{i}"), exact));
-                stems = (!no_stem).then(|| {
-                    builder.add_text_field(
-                        &format!("z{i}"),
-                        indexed("stems", IndexRecordOption::WithFreqs, true),
-                    )
-                });
-            }
-            FieldKind::Tag { .. } if is_searched => {
-                tags = Some(
-                    builder.add_text_field(&format!("t{i}"), indexed("raw", IndexRecordOption::Basic, false)),
-                );
-            }
-            FieldKind::Numeric => {
-                // A number is stored only in a column, because ranges scan the column and sorting reads it.
-                numbers =
-                    Some(builder.add_f64_field(&number_column(i), NumericOptions::default().set_fast()));
-            }
-            _ => {}
-        }
-        if spec.sortable && spec.kind != FieldKind::Numeric {
-            sorts = Some(builder.add_text_field(&sort_column(i), TextOptions::default().set_fast("raw")));
-        }
-        fields.words.push(words);
-        fields.stems.push(stems);
-        fields.tags.push(tags);
-        fields.numbers.push(numbers);
-        fields.sorts.push(sorts);
-    }
-    (builder.build(), fields)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_are_split_and_trimmed() {
-        assert_eq!(tags(" a, b c ,,d,", b',').collect::<Vec<_>>(), ["a", "b c", "d"]);
-        assert_eq!(tags("a,b;c", b';').collect::<Vec<_>>(), ["a,b", "c"]);
-        assert_eq!(tags("", b',').count(), 0);
-    }
-
-    #[test]
-    fn sort_values_are_folded_and_cut() {
-        assert_eq!(sort_value("ÄbC", false), "äbc");
-        assert_eq!(sort_value("ÄbC", true), "ÄbC");
-        assert_eq!(sort_value(&"x".repeat(9000), false).len(), SORT_VALUE_BYTES_MAX);
     }
 }

@@ -12,6 +12,8 @@ mod buffers;
 mod definitions;
 mod difference;
 mod directory;
+mod document;
+mod due;
 mod error;
 mod exec;
 mod follow;

@@ -6,8 +6,8 @@
 //! keys are not kept: a result shows fields only if its key was not written since the version
 //! ([`PastSearch::is_unchanged`]). Versions are in memory only, and end with the index.
 
+use crate::document::{INDEXED_KEY_BYTES_MAX, NUMBER};
 use crate::error::{SearchError, lossy};
-use crate::index::{INDEXED_KEY_BYTES_MAX, NUMBER};
 use crate::meter::{Meter, StopReason};
 use crate::service::{Search, TextIndexEntry};
 use std::collections::{HashMap, HashSet};

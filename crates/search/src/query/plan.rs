@@ -14,8 +14,8 @@ use super::{
     AFFIX_CHARS_MIN, AFFIX_LOOKUPS, AffixKind, FieldName, LOOKUP_BYTES, LOOKUPS_MAX, Limit, Node,
     PLAN_BYTES_MAX, QUERY_NODES_MAX, RANGE_LOOKUPS, TagValue, UNION_BYTES,
 };
+use crate::document::Fields;
 use crate::error::SearchError;
-use crate::index::Fields;
 use crate::meter::Meter;
 use crate::schema::{FieldKind, Schema};
 use crate::tokenizer::{Words, lower, stem};

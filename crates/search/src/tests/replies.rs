@@ -1,7 +1,7 @@
 //! The shape of replies in both protocols.
 
 use super::World;
-use crate::index::INDEXED_KEY_BYTES_MAX;
+use crate::document::INDEXED_KEY_BYTES_MAX;
 use strand_wire::client::Value;
 use strand_wire::reply::Protocol;
 
