@@ -16,7 +16,7 @@ use crate::index::TextIndex;
 use crate::meter::StopReason;
 use crate::pace::Pace;
 use crate::service::{Search, TextIndexEntry};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
@@ -57,8 +57,14 @@ pub(crate) enum Scan {
 impl Search {
     /// Passes the touched keys of all shards to the index writers.
     pub(crate) fn drain(&self, now_ms: i64) {
+        let begun = self.drains_begun.load(SeqCst);
         let mut follow = self.follow.lock();
-        self.drain_locked(&mut follow, now_ms, usize::MAX);
+        // While this call waited, another one may have begun and ended. Many searches at a time then wait no longer than
+        // two: each takes as long as writers may be ahead.
+        if self.drains_begun.load(SeqCst) == begun {
+            self.drains_begun.store(begun + 1, SeqCst);
+            self.drain_locked(&mut follow, now_ms, usize::MAX);
+        }
     }
 
     /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `keys_max` keys.

@@ -46,6 +46,8 @@ pub(crate) struct TextIndex {
     buffers: Arc<Buffers>,
     fingerprint: RandomState,
     failed: AtomicBool,
+    /// Number of refreshes that have begun to commit. Changed by the thread that has the writer.
+    refreshes_begun: AtomicU64,
     pub(crate) counts: Counts,
 }
 
@@ -144,6 +146,7 @@ impl TextIndex {
             buffers,
             fingerprint: RandomState::new(),
             failed: AtomicBool::new(false),
+            refreshes_begun: AtomicU64::new(0),
             counts: Counts::default(),
         })
     }
@@ -237,8 +240,12 @@ impl TextIndex {
 
     /// Makes all changes so far visible to [`TextIndex::searcher`]. Does nothing when there are no changes.
     pub(crate) fn refresh(&self, now_ms: i64) -> Result<(), SearchError> {
+        let begun = self.refreshes_begun.load(Ordering::SeqCst);
         let mut writer = self.writer.lock();
-        if writer.uncommitted > 0 {
+        // A refresh that began while this call waited has made the changes of this caller visible, too.
+        let is_done = self.refreshes_begun.load(Ordering::SeqCst) != begun && !self.has_failed();
+        if writer.uncommitted > 0 && !is_done {
+            self.refreshes_begun.fetch_add(1, Ordering::SeqCst);
             let start = std::time::Instant::now();
             if let Err(e) = writer.tantivy.commit().and_then(|_| self.reader.reload()) {
                 self.fail();

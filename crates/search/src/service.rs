@@ -38,6 +38,8 @@ pub struct Search {
     pub(crate) keyspace: Arc<Keyspace>,
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<TextIndexEntry>>>,
     pub(crate) follow: Mutex<Follow>,
+    /// Number of calls of [`Search::drain`] that have begun to read all shards. Changed under the follow lock.
+    pub(crate) drains_begun: AtomicU64,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) grep: GrepCounters,
     pub(crate) regexes: rx::Registry,
@@ -74,6 +76,7 @@ impl Search {
             keyspace,
             indexes: RwLock::default(),
             follow: Mutex::default(),
+            drains_begun: AtomicU64::new(0),
             buffers: Arc::default(),
             grep: GrepCounters::default(),
             regexes: rx::Registry::default(),

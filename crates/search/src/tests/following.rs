@@ -322,7 +322,8 @@ fn a_search_sees_every_write_acknowledged_before_it() {
                 })
             })
             .collect();
-        for _ in 0..2 {
+        // Some searches take over what another one has drained and committed meanwhile.
+        for _ in 0..6 {
             let (w, written, stop) = (&w, &written, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
