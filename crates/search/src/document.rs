@@ -167,7 +167,9 @@ impl Fields {
         let Fields { words, stems, tags, .. } = self;
         let copies = |i: usize| [words[i], stems[i], tags[i]].iter().flatten().count();
         let values = source.values.iter().enumerate();
-        values.filter_map(|(i, value)| Some(copies(i) * value.as_ref()?.len())).sum()
+        values
+            .filter_map(|(i, value)| Some(copies(i) * value.as_ref()?.len().min(INDEXED_VALUE_BYTES_MAX)))
+            .sum()
     }
 }
 

@@ -95,9 +95,9 @@ impl Search {
         let entries: Vec<&TextIndexEntry> = entries.iter().map(|entry| &**entry).collect();
         for (shard, touched) in taken {
             let begun = Instant::now();
-            self.index_keys(&entries, shard, &touched.keys, now_ms);
+            let text_bytes = self.index_keys(&entries, shard, &touched.keys, now_ms);
             self.trigram_keys(shard, &touched.keys, now_ms);
-            follow.pace.note(touched.keys.len(), begun.elapsed());
+            follow.pace.note(touched.keys.len(), text_bytes, begun.elapsed());
             self.keyspace.set_touched_max(follow.pace.waiting_max());
         }
         if visited == shards {
@@ -229,10 +229,17 @@ impl Search {
         }
     }
 
-    /// Reads `keys` of one shard and updates every text index that follows them.
-    fn index_keys<K: AsRef<[u8]>>(&self, entries: &[&TextIndexEntry], shard: usize, keys: &[K], now_ms: i64) {
+    /// Reads `keys` of one shard and updates every text index that follows them. Returns the bytes of the indexed texts.
+    fn index_keys<K: AsRef<[u8]>>(
+        &self,
+        entries: &[&TextIndexEntry],
+        shard: usize,
+        keys: &[K],
+        now_ms: i64,
+    ) -> usize {
+        let mut text_bytes = 0;
         if entries.is_empty() {
-            return;
+            return text_bytes;
         }
         let fields = entries.iter().map(|entry| entry.index.schema.fields.len()).sum();
         for slice in keys.chunks(keys_per_lock(fields, READ_KEYS_MAX)) {
@@ -251,11 +258,12 @@ impl Search {
             }
             for (index, key, source) in jobs {
                 match source {
-                    Some(source) => index.put(&key, &source),
+                    Some(source) => text_bytes += index.put(&key, &source),
                     None => index.delete(&key),
                 }
             }
         }
+        text_bytes
     }
 }
 

@@ -154,18 +154,22 @@ impl TextIndex {
     /// Replaces the document of `key`. A document without any schema field, or with an invalid number, is removed
     /// from the index.
     ///
-    /// A failure of the library is remembered, see [`TextIndex::has_failed`].
-    pub(crate) fn put(&self, key: &Key<'_>, source: &DocumentValues) {
+    /// Returns the bytes of the document's texts. A failure of the library is remembered, see [`TextIndex::has_failed`].
+    pub(crate) fn put(&self, key: &Key<'_>, source: &DocumentValues) -> usize {
         let mut document = match self.fields.document(&self.schema, key.bytes, source) {
             Ok(Some(document)) => document,
-            Ok(None) => return self.delete(key),
+            Ok(None) => {
+                self.delete(key);
+                return 0;
+            }
             Err(why) => {
                 let is_short = key.bytes.len() <= INDEXED_KEY_BYTES_MAX;
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
                 let failure = Failure { why, key: is_short.then(|| key.bytes.into()) };
                 *self.counts.last_failure.lock() = Some(failure);
                 // The document can be indexed when the field with the wrong value expires.
-                return self.remove(key, source.field_expires_at_ms.filter(|_| is_short));
+                self.remove(key, source.field_expires_at_ms.filter(|_| is_short));
+                return 0;
             }
         };
         let mut writer = self.writer.lock();
@@ -177,9 +181,9 @@ impl TextIndex {
         self.measure_key_set(&writer);
         document.add_u64(self.fields.number, writer.next_number);
         writer.next_number += 1;
-        let bytes = key.bytes.len() + self.fields.text_bytes(source);
-        let mut result = writer.tantivy.add_document(writer.queue.enter(document, bytes));
-        self.buffer(&mut writer, DOCUMENT_BYTES + bytes);
+        let text_bytes = self.fields.text_bytes(source);
+        let mut result = writer.tantivy.add_document(writer.queue.enter(document, text_bytes));
+        self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + text_bytes);
         // tantivy's own queue limits only the number of documents.
         if self.buffers.are_full() && result.is_ok() {
             result = writer.tantivy.commit();
@@ -192,6 +196,7 @@ impl TextIndex {
         }
         writer.uncommitted += 1;
         self.counts.added.fetch_add(1, Ordering::Relaxed);
+        text_bytes
     }
 
     /// Removes the document of `key`, if there is one.
