@@ -447,10 +447,10 @@ impl Keyspace {
     pub fn tracks(&self, key: &[u8]) -> bool {
         self.followed.tracks(key)
     }
-    /// While [`Keyspace::touched_len`] is more than `keys`, the alerts have the bit [`TOUCHED_FULL`](crate::TOUCHED_FULL).
-    /// Default: no limit.
-    pub fn set_touched_max(&self, keys: usize) {
-        self.followed.set_touched_max(keys);
+    /// While [`Keyspace::touched_bytes`] is more than `bytes`, the alerts have the bit
+    /// [`TOUCHED_FULL`](crate::TOUCHED_FULL). Default: no limit.
+    pub fn set_touched_bytes_max(&self, bytes: usize) {
+        self.followed.set_touched_bytes_max(bytes);
     }
     /// Sets the word that gets the bit [`TOUCHED_FULL`](crate::TOUCHED_FULL). Only the first call has an effect.
     pub fn set_touched_alerts(&self, alerts: Arc<AtomicU16>) {
@@ -478,6 +478,10 @@ impl Keyspace {
     /// Number of tracked keys, over all shards, that were touched, and not taken and finished yet. Waits for no shard.
     pub fn touched_len(&self) -> usize {
         self.followed.touched()
+    }
+    /// Bytes of these keys, see [`Touched::bytes`].
+    pub fn touched_bytes(&self) -> usize {
+        self.followed.touched_bytes()
     }
     /// Frees a small value at once. Keeps a big value until [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {

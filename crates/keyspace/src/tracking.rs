@@ -3,8 +3,8 @@
 //! [`PrefixSet`] decides whether a key is tracked. Every write asks the set while it holds the key's shard, so the
 //! set answers by a binary search instead of a comparison with every prefix.
 //!
-//! [`Followed`] counts the touched keys of all shards. While more keys wait than the follower allows, an alert makes
-//! writes of tracked keys wait, so the follower's work stays bounded.
+//! [`Followed`] counts the touched keys of all shards, and the bytes of their records. While more bytes wait than the
+//! follower allows, an alert makes writes of tracked keys wait, so the follower's work stays bounded.
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
@@ -17,8 +17,10 @@ use std::sync::{Arc, OnceLock};
 /// Maximum number of tracked prefixes, for all followers together. Code that takes prefixes from clients must check
 /// this limit.
 pub const TRACKED_PREFIXES_MAX: usize = 4096;
-/// Bit of the keyspace's alerts: more touched keys wait than [`crate::Keyspace::set_touched_max`] allows.
+/// Bit of the keyspace's alerts: more touched bytes wait than [`crate::Keyspace::set_touched_bytes_max`] allows.
 pub const TOUCHED_FULL: u16 = 512;
+/// A touched key counts as this many bytes besides its record: what a follower needs for a key of any size.
+const KEY_BYTES: usize = 256;
 /// Maximum length of a tracked prefix, in bytes. Code that takes prefixes from clients must check this limit.
 pub const TRACKED_PREFIX_BYTES_MAX: usize = 4096;
 
@@ -51,22 +53,25 @@ impl PrefixSet {
 pub struct Touched {
     /// Keys of database 0 under a tracked prefix that were written, expired, evicted or deleted, each once.
     pub keys: Vec<Vec<u8>>,
+    /// Bytes of the records of these keys when the keys were noted, and some for each key.
+    pub bytes: usize,
     /// True when database 0 was flushed or swapped, so any key may have changed.
     pub flushed: bool,
-    /// The keys count as waiting until this is dropped.
+    /// The keys and bytes count as waiting until this is dropped.
     _counted: Option<CountedKeys>,
 }
 
-/// Keys that count in [`Followed::touched`] until this is dropped.
+/// Keys and bytes that [`Followed`] counts until this is dropped.
 #[derive(Debug)]
 struct CountedKeys {
     followed: Arc<Followed>,
     keys: usize,
+    bytes: usize,
 }
 
 impl Drop for CountedKeys {
     fn drop(&mut self) {
-        self.followed.remove(self.keys);
+        self.followed.remove(self.keys, self.bytes);
     }
 }
 
@@ -76,8 +81,10 @@ pub(crate) struct Followed {
     prefixes: RwLock<PrefixSet>,
     /// Number of touched keys that the follower has not finished ([`Touched`]).
     touched: AtomicUsize,
-    /// With more touched keys, the alert is set.
-    touched_max: AtomicUsize,
+    /// The bytes of these keys ([`Touched::bytes`]).
+    touched_bytes: AtomicUsize,
+    /// With more touched bytes, the alert is set.
+    touched_bytes_max: AtomicUsize,
     /// Has the bit [`TOUCHED_FULL`] while too many keys wait.
     alerts: OnceLock<Arc<AtomicU16>>,
 }
@@ -87,7 +94,8 @@ impl Default for Followed {
         Followed {
             prefixes: RwLock::default(),
             touched: AtomicUsize::new(0),
-            touched_max: AtomicUsize::new(usize::MAX),
+            touched_bytes: AtomicUsize::new(0),
+            touched_bytes_max: AtomicUsize::new(usize::MAX),
             alerts: OnceLock::new(),
         }
     }
@@ -104,26 +112,32 @@ impl Followed {
     pub(crate) fn touched(&self) -> usize {
         self.touched.load(Relaxed)
     }
-    pub(crate) fn set_touched_max(&self, keys: usize) {
-        self.touched_max.store(keys, SeqCst);
+    pub(crate) fn touched_bytes(&self) -> usize {
+        self.touched_bytes.load(Relaxed)
+    }
+    pub(crate) fn set_touched_bytes_max(&self, bytes: usize) {
+        self.touched_bytes_max.store(bytes, SeqCst);
         self.update_alert();
     }
     /// Sets the word that gets the bit. Only the first call has an effect.
     pub(crate) fn set_alerts(&self, alerts: Arc<AtomicU16>) {
         let _ = self.alerts.set(alerts);
     }
-    fn add_one(&self) {
-        if self.touched.fetch_add(1, SeqCst) >= self.touched_max.load(Relaxed) {
+    fn add(&self, keys: usize, bytes: usize) {
+        self.touched.fetch_add(keys, Relaxed);
+        let before = self.touched_bytes.fetch_add(bytes, SeqCst);
+        if before + bytes > self.touched_bytes_max.load(Relaxed) {
             self.update_alert();
         }
     }
-    fn remove(&self, keys: usize) {
-        self.touched.fetch_sub(keys, SeqCst);
+    fn remove(&self, keys: usize, bytes: usize) {
+        self.touched.fetch_sub(keys, Relaxed);
+        self.touched_bytes.fetch_sub(bytes, SeqCst);
         self.update_alert();
     }
     fn update_alert(&self) {
         let Some(alerts) = self.alerts.get() else { return };
-        let is_full = || self.touched.load(SeqCst) > self.touched_max.load(SeqCst);
+        let is_full = || self.touched_bytes.load(SeqCst) > self.touched_bytes_max.load(SeqCst);
         if is_full() {
             alerts.fetch_or(TOUCHED_FULL, SeqCst);
         }
@@ -140,9 +154,18 @@ impl Followed {
 pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note, and the count for all shards; `None` without followers.
     follower: Option<(PrefixSet, Arc<Followed>)>,
-    /// The tracked keys that were touched, each with its position.
-    touched: HashTable<(u64, Vec<u8>)>,
+    /// The tracked keys that were touched.
+    touched: HashTable<Noted>,
     flushed: bool,
+}
+
+/// A touched key.
+#[derive(Debug)]
+struct Noted {
+    position: u64,
+    key: Vec<u8>,
+    /// See [`Touched::bytes`].
+    bytes: usize,
 }
 
 impl ChangedKeys {
@@ -153,11 +176,16 @@ impl ChangedKeys {
         }
         self.follower = (!prefixes.is_empty()).then(|| (prefixes.clone(), followed.clone()));
     }
-    /// Notes `key` if it is tracked.
+    /// True when changes of `key` are noted.
     #[inline]
-    pub(crate) fn note(&mut self, position: u64, key: &[u8]) {
-        if self.follower.is_some() {
-            self.note_followed(position, key);
+    pub(crate) fn tracks(&self, key: &[u8]) -> bool {
+        self.follower.as_ref().is_some_and(|(prefixes, _)| prefixes.covers(key))
+    }
+    /// Notes `key` if it is tracked. `record_bytes` is the size of the key's record, if there is one.
+    #[inline]
+    pub(crate) fn note(&mut self, position: u64, key: &[u8], record_bytes: usize) {
+        if self.tracks(key) {
+            self.note_tracked(position, key, record_bytes + KEY_BYTES);
         }
     }
     /// Notes that any key may have changed. Drops the keys noted so far, because the follower must read all keys.
@@ -168,25 +196,33 @@ impl ChangedKeys {
         }
     }
     pub(crate) fn take(&mut self) -> Touched {
-        let keys: Vec<_> = std::mem::take(&mut self.touched).into_iter().map(|(_, key)| key).collect();
-        let counted =
-            |(_, followed): &(_, Arc<Followed>)| CountedKeys { followed: followed.clone(), keys: keys.len() };
-        let counted = self.follower.as_ref().map(counted);
-        Touched { keys, flushed: std::mem::take(&mut self.flushed), _counted: counted }
+        let touched = std::mem::take(&mut self.touched);
+        let bytes = touched.iter().map(|noted| noted.bytes).sum();
+        let keys: Vec<_> = touched.into_iter().map(|noted| noted.key).collect();
+        let counted = self.follower.as_ref().map(|(_, followed)| {
+            let followed = followed.clone();
+            CountedKeys { followed, keys: keys.len(), bytes }
+        });
+        Touched { keys, bytes, flushed: std::mem::take(&mut self.flushed), _counted: counted }
     }
     #[cold]
-    fn note_followed(&mut self, position: u64, key: &[u8]) {
-        let Some((prefixes, followed)) = &self.follower else { return };
-        if !prefixes.covers(key) {
-            return;
-        }
+    fn note_tracked(&mut self, position: u64, key: &[u8], bytes: usize) {
+        let Some((_, followed)) = &self.follower else { return };
         // Positions of one shard differ only in their low bits. Copy these bits to the top too, because the hash
         // table takes its tags from the top bits.
         let spread = |position: u64| position << 48 | position;
-        let is = |noted: &(u64, Vec<u8>)| noted.0 == position && noted.1 == key;
-        if self.touched.find(spread(position), is).is_none() {
-            self.touched.insert_unique(spread(position), (position, key.to_vec()), |noted| spread(noted.0));
-            followed.add_one();
+        let is = |noted: &Noted| noted.position == position && noted.key == key;
+        match self.touched.find_mut(spread(position), is) {
+            Some(noted) => {
+                let more = bytes.saturating_sub(noted.bytes);
+                noted.bytes += more;
+                followed.add(0, more);
+            }
+            None => {
+                let noted = Noted { position, key: key.to_vec(), bytes };
+                self.touched.insert_unique(spread(position), noted, |noted| spread(noted.position));
+                followed.add(1, bytes);
+            }
         }
     }
 }
@@ -222,30 +258,42 @@ mod tests {
     }
 
     #[test]
-    fn the_alert_is_set_while_more_keys_wait_than_allowed() {
+    fn the_alert_is_set_while_more_bytes_wait_than_allowed() {
         let (followed, alerts) = (Arc::new(Followed::default()), Arc::new(AtomicU16::new(1)));
         followed.set_alerts(alerts.clone());
+        let counts = || (followed.touched(), followed.touched_bytes());
         let is_full = || alerts.load(SeqCst) == TOUCHED_FULL | 1;
         let mut shards = [ChangedKeys::default(), ChangedKeys::default()];
         shards.iter_mut().for_each(|shard| shard.follow(&PrefixSet::new(vec![b"a"]), &followed));
-        followed.set_touched_max(2);
-        for (position, key) in [(1, b"a1"), (2, b"a2"), (2, b"a2"), (3, b"b3")] {
-            shards[position as usize % 2].note(position, key);
+        followed.set_touched_bytes_max(2 * KEY_BYTES + 100);
+        for (position, key, bytes) in
+            [(1, b"a1", 10), (2, b"a2", 50), (2, b"a2", 90), (2, b"a2", 20), (3, b"b3", 5)]
+        {
+            shards[position as usize % 2].note(position, key, bytes);
         }
-        assert_eq!((followed.touched(), is_full()), (2, false), "each key once, and only tracked keys");
-        shards[0].note(4, b"a4");
-        assert_eq!((followed.touched(), is_full()), (3, true));
-        followed.set_touched_max(3);
+        assert_eq!(
+            counts(),
+            (2, 2 * KEY_BYTES + 100),
+            "each key once, with its largest size, and only tracked keys"
+        );
         assert!(!is_full());
-        followed.set_touched_max(1);
+        shards[0].note(4, b"a4", 0);
+        assert_eq!(counts(), (3, 3 * KEY_BYTES + 100));
         assert!(is_full());
-        assert_eq!(shards[0].take().keys.len(), 2);
-        assert_eq!((followed.touched(), alerts.load(SeqCst)), (1, 1), "other bits stay");
+        followed.set_touched_bytes_max(3 * KEY_BYTES + 100);
+        assert!(!is_full());
+        shards[1].note(1, b"a1", 11);
+        assert!(is_full(), "a key that has grown");
+        let taken = shards[0].take();
+        assert_eq!((taken.keys.len(), taken.bytes), (2, 2 * KEY_BYTES + 90));
+        assert!(is_full(), "the follower works on them");
+        drop(taken);
+        assert_eq!((counts(), alerts.load(SeqCst)), ((1, KEY_BYTES + 11), 1), "other bits stay");
         shards[1].note_all();
-        assert_eq!(followed.touched(), 0, "the follower reads all keys");
-        shards[1].note(1, b"a1");
+        assert_eq!(counts(), (0, 0), "the follower reads all keys");
+        shards[1].note(1, b"a1", 1);
         shards[1].follow(&PrefixSet::default(), &followed);
-        assert_eq!(followed.touched(), 0, "nobody follows");
+        assert_eq!(counts(), (0, 0), "nobody follows");
     }
 
     /// A write takes about as long with 65,536 tracked prefixes as with one. The test times both in turns.
@@ -260,7 +308,7 @@ mod tests {
         let (mut one, mut many) = (notes(&all[..1]), notes(&all));
         let time = |notes: &mut ChangedKeys| {
             let start = Instant::now();
-            (0..500).for_each(|position| notes.note(position, b"prefix:zzzz"));
+            (0..500).for_each(|position| notes.note(position, b"prefix:zzzz", 0));
             start.elapsed()
         };
         let (mut least_one, mut least_many) = (Duration::MAX, Duration::MAX);

@@ -67,22 +67,23 @@ impl Search {
         }
     }
 
-    /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `keys_max` keys.
-    pub(crate) fn drain_locked(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
+    /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `bytes_max` bytes of
+    /// changed keys.
+    pub(crate) fn drain_locked(&self, follow: &mut Follow, now_ms: i64, bytes_max: usize) {
         // Read the number of flushes before the shards are drained, so that a flush during this drain is left to the
         // next drain.
         let flushes = self.keyspace.flushes(0);
         let shards = self.keyspace.shards();
-        let (mut taken, mut keys, mut visited, mut flushed) = (Vec::new(), 0, 0, false);
+        let (mut taken, mut bytes, mut visited, mut flushed) = (Vec::new(), 0, 0, false);
         // Take the keys of all shards before the first key is indexed: what is written from now on is left to the next
         // drain.
-        while visited < shards && keys < keys_max {
+        while visited < shards && bytes < bytes_max {
             let shard = follow.next_shard;
             follow.next_shard = (shard + 1) % shards;
             let touched = self.keyspace.take_touched(shard);
             visited += 1;
             flushed |= touched.flushed;
-            keys += touched.keys.len();
+            bytes += touched.bytes;
             if !touched.keys.is_empty() {
                 taken.push((shard, touched));
             }
@@ -97,8 +98,8 @@ impl Search {
             let begun = Instant::now();
             let text_bytes = self.index_keys(&entries, shard, &touched.keys, now_ms);
             self.trigram_keys(shard, &touched.keys, now_ms);
-            follow.pace.note(touched.keys.len(), text_bytes, begun.elapsed());
-            self.keyspace.set_touched_max(follow.pace.waiting_max());
+            follow.pace.note(touched.bytes, text_bytes, begun.elapsed());
+            self.keyspace.set_touched_bytes_max(follow.pace.waiting_bytes_max());
         }
         if visited == shards {
             self.flushes_seen.store(flushes, Relaxed);
@@ -129,14 +130,14 @@ impl Search {
             {
                 let mut follow = self.follow.lock();
                 let begun = Instant::now();
-                if self.scan_slices(entry, &follow.pace, now_ms) == Scan::Done {
+                if self.scan_slices(entry, now_ms) == Scan::Done {
                     self.read_due(entry, now_ms);
                     break;
                 }
                 // Writers wait while many changed keys wait, and must not wait for the whole scan. So the changed keys get
                 // half of the time.
-                let keys_max = follow.pace.keys_within(begun.elapsed());
-                self.drain_locked(&mut follow, now_ms, keys_max);
+                let bytes_max = follow.pace.bytes_within(begun.elapsed());
+                self.drain_locked(&mut follow, now_ms, bytes_max);
             }
             check()?;
             // Other threads, such as the one with the background work, take the lock between two slices.
@@ -157,9 +158,9 @@ impl Search {
         let is_behind = loop {
             // Between two parts, a search gets the lock.
             let Some(mut follow) = self.follow.try_lock() else { break false };
-            let part = follow.pace.part();
+            let part = follow.pace.part_bytes();
             self.drain_locked(&mut follow, now_ms, part);
-            let left = self.keyspace.touched_len();
+            let left = self.keyspace.touched_bytes();
             if left <= part || start.elapsed() > TICK_DRAIN {
                 self.rebuild_mostly_dead();
                 break left > part;
@@ -181,7 +182,7 @@ impl Search {
         for entry in &entries {
             while *entry.scan.lock() != Scan::Done && start.elapsed() < SCAN_TIME {
                 match self.follow.try_lock() {
-                    Some(follow) => self.scan_slices(entry, &follow.pace, now_ms),
+                    Some(_follow) => self.scan_slices(entry, now_ms),
                     None => break,
                 };
             }
@@ -194,12 +195,14 @@ impl Search {
 
     /// Runs some slices of a first scan. The caller holds the follow lock, so a record read here cannot overwrite a
     /// newer one from a drain.
-    fn scan_slices(&self, entry: &TextIndexEntry, pace: &Pace, now_ms: i64) -> Scan {
+    fn scan_slices(&self, entry: &TextIndexEntry, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
-        let records_max = SCAN_RECORDS.min(pace.keys_within(SCAN_TIME));
-        let records = keys_per_lock(entry.index.schema.fields.len(), records_max.max(1));
+        let records_max = keys_per_lock(entry.index.schema.fields.len(), SCAN_RECORDS);
         let begun = Instant::now();
+        // The documents may be large.
+        let mut records = 1;
         while begun.elapsed() < SCAN_TIME {
+            let slice_begun = Instant::now();
             let Scan::At(cursor, mut visited) = *scan else { break };
             let mut found: Vec<(Vec<u8>, DocumentValues)> = Vec::new();
             let next = self.keyspace.scan(0, cursor, records, now_ms, &mut |record| {
@@ -216,6 +219,9 @@ impl Search {
                 entry.index.put(&self.keyspace.key(key), source);
             }
             *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
+            if slice_begun.elapsed() < SCAN_TIME / 8 {
+                records = (records * 2).min(records_max);
+            }
         }
         *scan
     }

@@ -86,7 +86,7 @@ struct Writer {
     due: DueDocuments,
     uncommitted: usize,
     committed_at_ms: i64,
-    /// The number of the next document, see [`NUMBER`].
+    /// The number of the next document, see [`crate::document::NUMBER`].
     next_number: u64,
     /// The index's share of [`Buffers`].
     buffered_bytes: usize,

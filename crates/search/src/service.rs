@@ -71,7 +71,7 @@ impl TextIndexEntry {
 impl Search {
     /// A service without indexes over `keyspace`.
     pub fn new(keyspace: Arc<Keyspace>) -> Arc<Search> {
-        keyspace.set_touched_max(Pace::default().waiting_max());
+        keyspace.set_touched_bytes_max(Pace::default().waiting_bytes_max());
         Arc::new(Search {
             keyspace,
             indexes: RwLock::default(),

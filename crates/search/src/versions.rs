@@ -28,8 +28,8 @@ const KEPT_DEFAULT: usize = 2;
 /// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client repeats the
 /// command until the reply is a number.
 const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
-/// Number of keys that IMPORT.VERSION KEEP passes to the index writers at once.
-const KEEP_KEYS: usize = 20_000;
+/// Bytes of changed keys that IMPORT.VERSION KEEP passes to the index writers at once.
+const KEEP_BYTES: usize = 8 << 20;
 /// Maximum number of times that measuring an index starts again because a merge removed a segment.
 const MEASURE_TRIES_MAX: usize = 100;
 /// Number of steps that the meter counts for the look-up of a key in a segment.
@@ -128,8 +128,8 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         return Err(SearchError::Refused(text));
     }
     let begun = Instant::now();
-    while search.keyspace.touched_len() > KEEP_KEYS {
-        search.drain_locked(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
+    while search.keyspace.touched_bytes() > KEEP_BYTES {
+        search.drain_locked(&mut search.follow.lock(), call.now_ms, KEEP_BYTES);
         if call.cancelled() {
             return Err(SearchError::Cancelled);
         }

@@ -253,7 +253,6 @@ impl Shard {
         let position = position_of(key.hash.0);
         self.keep_with_name(slot, position, key.bytes);
         self.changes += 1;
-        self.note(slot, position, key.bytes);
         let usage = Some(now.access(&mut self.random).of_new().0);
         self.change_table(slot, |table| {
             table.count_expiry(expiry_ms);
@@ -262,6 +261,7 @@ impl Shard {
                 .records
                 .insert_new(position, NewItem { key: key.bytes, usage, expiry_ms: joined_ms, payload });
         });
+        self.note(slot, position, key.bytes);
     }
     /// Sets the expiry of a record (`i64::MAX`: none), and notes the key.
     pub(crate) fn set_expiry(&mut self, slot: usize, at: Location, key: &Key<'_>, expiry_ms: i64) {
@@ -460,7 +460,8 @@ impl Shard {
     /// Notes every key of database 0 for followers.
     pub(crate) fn note_each(&mut self) {
         for record in self.first.records.iter() {
-            self.changed_keys.note(self.positions.position(record.key()), record.key());
+            let position = self.positions.position(record.key());
+            self.changed_keys.note(position, record.key(), RecordRef(record).heap_bytes());
         }
     }
     #[inline]
@@ -468,8 +469,10 @@ impl Shard {
         if self.watchers.has_any() {
             self.watchers.raise(slot, key);
         }
-        if slot == 0 {
-            self.changed_keys.note(position, key);
+        if slot == 0 && self.changed_keys.tracks(key) {
+            let records = &self.first.records;
+            let record = records.locate(position, key).map(|at| RecordRef(records.at(at)));
+            self.changed_keys.note(position, key, record.map_or(0, |record| record.heap_bytes()));
         }
     }
 }
