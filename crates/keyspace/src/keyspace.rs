@@ -4,7 +4,7 @@
 use crate::event::ExpiredCounts;
 use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
 use crate::journal::effects::{Arg, Effects};
-use crate::journal::{Journal, Removal};
+use crate::journal::{Journal, Removal, Wake};
 use crate::record::prefetch_outside;
 use crate::shard::{KeyPositions, LockedShard, Shard, Table};
 use crate::tracking::Followed;
@@ -451,6 +451,15 @@ impl Keyspace {
     /// [`TOUCHED_FULL`](crate::TOUCHED_FULL). Default: no limit.
     pub fn set_touched_bytes_max(&self, bytes: usize) {
         self.followed.set_touched_bytes_max(bytes);
+    }
+    /// Sets the function that wakes the follower when that bit is set. It is called while a shard is held, so it must only
+    /// signal. Only the first call has an effect.
+    pub fn set_touched_wake(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.followed.set_wake(Wake(wake));
+    }
+    /// `hashes_only`: the followers read no records but hashes, so touched keys of other types count as few bytes.
+    pub fn set_followers_read_hashes_only(&self, hashes_only: bool) {
+        self.followed.set_reads_hashes_only(hashes_only);
     }
     /// Sets the word that gets the bit [`TOUCHED_FULL`](crate::TOUCHED_FULL). Only the first call has an effect.
     pub fn set_touched_alerts(&self, alerts: Arc<AtomicU16>) {

@@ -337,6 +337,8 @@ impl Search {
 
     /// Sets the prefixes of the keys that the keyspace must note.
     pub(crate) fn track(&self) {
+        let reads_values = self.trigrams.entries().iter().any(|entry| entry.index.field.is_none());
+        self.keyspace.set_followers_read_hashes_only(!reads_values);
         self.keyspace.track(&self.prefixes());
     }
     /// The prefixes of all indexes.

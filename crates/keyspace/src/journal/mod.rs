@@ -85,8 +85,8 @@ pub struct Journal {
     awaited_wake: OnceLock<Wake>,
 }
 
-/// A function of the server that wakes the taker, because this crate does not know the server's threads.
-struct Wake(Box<dyn Fn() + Send + Sync>);
+/// A function of the server that wakes a thread, because this crate does not know the server's threads.
+pub(crate) struct Wake(pub(crate) Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Wake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

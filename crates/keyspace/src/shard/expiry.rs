@@ -105,7 +105,7 @@ impl Shard {
                     keepers.note_name(slot, key);
                 }
                 if slot == 0 {
-                    notes.note(position, key, 0);
+                    notes.note(position, key, None);
                 }
             };
             let step = table.records.expire_step(from, now_ms, stay, gone, &mut in_part, &mut expiries_ms);

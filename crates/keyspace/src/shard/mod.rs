@@ -286,8 +286,9 @@ impl Shard {
         expiry_ms: Option<i64>,
         now: &Clock<'_>,
     ) -> Option<Value> {
+        let former = self.replace_unnoted(slot, at, key, payload, expiry_ms, now);
         self.note_key(slot, key);
-        self.replace_unnoted(slot, at, key, payload, expiry_ms, now)
+        former
     }
     /// Does what [`Shard::replace`] does, but the key does not count as changed. For a value that only gets another
     /// encoding.
@@ -461,7 +462,7 @@ impl Shard {
     pub(crate) fn note_each(&mut self) {
         for record in self.first.records.iter() {
             let position = self.positions.position(record.key());
-            self.changed_keys.note(position, record.key(), RecordRef(record).heap_bytes());
+            self.changed_keys.note(position, record.key(), Some(RecordRef(record)));
         }
     }
     #[inline]
@@ -472,7 +473,7 @@ impl Shard {
         if slot == 0 && self.changed_keys.tracks(key) {
             let records = &self.first.records;
             let record = records.locate(position, key).map(|at| RecordRef(records.at(at)));
-            self.changed_keys.note(position, key, record.map_or(0, |record| record.heap_bytes()));
+            self.changed_keys.note(position, key, record);
         }
     }
 }

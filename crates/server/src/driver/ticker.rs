@@ -5,8 +5,8 @@ use super::threads;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 use strand_engine::Engine;
 
@@ -30,8 +30,7 @@ const WATCH_PAUSE_FACTOR: u64 = 1;
 
 /// Repeats work on a separate thread until this value is dropped.
 pub struct Ticker {
-    // Dropping the sender ends the thread at once, even during a pause.
-    end: Option<Sender<()>>,
+    ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,24 +40,36 @@ impl Ticker {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> io::Result<Ticker> {
-        let (end, ended) = channel::<()>();
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = ends.clone();
         let thread = threads::spawn(name, move || {
             loop {
                 // The panic hook logs a panic. The next round may succeed.
                 let pause = catch_unwind(AssertUnwindSafe(&mut work)).unwrap_or(PAUSE_AFTER_PANIC);
-                if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                if is_over.load(SeqCst) {
+                    return;
+                }
+                // Ends early when somebody unparks the thread, also if that happened before.
+                std::thread::park_timeout(pause);
+                if is_over.load(SeqCst) {
                     return;
                 }
             }
         })?;
-        Ok(Ticker { end: Some(end), thread: Some(thread) })
+        Ok(Ticker { ends, thread: Some(thread) })
+    }
+    /// A function that ends a pause of the thread, so that the next round begins at once.
+    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let thread = self.thread.as_ref().map(|thread| thread.thread().clone());
+        move || thread.iter().for_each(Thread::unpark)
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.end = None;
+        self.ends.store(true, SeqCst);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // Ignore a panic in the thread, which was logged.
             let _ = thread.join();
         }
@@ -105,7 +116,8 @@ pub fn memory_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
     })
 }
 
-/// Starts the thread that lets the text indexes follow the data while nobody searches.
+/// Starts the thread that lets the text indexes follow the data while nobody searches. Writers that wait for the indexes
+/// wake the thread.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -114,12 +126,15 @@ pub fn search_ticker(
     engine: Arc<Engine>,
     clock: Clock,
 ) -> io::Result<Ticker> {
-    Ticker::start("search", move || {
+    let follows = engine.clone();
+    let ticker = Ticker::start("search", move || {
         search.set_memory_limit(engine.memory_limit_bytes());
         // The tick reads keys that were changed, and such a read removes an expired key.
         let is_behind = engine.while_data_stays(|| search.tick(clock.now().unix_ms()));
         Duration::from_millis(if is_behind == Some(true) { 0 } else { SEARCH_TICK_MS })
-    })
+    })?;
+    follows.keyspace().set_touched_wake(Box::new(ticker.waker()));
+    Ok(ticker)
 }
 
 /// Starts the thread that takes a sample of everything at each full second.
@@ -137,6 +152,7 @@ pub fn history_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
 
     #[test]
     fn a_panic_does_not_end_the_work_and_a_drop_ends_a_pause() {
@@ -152,6 +168,9 @@ mod tests {
         });
         let ticker = ticker.expect("a thread");
         assert_eq!(heard.iter().take(3).collect::<Vec<_>>(), [1, 2, 3]);
+        let wake = ticker.waker();
+        wake();
+        assert_eq!(heard.recv(), Ok(4), "a wake ends the pause");
         drop(ticker);
         assert!(heard.recv().is_err());
     }
