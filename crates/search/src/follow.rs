@@ -16,6 +16,8 @@ use crate::index::TextIndex;
 use crate::meter::StopReason;
 use crate::pace::Pace;
 use crate::service::{Search, TextIndexEntry};
+use crate::trigram::TrigramIndexEntry;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
@@ -29,11 +31,19 @@ const SCAN_RECORDS: usize = 128;
 /// Maximum number of fields read while a shard is locked once, but all fields of one key are read. Each field of a packed
 /// hash costs a walk over the hash.
 const READ_FIELDS_MAX: usize = 1024;
-/// Time for a first scan after which the follow lock is released for other threads, and after which a background tick
-/// leaves the rest to the next tick.
+/// Time for a first scan after which the follow lock is released for other threads.
 const SCAN_TIME: Duration = Duration::from_millis(20);
 /// Maximum time for which one background tick passes changed keys to the indexes. The rest is left to the next tick.
 const TICK_DRAIN: Duration = Duration::from_millis(100);
+/// The background waits at most this long for a search that has the follow lock.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+/// Maximum time that one background tick spends on first scans.
+const TICK_SCAN: Duration = Duration::from_millis(100);
+/// Maximum time that one background tick spends on the merges of a trigram index, besides the merge that it has begun.
+const TICK_MERGE: Duration = Duration::from_millis(500);
+/// After merging for this long, the background looks at the changed keys. A merge of a large index takes seconds, and
+/// writers may wait for the indexes.
+const MERGE_PART: Duration = Duration::from_millis(60);
 /// After this many milliseconds the background commits changes that no search has committed.
 const COMMIT_INTERVAL_MS: i64 = 1000;
 
@@ -70,6 +80,7 @@ impl Search {
     /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `bytes_max` bytes of
     /// changed keys.
     pub(crate) fn drain_locked(&self, follow: &mut Follow, now_ms: i64, bytes_max: usize) {
+        follow.pace.note(0, 0, Duration::from_micros(self.merges_us.swap(0, Relaxed)));
         // Read the number of flushes before the shards are drained, so that a flush during this drain is left to the
         // next drain.
         let flushes = self.keyspace.flushes(0);
@@ -146,18 +157,17 @@ impl Search {
         entry.index.refresh(now_ms)
     }
 
-    /// One tick of the background work: a bounded drain, a part of each first scan, and commits of old changes. Does
-    /// nothing while a search holds the follow lock. True when changed keys are left, so that the next tick should
-    /// follow at once.
+    /// One tick of the background work: a bounded drain, a part of each first scan, merges, and commits of old changes.
+    /// True when work is left, so that the next tick should follow at once.
     pub(crate) fn tick_follow(&self, now_ms: i64) -> bool {
         let (entries, trigrams) = (self.entries(), self.trigrams.entries());
         if entries.is_empty() && trigrams.is_empty() {
             return false;
         }
         let start = Instant::now();
-        let is_behind = loop {
+        let mut is_behind = loop {
             // Between two parts, a search gets the lock.
-            let Some(mut follow) = self.follow.try_lock() else { break false };
+            let Some(mut follow) = self.follow.try_lock_for(LOCK_WAIT) else { break false };
             let part = follow.pace.part_bytes();
             self.drain_locked(&mut follow, now_ms, part);
             let left = self.keyspace.touched_bytes();
@@ -166,22 +176,16 @@ impl Search {
                 break left > part;
             }
         };
-        let start = Instant::now();
         // `trigrams` and `entries` are the indexes that existed before the drain. A new index is scanned at the next
         // tick.
         for entry in &trigrams {
-            while start.elapsed() < SCAN_TIME {
-                match self.follow.try_lock() {
-                    Some(_follow) if self.scan_trigrams(entry, now_ms) => {}
-                    _ => break,
-                }
-            }
-            entry.index.merge_some(&std::thread::yield_now);
+            is_behind |= self.continue_trigram_scan(entry, now_ms);
+            is_behind |= self.merge_trigrams(entry, now_ms);
         }
         let start = Instant::now();
         for entry in &entries {
-            while *entry.scan.lock() != Scan::Done && start.elapsed() < SCAN_TIME {
-                match self.follow.try_lock() {
+            while *entry.scan.lock() != Scan::Done && start.elapsed() < TICK_SCAN {
+                match self.follow.try_lock_for(LOCK_WAIT) {
                     Some(_follow) => self.scan_slices(entry, now_ms),
                     None => break,
                 };
@@ -190,6 +194,50 @@ impl Search {
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
             let _ = entry.index.follow_merges();
         }
+        is_behind
+    }
+
+    /// Runs some slices of a trigram index's first scan. True when the scan is not complete.
+    fn continue_trigram_scan(&self, entry: &TrigramIndexEntry, now_ms: i64) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < TICK_SCAN {
+            let Some(_follow) = self.follow.try_lock_for(LOCK_WAIT) else { return true };
+            let part_begun = Instant::now();
+            while part_begun.elapsed() < SCAN_TIME {
+                if !self.scan_trigrams(entry, now_ms) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+    /// Merges segments of a trigram index. Every drain makes segments, so the time for merges is a part of the pace. True
+    /// when another merge may be due.
+    fn merge_trigrams(&self, entry: &TrigramIndexEntry, now_ms: i64) -> bool {
+        let begun = Instant::now();
+        let (part_begun, drained) = (Cell::new(begun), Cell::new(Duration::ZERO));
+        let pause = || {
+            std::thread::yield_now();
+            if part_begun.get().elapsed() < MERGE_PART {
+                return;
+            }
+            let drain_begun = Instant::now();
+            if let Some(mut follow) = self.follow.try_lock() {
+                let part = follow.pace.part_bytes();
+                self.drain_locked(&mut follow, now_ms, part);
+            }
+            drained.set(drained.get() + drain_begun.elapsed());
+            part_begun.set(Instant::now());
+        };
+        let is_behind = loop {
+            match entry.index.merge_some(&pause) {
+                false => break false,
+                true if begun.elapsed() > TICK_MERGE => break true,
+                true => {}
+            }
+        };
+        let merging = begun.elapsed().saturating_sub(drained.get());
+        self.merges_us.fetch_add(merging.as_micros() as u64, Relaxed);
         is_behind
     }
 

@@ -40,6 +40,8 @@ pub struct Search {
     pub(crate) follow: Mutex<Follow>,
     /// Number of calls of [`Search::drain`] that have begun to read all shards. Changed under the follow lock.
     pub(crate) drains_begun: AtomicU64,
+    /// Time for merges of trigram segments that the pace of the indexes does not know yet, in microseconds.
+    pub(crate) merges_us: AtomicU64,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) grep: GrepCounters,
     pub(crate) regexes: rx::Registry,
@@ -77,6 +79,7 @@ impl Search {
             indexes: RwLock::default(),
             follow: Mutex::default(),
             drains_begun: AtomicU64::new(0),
+            merges_us: AtomicU64::new(0),
             buffers: Arc::default(),
             grep: GrepCounters::default(),
             regexes: rx::Registry::default(),

@@ -273,19 +273,25 @@ impl Session {
     }
 
     /// True when the current command, a queued one, or the script that it runs, may change a key that an index follows. A
-    /// script changes the keys that it declares.
+    /// script changes the keys that it declares, or unknown keys if it declares none.
     fn changes_indexed_keys(&self, spec: &'static CommandSpec) -> bool {
-        // Only database 0 has indexes.
-        self.db == 0
-            && self.any_command(spec, |spec, args| {
-                let may_write = spec.flags.has(Flags::WRITE) || self.is_script_that_may_write(spec, args);
-                // A command with very many keys waits without a look at them.
-                may_write
-                    && (args.len() > LONG_ELEMENTS
-                        || dispatch::keys_to_lock(spec, args)
-                            .iter()
-                            .any(|at| self.engine.keyspace.tracks(args.at(*at))))
-            })
+        // Only database 0 has indexes. These commands may change another database than the selected one.
+        let is_select = |spec| kind_of(spec) == CommandKind::Select;
+        let is_move =
+            |spec: &CommandSpec| ["move", "copy"].iter().any(|name| spec.name.eq_ignore_ascii_case(name));
+        let may_be_first = self.db == 0 || self.any_command(spec, |spec, _| is_select(spec));
+        self.any_command(spec, |spec, args| {
+            let is_script = self.is_script_that_may_write(spec, args);
+            if !is_script && !(spec.flags.has(Flags::WRITE) && (may_be_first || is_move(spec))) {
+                return false;
+            }
+            // A command with very many keys waits without a look at them.
+            let keys = match args.len() > LONG_ELEMENTS {
+                true => return true,
+                false => dispatch::keys_to_lock(spec, args),
+            };
+            is_script && keys.is_empty() || keys.iter().any(|at| self.engine.keyspace.tracks(args.at(*at)))
+        })
     }
 
     /// True when the current command, a queued one, or the script that it runs, must not run on stale data.

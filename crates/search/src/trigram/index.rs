@@ -299,6 +299,14 @@ impl TrigramIndex {
         ids.iter().map(|id| key_at(&inner.keys, &inner.ends, *id).to_vec()).collect()
     }
 
+    /// True when the index has a document of `key`. Also false while another thread has the lock, because the caller holds
+    /// the key's shard and must not wait.
+    pub(crate) fn is_known(&self, key: &[u8]) -> bool {
+        let Some(inner) = self.inner.try_lock() else { return false };
+        let Inner { by_key, keys, ends, .. } = &*inner;
+        by_key.find(self.hasher.hash_one(key), |id| key_at(keys, ends, *id) == key).is_some()
+    }
+
     /// Merges some neighbouring segments if a merge is due. Returns true when another merge may be due. The lock is
     /// held only to choose the segments and to put the result in place.
     pub(crate) fn merge_some(&self, pause: &dyn Fn()) -> bool {

@@ -199,6 +199,8 @@ impl Search {
         let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
             visited += 1;
             if record.key().starts_with(&entry.index.prefix)
+                // A key that was written since the index exists is indexed already, or waits to be indexed again.
+                && !entry.index.is_known(record.key())
                 && let Some(haystack) = copy_haystack(record, entry.index.field.as_deref())
             {
                 found.push((record.key().to_vec(), haystack));
