@@ -1,5 +1,5 @@
-//! The gates: the checks that may keep a command from running now. They look at the table's flags, never at the
-//! command's name.
+//! The gates: the checks that may keep a command from running now. They look at the table's flags, and at a command's name
+//! only where no flag says what matters.
 
 use super::needs::Lane;
 use super::phases::ParkReason;
