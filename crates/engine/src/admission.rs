@@ -285,7 +285,8 @@ impl Engine {
         // second. Large values share their bytes with the changes that are on their way, so that these bytes are data.
         let moving_bytes = moving_bytes.max(self.moving_bytes()).min(used_bytes.saturating_sub(data_bytes));
         let uncounted_bytes = garbage_bytes + self.resting_bytes() + moving_bytes + self.echo.bytes();
-        self.memory.record_sample(used_bytes, data_bytes, uncounted_bytes);
+        let garbage_bytes = garbage_bytes.saturating_sub(self.persist.kept_bytes());
+        self.memory.record_sample(used_bytes, data_bytes, uncounted_bytes, garbage_bytes);
         if self.memory.is_limited() {
             self.memory.sampled_us.store(self.host.mono_us(), Relaxed);
         }

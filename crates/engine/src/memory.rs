@@ -155,6 +155,8 @@ pub(crate) struct Memory {
     group_bytes: AtomicU64,
     /// True when the next sample of the system will raise `group_bytes`, because the group has free memory.
     group_has_more: AtomicBool,
+    /// True when `group_bytes` leaves less room for data than the other limits, by the last sample of the memory in use.
+    group_is_tighter: AtomicBool,
     /// The least of all limits. 0: none.
     enforced_bytes: AtomicU64,
     /// True while clients are slowed or checked, see [`crate::headroom`].
@@ -195,6 +197,7 @@ impl Memory {
             ceiling_bytes: 0.into(),
             group_bytes: 0.into(),
             group_has_more: false.into(),
+            group_is_tighter: false.into(),
             enforced_bytes: 0.into(),
             has_slowed_clients: false.into(),
             is_watched: false.into(),
@@ -269,8 +272,7 @@ impl Memory {
     /// True when only the limit until the next sample of the system stops the data, and that sample will raise the limit.
     /// Writers wait for the sample. They are not refused, and no key is evicted.
     pub(crate) fn is_limit_passing(&self) -> bool {
-        let limit = self.limit_bytes();
-        self.group_has_more.load(Relaxed) && (limit == 0 || self.enforced_bytes() < limit)
+        self.group_has_more.load(Relaxed) && self.group_is_tighter.load(Relaxed)
     }
     fn choose_limit(&self) {
         let least_of = |limits: [u64; 2]| limits.into_iter().filter(|bytes| *bytes > 0).min();
@@ -299,18 +301,28 @@ impl Memory {
         self.data_bytes_max.load(Relaxed).saturating_sub(data_bytes as i64).max(0)
     }
     /// Records the bytes that were in use when the data had `data_bytes`. `uncounted_bytes` of them do not count
-    /// against the limit: nothing is evicted for them.
-    pub(crate) fn record_sample(&self, used_bytes: u64, data_bytes: u64, uncounted_bytes: u64) {
+    /// against `maxmemory`: nothing is evicted for them. `garbage_bytes` of these are free in a moment. The kernel counts
+    /// all the others, so they count against the limit until the next sample of the system.
+    pub(crate) fn record_sample(
+        &self,
+        used_bytes: u64,
+        data_bytes: u64,
+        uncounted_bytes: u64,
+        garbage_bytes: u64,
+    ) {
         self.used_bytes.store(used_bytes, Relaxed);
         self.peak_bytes.fetch_max(used_bytes, Relaxed);
-        let max = match self.enforced_bytes() {
+        let max_of = |limit: u64, not_counted: u64| match limit {
             0 => i64::MAX,
             limit => {
-                let kept = used_bytes.saturating_sub(uncounted_bytes);
+                let kept = used_bytes.saturating_sub(not_counted);
                 (limit.min(i64::MAX as u64) as i64).saturating_add(data_bytes as i64 - kept as i64)
             }
         };
-        self.data_bytes_max.store(max, Relaxed);
+        let own_max = max_of(self.limit_bytes(), uncounted_bytes);
+        let group_max = max_of(self.group_bytes.load(Relaxed), garbage_bytes);
+        self.group_is_tighter.store(group_max < own_max, Relaxed);
+        self.data_bytes_max.store(own_max.min(group_max), Relaxed);
         self.lowered_excess_bytes.fetch_min(self.over_bytes(data_bytes), Relaxed);
     }
     /// True when the spare blocks of the network buffers were not freed for a while. Then call this again after
@@ -438,19 +450,19 @@ mod tests {
     #[test]
     fn between_two_samples_the_data_size_shows_the_growth() {
         let memory = Memory::new(100);
-        memory.record_sample(1 << 40, 5, 0);
+        memory.record_sample(1 << 40, 5, 0, 0);
         assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes(0)), (0, 1 << 40), "no limit");
         memory.set_limit(1000);
-        memory.record_sample(900, 500, 0);
+        memory.record_sample(900, 500, 0, 0);
         assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);
         // Other memory grew, so less is left for the data.
-        memory.record_sample(1200, 550, 0);
+        memory.record_sample(1200, 550, 0, 0);
         assert_eq!([300, 350, 550].map(|data| memory.over_bytes(data)), [0, 0, 200]);
         // Freeing all data would not be enough.
-        memory.record_sample(5000, 550, 0);
+        memory.record_sample(5000, 550, 0, 0);
         assert_eq!([0, 550].map(|data| memory.over_bytes(data)), [3450, 4000]);
         memory.set_limit(u64::MAX);
-        memory.record_sample(5000, 550, 0);
+        memory.record_sample(5000, 550, 0, 0);
         assert_eq!(memory.over_bytes(1 << 40), 0);
     }
 
@@ -458,27 +470,46 @@ mod tests {
     fn the_excess_of_a_lowered_limit_only_falls() {
         let memory = Memory::new(0);
         memory.set_limit(1000);
-        memory.record_sample(900, 900, 0);
-        memory.record_sample(1100, 1100, 0);
+        memory.record_sample(900, 900, 0, 0);
+        memory.record_sample(1100, 1100, 0, 0);
         assert_eq!(memory.lowered_excess_bytes(), 0, "the data has grown");
         memory.set_limit(100);
         let excesses = [1100, 800, 900, 90, 300].map(|bytes| {
-            memory.record_sample(bytes, bytes, 0);
+            memory.record_sample(bytes, bytes, 0, 0);
             memory.lowered_excess_bytes()
         });
         assert_eq!(excesses, [1000, 700, 700, 0, 0]);
         memory.set_limit(200);
-        memory.record_sample(300, 300, 0);
+        memory.record_sample(300, 300, 0, 0);
         assert_eq!(memory.lowered_excess_bytes(), 0, "the limit was raised");
+    }
+
+    /// What eviction does not free is memory, too, and the kernel counts it.
+    #[test]
+    fn the_limit_of_a_group_counts_what_maxmemory_does_not() {
+        let memory = Memory::new(0);
+        memory.set_limit(1000);
+        memory.set_group_limit(1000, true);
+        memory.record_sample(900, 500, 300, 100);
+        assert_eq!(
+            [700, 701].map(|data| memory.over_bytes(data)),
+            [0, 1],
+            "of 900 bytes, 100 are free in a moment"
+        );
+        assert!(memory.is_limit_passing());
+        memory.set_group_limit(2000, true);
+        memory.record_sample(900, 500, 300, 100);
+        assert_eq!([900, 901].map(|data| memory.over_bytes(data)), [0, 1], "maxmemory is tighter");
+        assert!(!memory.is_limit_passing());
     }
 
     #[test]
     fn garbage_counts_as_free_memory() {
         let memory = Arc::new(Memory::new(0));
         memory.set_limit(1000);
-        memory.record_sample(1500, 800, 600);
+        memory.record_sample(1500, 800, 600, 0);
         assert_eq!(memory.over_bytes(800), 0);
-        memory.record_sample(1500, 800, 0);
+        memory.record_sample(1500, 800, 0, 0);
         assert_eq!(memory.over_bytes(800), 500);
         let charge = Charge::garbage(&memory, 600, 2);
         assert_eq!((memory.charged(Purpose::Garbage), memory.lazily_freed()), (600, (2, 0)));

@@ -286,15 +286,20 @@ impl TextIndex {
     /// After a commit, or when a merge has ended: lets go of the merged segments, measures, and starts the next merge.
     fn step_merges(&self, writer: &mut Writer, committed: bool) -> tantivy::Result<()> {
         let state = writer.merges.look();
-        if state == MergeState::Ended {
-            // The searcher keeps the merged segments in memory until it is loaded again.
+        let is_over = matches!(state, MergeState::Ended | MergeState::Failed);
+        if is_over {
+            // The searcher keeps the merged segments in memory until it is loaded again. What a failed merge has written
+            // belongs to no segment.
             self.reader.reload()?;
             drop(writer.tantivy.garbage_collect_files());
         }
-        if committed || state == MergeState::Ended {
+        if committed || is_over {
             let segments = writer.tantivy.index().searchable_segment_metas()?;
             self.live_bytes.store(live_bytes(&self.directory, &segments), Ordering::Relaxed);
-            if writer.merges.start(&mut writer.tantivy, &segments, &self.directory) {
+            // A merge that has failed may fail again, so the next commit starts it.
+            if state != MergeState::Failed
+                && writer.merges.start(&mut writer.tantivy, &segments, &self.directory)
+            {
                 self.unmerged_bytes.store(self.segment_bytes(), Ordering::Relaxed);
             }
         }
