@@ -278,14 +278,14 @@ impl Engine {
         // The data's size is read first: bytes written between the two readings count twice. In the other order they
         // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
-        let garbage_bytes = self.garbage_bytes();
+        let (kept_bytes, garbage_bytes) = (self.persist.kept_bytes(), self.freed_soon_bytes());
         let moving_bytes = self.moving_bytes();
         let used_bytes = self.host.used_bytes();
         // The figures are not of one moment: bytes that were freed meanwhile are only in the first sum, new ones only in the
         // second. Large values share their bytes with the changes that are on their way, so that these bytes are data.
         let moving_bytes = moving_bytes.max(self.moving_bytes()).min(used_bytes.saturating_sub(data_bytes));
-        let uncounted_bytes = garbage_bytes + self.resting_bytes() + moving_bytes + self.echo.bytes();
-        let garbage_bytes = garbage_bytes.saturating_sub(self.persist.kept_bytes());
+        let uncounted_bytes =
+            kept_bytes + garbage_bytes + self.resting_bytes() + moving_bytes + self.echo.bytes();
         self.memory.record_sample(used_bytes, data_bytes, uncounted_bytes, garbage_bytes);
         if self.memory.is_limited() {
             self.memory.sampled_us.store(self.host.mono_us(), Relaxed);
@@ -294,8 +294,11 @@ impl Engine {
     /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {
         // Records kept for a snapshot are freed once they are written, so no key must be evicted for them.
-        let kept_bytes = self.persist.kept_bytes();
-        kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
+        self.persist.kept_bytes() + self.freed_soon_bytes()
+    }
+    /// [`Engine::garbage_bytes`] without the records that are kept for a snapshot: free in a moment.
+    fn freed_soon_bytes(&self) -> u64 {
+        self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
     /// Bytes in use that do not count against the limit, besides those of [`Engine::garbage_bytes`] and the echo: what a
     /// service frees by itself, a profile, changes on their way to the append-only file and to replicas, clients that are

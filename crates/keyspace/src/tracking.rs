@@ -195,13 +195,15 @@ impl ChangedKeys {
         }
         self.follower = (!prefixes.is_empty()).then(|| (prefixes.clone(), followed.clone()));
     }
-    /// True when changes of `key` are noted.
     #[inline]
+    pub(crate) fn has_follower(&self) -> bool {
+        self.follower.is_some()
+    }
+    /// True when changes of `key` are noted.
     pub(crate) fn tracks(&self, key: &[u8]) -> bool {
         self.follower.as_ref().is_some_and(|(prefixes, _)| prefixes.covers(key))
     }
     /// Notes `key` if it is tracked. `record` is the key's record, if there is one.
-    #[inline]
     pub(crate) fn note(&mut self, position: u64, key: &[u8], record: Option<RecordRef<'_>>) {
         if self.tracks(key) {
             self.note_tracked(position, key, record);
@@ -224,8 +226,8 @@ impl ChangedKeys {
         });
         Touched { keys, bytes, flushed: std::mem::take(&mut self.flushed), _counted: counted }
     }
-    #[cold]
-    fn note_tracked(&mut self, position: u64, key: &[u8], record: Option<RecordRef<'_>>) {
+    /// Notes `key`, which is tracked. See [`ChangedKeys::note`].
+    pub(crate) fn note_tracked(&mut self, position: u64, key: &[u8], record: Option<RecordRef<'_>>) {
         let Some((_, followed)) = &self.follower else { return };
         let is_unread = |record: &RecordRef<'_>| {
             followed.reads_hashes_only.load(Relaxed) && !matches!(record.value(), ValueRef::Hash(_))

@@ -18,6 +18,7 @@ use crate::pace::Pace;
 use crate::service::{Search, TextIndexEntry};
 use crate::trigram::TrigramIndexEntry;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
@@ -32,7 +33,7 @@ const SCAN_RECORDS: usize = 128;
 /// hash costs a walk over the hash.
 const READ_FIELDS_MAX: usize = 1024;
 /// Time for a first scan after which the follow lock is released for other threads.
-const SCAN_TIME: Duration = Duration::from_millis(20);
+pub(crate) const SCAN_TIME: Duration = Duration::from_millis(20);
 /// Maximum time for which one background tick passes changed keys to the indexes. The rest is left to the next tick.
 const TICK_DRAIN: Duration = Duration::from_millis(100);
 /// The background waits at most this long for a search that has the follow lock.
@@ -103,12 +104,12 @@ impl Search {
             // Like RediSearch, drop the indexes of an emptied database.
             self.drop_all();
         }
-        let entries = self.entries();
+        let (entries, trigrams) = (self.entries(), self.trigrams.entries());
         let entries: Vec<&TextIndexEntry> = entries.iter().map(|entry| &**entry).collect();
         for (shard, touched) in taken {
             let begun = Instant::now();
             let text_bytes = self.index_keys(&entries, shard, &touched.keys, now_ms);
-            self.trigram_keys(shard, &touched.keys, now_ms);
+            self.trigram_keys(&trigrams, shard, &touched.keys, now_ms);
             follow.pace.note(touched.bytes, text_bytes, begun.elapsed());
             self.keyspace.set_touched_bytes_max(follow.pace.waiting_bytes_max());
         }
@@ -179,17 +180,17 @@ impl Search {
         // `trigrams` and `entries` are the indexes that existed before the drain. A new index is scanned at the next
         // tick.
         for entry in &trigrams {
-            is_behind |= self.continue_trigram_scan(entry, now_ms);
+            let scan = || self.scan_trigrams(entry, now_ms);
+            is_behind |= self.continue_scan(Instant::now(), &|| entry.is_whole(), &scan);
             is_behind |= self.merge_trigrams(entry, now_ms);
         }
         let start = Instant::now();
         for entry in &entries {
-            while *entry.scan.lock() != Scan::Done && start.elapsed() < TICK_SCAN {
-                match self.follow.try_lock_for(LOCK_WAIT) {
-                    Some(_follow) => self.scan_slices(entry, now_ms),
-                    None => break,
-                };
-            }
+            let is_done = || *entry.scan.lock() == Scan::Done;
+            let scan = || {
+                self.scan_slices(entry, now_ms);
+            };
+            self.continue_scan(start, &is_done, &scan);
             // The index remembers this failure, and the next search rebuilds the index.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
             let _ = entry.index.follow_merges();
@@ -197,19 +198,17 @@ impl Search {
         is_behind
     }
 
-    /// Runs some slices of a trigram index's first scan. True when the scan is not complete.
-    fn continue_trigram_scan(&self, entry: &TrigramIndexEntry, now_ms: i64) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < TICK_SCAN {
-            let Some(_follow) = self.follow.try_lock_for(LOCK_WAIT) else { return true };
-            let part_begun = Instant::now();
-            while part_begun.elapsed() < SCAN_TIME {
-                if !self.scan_trigrams(entry, now_ms) {
-                    return false;
-                }
+    /// Continues a first scan, in parts under the follow lock, until [`TICK_SCAN`] after `begun`. True when the scan is not
+    /// complete.
+    fn continue_scan(&self, begun: Instant, is_done: &dyn Fn() -> bool, scan_part: &dyn Fn()) -> bool {
+        while !is_done() {
+            if begun.elapsed() >= TICK_SCAN {
+                return true;
             }
+            let Some(_follow) = self.follow.try_lock_for(LOCK_WAIT) else { return true };
+            scan_part();
         }
-        true
+        false
     }
     /// Merges segments of a trigram index. Every drain makes segments, so the time for merges is a part of the pace. True
     /// when another merge may be due.
@@ -323,8 +322,7 @@ impl Search {
 
 impl Search {
     /// Reads `keys` of one shard and updates every trigram index that covers them.
-    fn trigram_keys(&self, shard: usize, keys: &[Vec<u8>], now_ms: i64) {
-        let entries = self.trigrams.entries();
+    fn trigram_keys(&self, entries: &[Arc<TrigramIndexEntry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         if entries.is_empty() {
             return;
         }

@@ -18,8 +18,8 @@ const BYTES_MAX: usize = 64 << 10;
 /// has ended.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The queue of one index. Clones are the same queue.
-#[derive(Clone, Debug, Default)]
+/// The queue of one index.
+#[derive(Debug, Default)]
 pub(crate) struct Queue(Arc<State>);
 
 #[derive(Debug, Default)]

@@ -105,8 +105,7 @@ impl Session {
                 self.engine.pause.waits_until(self.is_paused(found.spec), now.mono_us)
         {
             self.last_command = self.engine.stats.ids.of(found.spec);
-            self.park(ParkReason::Pause, now);
-            return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
+            return Some(self.sleep_until(ParkReason::Pause, until_mono_us, now));
         }
         // This gate comes before the memory gate: nothing is evicted from shards that a script has.
         if self.engine.long_locks.any()
@@ -123,8 +122,7 @@ impl Session {
                 && let Some(until_mono_us) =
                     self.client.growth_limit.delay_until_us(bytes as u64, now.mono_us)
             {
-                self.park(ParkReason::Memory, now);
-                return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
+                return Some(self.sleep_until(ParkReason::Memory, until_mono_us, now));
             }
         }
         // As in redis-server, no command is queued while memory is short, and MULTI and WATCH get this error, too.
@@ -140,8 +138,7 @@ impl Session {
                 Admission::Granted => {}
                 Admission::Refused if !denies_oom => {}
                 Admission::Later { at_us: until_mono_us } => {
-                    self.park(ParkReason::Memory, now);
-                    return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
+                    return Some(self.sleep_until(ParkReason::Memory, until_mono_us, now));
                 }
                 Admission::Refused => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
             }
@@ -170,6 +167,12 @@ impl Session {
         }
         self.remember_read_keys(found.spec);
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
+    }
+
+    /// Parks the command, which is retried at this time on the clock of [`Now::mono_us`].
+    fn sleep_until(&mut self, reason: ParkReason, until_mono_us: u64, now: Now) -> NextStep {
+        self.park(reason, now);
+        NextStep::Stop(Turn::Sleep { until_mono_us })
     }
 
     /// The gate for shards that are locked for long.
@@ -209,21 +212,19 @@ impl Session {
             Verdict::Run if self.engine.is_data_stale() && self.needs_fresh_data(found.spec) => {
                 Some(self.reject(found.spec, MASTER_DOWN.as_bytes()))
             }
-            Verdict::Run => {
-                let waits = !is_queued
+            Verdict::Run
+                if !is_queued
                     && self.engine.persist.awaits_indexes()
-                    && self.changes_indexed_keys(found.spec);
-                waits.then(|| {
-                    self.park(ParkReason::Indexes, now);
-                    NextStep::Stop(Turn::Sleep { until_mono_us: now.mono_us + RETRY_US })
-                })
+                    && self.changes_indexed_keys(found.spec) =>
+            {
+                Some(self.sleep_until(ParkReason::Indexes, now.mono_us + RETRY_US, now))
             }
+            Verdict::Run => None,
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.
             Verdict::RetryAt(_) if is_queued => None,
             Verdict::RetryAt(until_mono_us) => {
-                self.park(ParkReason::Snapshot, now);
-                Some(NextStep::Stop(Turn::Sleep { until_mono_us }))
+                Some(self.sleep_until(ParkReason::Snapshot, until_mono_us, now))
             }
             Verdict::EndSession => Some(NextStep::Stop(self.close())),
         }
@@ -276,20 +277,19 @@ impl Session {
     /// script changes the keys that it declares, or unknown keys if it declares none.
     fn changes_indexed_keys(&self, spec: &'static CommandSpec) -> bool {
         // Only database 0 has indexes. These commands may change another database than the selected one.
-        let is_select = |spec| kind_of(spec) == CommandKind::Select;
-        let is_move =
-            |spec: &CommandSpec| ["move", "copy"].iter().any(|name| spec.name.eq_ignore_ascii_case(name));
-        let may_be_first = self.db == 0 || self.any_command(spec, |spec, _| is_select(spec));
+        let is_select = |spec, _: Args<'_>| kind_of(spec) == CommandKind::Select;
+        let may_be_first = self.db == 0 || self.any_command(spec, is_select);
         self.any_command(spec, |spec, args| {
             let is_script = self.is_script_that_may_write(spec, args);
-            if !is_script && !(spec.flags.has(Flags::WRITE) && (may_be_first || is_move(spec))) {
+            let may_write_to_first = may_be_first || matches!(spec.name, "move" | "copy");
+            if !(is_script || spec.flags.has(Flags::WRITE) && may_write_to_first) {
                 return false;
             }
             // A command with very many keys waits without a look at them.
-            let keys = match args.len() > LONG_ELEMENTS {
-                true => return true,
-                false => dispatch::keys_to_lock(spec, args),
-            };
+            if args.len() > LONG_ELEMENTS {
+                return true;
+            }
+            let keys = dispatch::keys_to_lock(spec, args);
             is_script && keys.is_empty() || keys.iter().any(|at| self.engine.keyspace.tracks(args.at(*at)))
         })
     }

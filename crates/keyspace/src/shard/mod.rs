@@ -470,10 +470,16 @@ impl Shard {
         if self.watchers.has_any() {
             self.watchers.raise(slot, key);
         }
-        if slot == 0 && self.changed_keys.tracks(key) {
+        if slot == 0 && self.changed_keys.has_follower() {
+            self.note_for_follower(position, key);
+        }
+    }
+    #[cold]
+    fn note_for_follower(&mut self, position: u64, key: &[u8]) {
+        if self.changed_keys.tracks(key) {
             let records = &self.first.records;
             let record = records.locate(position, key).map(|at| RecordRef(records.at(at)));
-            self.changed_keys.note(position, key, record);
+            self.changed_keys.note_tracked(position, key, record);
         }
     }
 }

@@ -191,9 +191,7 @@ impl TrigramIndex {
     /// True when the key has a document, and the document has no grams.
     pub(crate) fn is_unindexed(&self, key: &[u8]) -> bool {
         let inner = self.inner.lock();
-        let Inner { by_key, keys, ends, unindexed, .. } = &*inner;
-        let id = by_key.find(self.hasher.hash_one(key), |id| key_at(keys, ends, *id) == key);
-        id.is_some_and(|id| unindexed.binary_search(id).is_ok())
+        self.id_of(&inner, key).is_some_and(|id| inner.unindexed.binary_search(id).is_ok())
     }
 
     /// Marks the key's document dead.
@@ -302,9 +300,12 @@ impl TrigramIndex {
     /// True when the index has a document of `key`. Also false while another thread has the lock, because the caller holds
     /// the key's shard and must not wait.
     pub(crate) fn is_known(&self, key: &[u8]) -> bool {
-        let Some(inner) = self.inner.try_lock() else { return false };
-        let Inner { by_key, keys, ends, .. } = &*inner;
-        by_key.find(self.hasher.hash_one(key), |id| key_at(keys, ends, *id) == key).is_some()
+        self.inner.try_lock().is_some_and(|inner| self.id_of(&inner, key).is_some())
+    }
+    /// The number of the key's document.
+    fn id_of<'a>(&self, inner: &'a Inner, key: &[u8]) -> Option<&'a u32> {
+        let Inner { by_key, keys, ends, .. } = inner;
+        by_key.find(self.hasher.hash_one(key), |id| key_at(keys, ends, *id) == key)
     }
 
     /// Merges some neighbouring segments if a merge is due. Returns true when another merge may be due. The lock is

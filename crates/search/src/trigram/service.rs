@@ -4,13 +4,14 @@ use super::grams::Scratch;
 use super::index::{INDEXED_BYTES_MAX, Share, Totals, TrigramIndex};
 use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
-use crate::follow::Scan;
+use crate::follow::{SCAN_TIME, Scan};
 use crate::grep::{Haystack, copy_haystack, next_texts};
 use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, Value};
 
@@ -190,28 +191,29 @@ impl Trigrams {
 }
 
 impl Search {
-    /// Runs a slice of an index's first scan. Returns false when the scan is done. The caller holds the follow
-    /// lock.
-    pub(crate) fn scan_trigrams(&self, entry: &TrigramIndexEntry, now_ms: i64) -> bool {
+    /// Runs slices of an index's first scan for about [`SCAN_TIME`]. The caller holds the follow lock.
+    pub(crate) fn scan_trigrams(&self, entry: &TrigramIndexEntry, now_ms: i64) {
         let mut scan = entry.scan.lock();
-        let Scan::At(cursor, mut visited) = *scan else { return false };
-        let mut found = Vec::new();
-        let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
-            visited += 1;
-            if record.key().starts_with(&entry.index.prefix)
-                // A key that was written since the index exists is indexed already, or waits to be indexed again.
-                && !entry.index.is_known(record.key())
-                && let Some(haystack) = copy_haystack(record, entry.index.field.as_deref())
-            {
-                found.push((record.key().to_vec(), haystack));
+        let begun = Instant::now();
+        while begun.elapsed() < SCAN_TIME {
+            let Scan::At(cursor, mut visited) = *scan else { break };
+            let mut found = Vec::new();
+            let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
+                visited += 1;
+                if record.key().starts_with(&entry.index.prefix)
+                    // A key that was written since the index exists is indexed already, or waits to be indexed again.
+                    && !entry.index.is_known(record.key())
+                    && let Some(haystack) = copy_haystack(record, entry.index.field.as_deref())
+                {
+                    found.push((record.key().to_vec(), haystack));
+                }
+            });
+            for (key, haystack) in found {
+                self.trigrams.put(entry, &self.keyspace, &key, haystack, now_ms);
             }
-        });
-        for (key, haystack) in found {
-            self.trigrams.put(entry, &self.keyspace, &key, haystack, now_ms);
+            *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
+            entry.is_whole.store(next == 0, Relaxed);
         }
-        *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
-        entry.is_whole.store(next == 0, Relaxed);
-        next != 0
     }
 
     /// Replaces each mostly dead index by an empty one that scans again. The caller holds the follow lock.

@@ -30,6 +30,7 @@ const WATCH_PAUSE_FACTOR: u64 = 1;
 
 /// Repeats work on a separate thread until this value is dropped.
 pub struct Ticker {
+    /// True when the thread must end.
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -43,16 +44,13 @@ impl Ticker {
         let ends = Arc::new(AtomicBool::new(false));
         let is_over = ends.clone();
         let thread = threads::spawn(name, move || {
-            loop {
+            while !is_over.load(SeqCst) {
                 // The panic hook logs a panic. The next round may succeed.
                 let pause = catch_unwind(AssertUnwindSafe(&mut work)).unwrap_or(PAUSE_AFTER_PANIC);
-                if is_over.load(SeqCst) {
-                    return;
-                }
-                // Ends early when somebody unparks the thread, also if that happened before.
-                std::thread::park_timeout(pause);
-                if is_over.load(SeqCst) {
-                    return;
+                // The work may have taken the unpark of the drop.
+                if !is_over.load(SeqCst) {
+                    // Ends early when somebody unparks the thread, also if that happened before.
+                    std::thread::park_timeout(pause);
                 }
             }
         })?;
@@ -126,14 +124,14 @@ pub fn search_ticker(
     engine: Arc<Engine>,
     clock: Clock,
 ) -> io::Result<Ticker> {
-    let follows = engine.clone();
+    let ticking = engine.clone();
     let ticker = Ticker::start("search", move || {
-        search.set_memory_limit(engine.memory_limit_bytes());
+        search.set_memory_limit(ticking.memory_limit_bytes());
         // The tick reads keys that were changed, and such a read removes an expired key.
-        let is_behind = engine.while_data_stays(|| search.tick(clock.now().unix_ms()));
+        let is_behind = ticking.while_data_stays(|| search.tick(clock.now().unix_ms()));
         Duration::from_millis(if is_behind == Some(true) { 0 } else { SEARCH_TICK_MS })
     })?;
-    follows.keyspace().set_touched_wake(Box::new(ticker.waker()));
+    engine.keyspace().set_touched_wake(Box::new(ticker.waker()));
     Ok(ticker)
 }
 
