@@ -6,11 +6,11 @@
 //! Every search calls it first.
 
 use crate::buffers::{Buffers, DOCUMENT_BYTES};
-use crate::directory::IndexDirectory;
+use crate::directory::{Directories, IndexDirectory};
 use crate::document::{DocumentValues, Fields, INDEXED_KEY_BYTES_MAX, Unindexable};
 use crate::due::DueDocuments;
 use crate::error::{SearchError, lossy};
-use crate::merges::{MergeState, Merges, live_bytes};
+use crate::merges::{MergeState, Merges, SizedSegment};
 use crate::query::of_key::OfKey;
 use crate::queue::{Queue, QueuedDocument};
 use crate::schema::Schema;
@@ -33,15 +33,11 @@ pub(crate) struct TextIndex {
     pub(crate) schema: Schema,
     pub(crate) fields: Fields,
     directory: IndexDirectory,
+    /// Also those of the other indexes.
+    directories: Arc<Directories>,
     writer: Mutex<Writer>,
     /// See [`TextIndex::key_set_bytes`]. Stored outside the lock, because INFO must not wait for a commit.
     key_set_bytes: AtomicUsize,
-    /// Bytes of the segments without deleted documents, at the last commit or end of a merge.
-    live_bytes: AtomicUsize,
-    /// Bytes of the segments that are merged.
-    merging_bytes: AtomicUsize,
-    /// Bytes of all segments when the merge was started.
-    unmerged_bytes: AtomicUsize,
     reader: IndexReader,
     buffers: Arc<Buffers>,
     fingerprint: RandomState,
@@ -99,9 +95,10 @@ impl TextIndex {
         name: Vec<u8>,
         schema: Schema,
         buffers: Arc<Buffers>,
+        directories: Arc<Directories>,
     ) -> Result<TextIndex, SearchError> {
         let (tantivy_schema, fields) = Fields::of(&schema);
-        let directory = IndexDirectory::default();
+        let directory = directories.create();
         // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
         // commit.
         let settings =
@@ -127,6 +124,7 @@ impl TextIndex {
             schema,
             fields,
             directory,
+            directories,
             writer: Mutex::new(Writer {
                 tantivy,
                 queue: Queue::default(),
@@ -139,9 +137,6 @@ impl TextIndex {
                 merges: Merges::default(),
             }),
             key_set_bytes: AtomicUsize::new(0),
-            live_bytes: AtomicUsize::new(0),
-            merging_bytes: AtomicUsize::new(0),
-            unmerged_bytes: AtomicUsize::new(0),
             reader,
             buffers,
             fingerprint: RandomState::new(),
@@ -184,7 +179,7 @@ impl TextIndex {
         let text_bytes = self.fields.text_bytes(source);
         let mut result = writer.tantivy.add_document(writer.queue.enter(document, text_bytes));
         self.buffer(&mut writer, DOCUMENT_BYTES + key.bytes.len() + text_bytes);
-        // tantivy's own queue limits only the number of documents.
+        // The queue limits the documents that are not indexed yet. The others are in memory, too, until the commit.
         if self.buffers.are_full() && result.is_ok() {
             result = writer.tantivy.commit();
             // After the commit, because its memory is the library's until the commit is done.
@@ -293,17 +288,21 @@ impl TextIndex {
             self.reader.reload()?;
             drop(writer.tantivy.garbage_collect_files());
         }
-        if committed || is_over {
-            let segments = writer.tantivy.index().searchable_segment_metas()?;
-            self.live_bytes.store(live_bytes(&self.directory, &segments), Ordering::Relaxed);
+        if is_over {
+            self.directory.set_merging_bytes(0);
+        }
+        if committed || is_over || state == MergeState::Postponed {
+            let metas = writer.tantivy.index().searchable_segment_metas()?;
+            let segments = metas.into_iter().map(|meta| SizedSegment::of(meta, &self.directory));
+            let segments: Vec<SizedSegment> = segments.collect();
+            self.directory.set_lasting_bytes(segments.iter().map(SizedSegment::lasting_bytes).sum());
             // A merge that has failed may fail again, so the next commit starts it.
-            if state != MergeState::Failed
-                && writer.merges.start(&mut writer.tantivy, &segments, &self.directory)
-            {
-                self.unmerged_bytes.store(self.segment_bytes(), Ordering::Relaxed);
+            if !matches!(state, MergeState::Failed | MergeState::Running) {
+                let others_bytes = self.directories.merging_bytes();
+                let bytes = writer.merges.start(&mut writer.tantivy, &segments, others_bytes);
+                self.directory.set_merging_bytes(bytes);
             }
         }
-        self.merging_bytes.store(writer.merges.running_bytes(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -319,17 +318,9 @@ impl TextIndex {
     pub(crate) fn segment_bytes(&self) -> usize {
         self.directory.bytes()
     }
-    /// Bytes that the index frees by itself (estimated): deleted documents, segments that are merged, and their merged
-    /// segment. No eviction frees these bytes.
-    pub(crate) fn passing_bytes(&self) -> usize {
-        let (now, live) = (self.segment_bytes(), self.live_bytes.load(Ordering::Relaxed));
-        // While a merge runs, the merged segment grows among the files. When the merge has ended, the old segments are no
-        // files, but the searcher still has them.
-        let grown = now.saturating_sub(self.unmerged_bytes.load(Ordering::Relaxed));
-        let merging = self.merging_bytes.load(Ordering::Relaxed);
-        // Beside the files, the library needs memory for a merge: with nothing for it, a limit of 64 MB kept a fifth fewer
-        // keys beside an index of 20 MB.
-        now.saturating_sub(live) + merging.saturating_sub(grown) + merging / 2
+    /// Says that searches no longer find the index, so that its bytes count as bytes that pass.
+    pub(crate) fn set_dropped(&self) {
+        self.directory.set_dropped();
     }
     /// Bytes of the set of indexed keys, and of the keys of documents with a field that expires.
     pub(crate) fn key_set_bytes(&self) -> usize {
@@ -359,6 +350,7 @@ impl TextIndex {
 
 impl Drop for TextIndex {
     fn drop(&mut self) {
+        self.set_dropped();
         self.buffers.remove(self.writer.get_mut().buffered_bytes);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A merge takes memory for a while: the new segment, and the old segments until the searcher has let go of them. The
 //! library's own merges begin and end unseen. Under a memory limit, keys would be evicted for this memory, although the
-//! end of the merge frees it. So the index starts each merge itself, one at a time, and knows when the merge ends.
+//! end of the merge frees it. So the index starts each merge itself, one at a time, and knows when the merge ends. Merges
+//! have limits in bytes, because a merge takes up to two and a half times the bytes of its segments.
 
 use crate::queue::QueuedDocument;
 use std::future::Future;
@@ -15,11 +16,11 @@ use tantivy::{FutureResult, IndexWriter};
 
 /// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f64 = 0.3;
-/// A merge of several segments makes a segment of at most this part of all documents. So a merge needs memory for a part
-/// of the index only.
+/// A merge takes several segments of at most this part of the index's bytes together.
 const MERGED_PART: usize = 4;
-/// A merge may always make a segment of this number of documents.
-const MERGED_DOCUMENTS_MIN: usize = 10_000;
+/// A merge may always take several segments of this number of bytes together. Larger merges of several indexes run one
+/// after the other.
+const MERGED_BYTES_MIN: usize = 4 << 20;
 
 /// The files of a segment. A segment may lack some of them.
 const PARTS: [SegmentComponent; 7] = [
@@ -35,20 +36,18 @@ const PARTS: [SegmentComponent; 7] = [
 /// The merges of one index. One merge runs at a time.
 #[derive(Default)]
 pub(crate) struct Merges {
-    running: Option<Running>,
-}
-
-struct Running {
-    result: FutureResult<Option<SegmentMeta>>,
-    /// Bytes of the segments that are merged.
-    bytes: usize,
+    running: Option<FutureResult<Option<SegmentMeta>>>,
+    /// True when the next merge waits for the merge of another index.
+    is_postponed: bool,
 }
 
 /// What a look at the running merge has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeState {
-    /// No merge runs.
+    /// No merge runs or waits.
     None,
+    /// No merge runs, and one waits for the merge of another index.
+    Postponed,
     /// A merge runs.
     Running,
     /// A merge has ended since the last look.
@@ -60,8 +59,10 @@ pub(crate) enum MergeState {
 impl Merges {
     /// Looks whether the running merge has ended.
     pub(crate) fn look(&mut self) -> MergeState {
-        let Some(running) = &mut self.running else { return MergeState::None };
-        match Pin::new(&mut running.result).poll(&mut Context::from_waker(Waker::noop())) {
+        let Some(running) = &mut self.running else {
+            return if self.is_postponed { MergeState::Postponed } else { MergeState::None };
+        };
+        match Pin::new(running).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => MergeState::Running,
             Poll::Ready(result) => {
                 self.running = None;
@@ -69,68 +70,73 @@ impl Merges {
             }
         }
     }
-    /// Starts the most useful merge of `segments` in `directory`, if no merge runs. Returns true when a merge was started.
+    /// Starts the most useful merge of `segments`, if no merge runs. `others_bytes`: the bytes of the segments that other
+    /// indexes merge now. Returns the bytes of the segments that are merged now, 0 without a merge.
     pub(crate) fn start(
         &mut self,
         writer: &mut IndexWriter<QueuedDocument>,
-        segments: &[SegmentMeta],
-        directory: &dyn Directory,
-    ) -> bool {
-        let chosen = if self.running.is_none() { choose(segments) } else { Vec::new() };
-        if !chosen.is_empty() {
-            let merged = segments.iter().filter(|segment| chosen.contains(&segment.id()));
-            let bytes = merged.map(|segment| segment_bytes(directory, segment)).sum();
-            self.running = Some(Running { result: writer.merge(&chosen), bytes });
+        segments: &[SizedSegment],
+        others_bytes: usize,
+    ) -> usize {
+        let chosen = choose(segments);
+        let bytes = chosen.iter().map(|segment| segment.bytes).sum();
+        self.is_postponed = bytes > MERGED_BYTES_MIN && others_bytes > MERGED_BYTES_MIN;
+        if chosen.is_empty() || self.is_postponed {
+            return 0;
         }
-        !chosen.is_empty()
+        let ids: Vec<SegmentId> = chosen.iter().map(|segment| segment.meta.id()).collect();
+        self.running = Some(writer.merge(&ids));
+        bytes
     }
-    /// Bytes of the segments that are merged now. 0: no merge runs.
-    pub(crate) fn running_bytes(&self) -> usize {
-        self.running.as_ref().map_or(0, |running| running.bytes)
+}
+
+/// A segment and the bytes of its files.
+pub(crate) struct SizedSegment {
+    meta: SegmentMeta,
+    bytes: usize,
+}
+
+impl SizedSegment {
+    pub(crate) fn of(meta: SegmentMeta, directory: &dyn Directory) -> SizedSegment {
+        let files = PARTS.iter().map(|part| meta.relative_path(part.clone()));
+        let bytes = files.filter_map(|path| Some(directory.get_file_handle(&path).ok()?.len())).sum();
+        SizedSegment { meta, bytes }
+    }
+    /// Bytes that stay when the merges that are due are done.
+    pub(crate) fn lasting_bytes(&self) -> usize {
+        let (documents, all) = (u128::from(self.meta.num_docs()), u128::from(self.meta.max_doc().max(1)));
+        if self.is_mostly_deleted() { (self.bytes as u128 * documents / all) as usize } else { self.bytes }
+    }
+    /// True when the segment must be rewritten, because of its deleted documents.
+    fn is_mostly_deleted(&self) -> bool {
+        let deleted = f64::from(self.meta.num_deleted_docs());
+        deleted > f64::from(self.meta.max_doc()) * DELETED_SHARE_MAX
     }
 }
 
 /// The segments to merge. Many small segments come first, because each search visits all segments. Then comes the
 /// segment with the most deleted documents, so that memory stays in proportion to the documents.
-fn choose(segments: &[SegmentMeta]) -> Vec<SegmentId> {
-    let documents = |segment: &SegmentMeta| segment.num_docs() as usize;
-    let documents_max =
-        (segments.iter().map(documents).sum::<usize>() / MERGED_PART).max(MERGED_DOCUMENTS_MIN);
-    let mut by_size = LogMergePolicy::default();
+fn choose(segments: &[SizedSegment]) -> Vec<&SizedSegment> {
+    let all_bytes: usize = segments.iter().map(|segment| segment.bytes).sum();
+    let bytes_max = (all_bytes / MERGED_PART).max(MERGED_BYTES_MIN);
     // A segment of half the size can be merged with another one.
-    by_size.set_max_docs_before_merge(documents_max / 2);
+    let small: Vec<&SizedSegment> =
+        segments.iter().filter(|segment| segment.bytes <= bytes_max / 2).collect();
+    let metas: Vec<SegmentMeta> = small.iter().map(|segment| segment.meta.clone()).collect();
+    let mut by_size = LogMergePolicy::default();
+    by_size.set_max_docs_before_merge(usize::MAX);
     // The last candidate has the smallest segments.
-    if let Some(MergeCandidate(ids)) = by_size.compute_merge_candidates(segments).pop() {
-        let mut chosen: Vec<&SegmentMeta> =
-            segments.iter().filter(|segment| ids.contains(&segment.id())).collect();
-        chosen.sort_by_key(|segment| documents(segment));
+    if let Some(MergeCandidate(ids)) = by_size.compute_merge_candidates(&metas).pop() {
+        let mut chosen = small;
+        chosen.retain(|segment| ids.contains(&segment.meta.id()));
+        chosen.sort_by_key(|segment| segment.bytes);
         let mut sum = 0;
-        let fitting = chosen.iter().take_while(|segment| {
-            sum += documents(segment);
-            sum <= documents_max
-        });
-        return fitting.map(|segment| segment.id()).collect();
+        let fits = |segment: &&SizedSegment| {
+            sum += segment.bytes;
+            sum <= bytes_max
+        };
+        return chosen.into_iter().take_while(fits).collect();
     }
-    let share =
-        |segment: &&SegmentMeta| f64::from(segment.num_deleted_docs()) / f64::from(segment.max_doc().max(1));
-    let dead = segments.iter().filter(|segment| share(segment) > DELETED_SHARE_MAX);
-    dead.max_by_key(|segment| segment.num_deleted_docs())
-        .map(|segment| vec![segment.id()])
-        .unwrap_or_default()
-}
-
-/// Bytes of the files of a segment.
-fn segment_bytes(directory: &dyn Directory, segment: &SegmentMeta) -> usize {
-    let files = PARTS.iter().map(|part| segment.relative_path(part.clone()));
-    files.filter_map(|path| Some(directory.get_file_handle(&path).ok()?.len())).sum()
-}
-
-/// Bytes of `segments` without the part of deleted documents, which a merge will free.
-pub(crate) fn live_bytes(directory: &dyn Directory, segments: &[SegmentMeta]) -> usize {
-    let live = |segment: &SegmentMeta| {
-        let documents = u128::from(segment.max_doc().max(1));
-        let bytes = segment_bytes(directory, segment) as u128;
-        (bytes * u128::from(segment.num_docs()) / documents) as usize
-    };
-    segments.iter().map(live).sum()
+    let deleted = segments.iter().filter(|segment| segment.is_mostly_deleted());
+    deleted.max_by_key(|segment| segment.meta.num_deleted_docs()).into_iter().collect()
 }

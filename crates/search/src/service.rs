@@ -2,6 +2,7 @@
 
 use crate::buffers::Buffers;
 use crate::definitions::{Words, words};
+use crate::directory::Directories;
 use crate::error::{SearchError, lossy};
 use crate::follow::{Follow, Scan};
 use crate::grep::GrepCounters;
@@ -43,6 +44,7 @@ pub struct Search {
     /// Time for merges of trigram segments that the pace of the indexes does not know yet, in microseconds.
     pub(crate) merges_us: AtomicU64,
     pub(crate) buffers: Arc<Buffers>,
+    directories: Arc<Directories>,
     pub(crate) grep: GrepCounters,
     pub(crate) regexes: rx::Registry,
     pub(crate) streams: rx::Streams,
@@ -81,6 +83,7 @@ impl Search {
             drains_begun: AtomicU64::new(0),
             merges_us: AtomicU64::new(0),
             buffers: Arc::default(),
+            directories: Arc::default(),
             grep: GrepCounters::default(),
             regexes: rx::Registry::default(),
             streams: rx::Streams::default(),
@@ -95,9 +98,9 @@ impl Search {
         self.streams.client_gone(client);
     }
 
-    /// Runs the background work, for some milliseconds at most. Call it about ten times per second on a helper thread.
-    /// `now_ms` is unix milliseconds. True when changed keys are left to index, so that the next call should follow at
-    /// once: writers may wait for it.
+    /// Runs the background work: some milliseconds while little changes, a second for each trigram index beside fast
+    /// writers, and longer for the merge of a large one. Call it about ten times per second on a helper thread. `now_ms`
+    /// is unix milliseconds. True when work is left, so that the next call should follow at once: writers may wait for it.
     pub fn tick(&self, now_ms: i64) -> bool {
         let is_behind = self.tick_follow(now_ms);
         self.regexes.tick();
@@ -120,13 +123,13 @@ impl Search {
         info::lines(self)
     }
 
-    /// Bytes of all text indexes: segments, those of kept versions too, sets of keys, and documents that are on their
-    /// way into the indexes.
+    /// Bytes of all text indexes: segments, those of kept versions too, sets of keys, documents that are on their way into
+    /// the indexes, and what is left of dropped indexes.
     pub fn indexes_bytes(&self) -> u64 {
         let texts = self.entries();
         let texts =
             texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64 + e.kept_bytes());
-        texts.sum::<u64>() + self.buffered_bytes()
+        texts.sum::<u64>() + self.buffered_bytes() + self.directories.dropped_bytes() as u64
     }
 
     /// Bytes of documents that are on their way into the text indexes (estimated). The next commits free them.
@@ -134,11 +137,10 @@ impl Search {
         self.buffers.bytes() as u64
     }
 
-    /// Bytes that the indexes free by themselves (estimated): documents on their way into a text index, deleted documents,
-    /// and merges. No eviction frees them.
+    /// Bytes that the indexes free by themselves (estimated): documents on their way into a text index, deleted documents
+    /// that the next merges drop, merges, and dropped indexes. No eviction frees them.
     pub fn passing_bytes(&self) -> u64 {
-        let texts: usize = self.entries().iter().map(|entry| entry.index.passing_bytes()).sum();
-        self.buffered_bytes() + texts as u64 + self.trigrams.passing_bytes()
+        self.buffered_bytes() + self.directories.passing_bytes() as u64 + self.trigrams.passing_bytes()
     }
 
     /// Bytes of all trigram indexes.
@@ -172,7 +174,7 @@ impl Search {
         if !entry.index.has_failed() {
             return Ok(Some(entry));
         }
-        let index = TextIndex::new(name.to_vec(), entry.index.schema.clone(), self.buffers.clone())?;
+        let index = self.new_index(name, entry.index.schema.clone())?;
         let definition = entry.definition.clone();
         let fresh = Arc::new(TextIndexEntry::new(index, Scan::At(0, 0), definition));
         let _follow = self.follow.lock();
@@ -180,14 +182,19 @@ impl Search {
         Ok(indexes.get_mut(name).map(|now| {
             // Another search may have replaced it already.
             if Arc::ptr_eq(now, &entry) {
+                now.index.set_dropped();
                 *now = fresh;
             }
             now.clone()
         }))
     }
+    fn new_index(&self, name: &[u8], schema: Schema) -> Result<TextIndex, SearchError> {
+        TextIndex::new(name.to_vec(), schema, self.buffers.clone(), self.directories.clone())
+    }
     /// Drops every text index and empties the trigram indexes. Called when database 0 was emptied or swapped.
     pub(crate) fn drop_all(&self) {
         let dropped = std::mem::take(&mut *self.indexes.write());
+        dropped.values().for_each(|entry| entry.index.set_dropped());
         self.trigrams.rebuild_all();
         if !dropped.is_empty() {
             self.track();
@@ -228,7 +235,7 @@ impl Search {
         let given = words(call.args);
         let mut definition = given.clone();
         schema.skips_initial_scan.iter().rev().for_each(|at| drop(definition.remove(*at)));
-        let index = TextIndex::new(name.to_vec(), schema, self.buffers.clone())?;
+        let index = self.new_index(name, schema)?;
         let mut follow = self.follow.lock();
         {
             // A flush needs all shards, so while one shard is held, the journal gets no flush. A flush that is in the
@@ -285,6 +292,7 @@ impl Search {
             // Another client may have dropped and recreated the index meanwhile.
             if indexes.get(name).is_some_and(|e| Arc::ptr_eq(e, &entry)) {
                 indexes.remove(name);
+                entry.index.set_dropped();
                 // With DD, each hash that is deleted below is a further command in the journal.
                 self.record(&[b"FT.DROPINDEX".to_vec(), name.to_vec()]);
             }

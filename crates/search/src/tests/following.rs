@@ -244,7 +244,7 @@ fn merges_drop_deleted_documents_and_end_by_themselves() {
     }
     (0..150).for_each(|i| w.del(&format!("k:{i}")));
     assert_eq!(w.keys("i dog LIMIT 0 0").0, 50);
-    assert!(entry.index.passing_bytes() > 0, "deleted documents are in segments");
+    assert!(w.search.passing_bytes() > 0, "deleted documents are in segments");
     let is_mostly_alive = || {
         w.search.tick(START_MS);
         let searcher = entry.index.searcher();
@@ -258,6 +258,43 @@ fn merges_drop_deleted_documents_and_end_by_themselves() {
     }
     assert!(is_mostly_alive());
     assert_eq!(w.keys("i dog LIMIT 0 0").0, 50);
+}
+
+#[test]
+fn the_files_of_a_dropped_index_pass_until_nothing_reads_them() {
+    let w = world();
+    let drop_index = || w.ok("FT.DROPINDEX i");
+    let flush = || {
+        w.keyspace.flush(0);
+        w.search.tick(w.now_ms);
+    };
+    let fail = || {
+        w.search.entry(b"i").expect("an index").index.fail();
+        assert_eq!(w.found("i", "dog"), "k:1");
+    };
+    let words: Vec<String> = (0..10_000).map(|i| format!("word{i}")).collect();
+    let text = format!("dog {}", words.join(" "));
+    // The files that name the segments count as well.
+    let nothing = 0..20_000;
+    for (end, is_left) in [(&drop_index as &dyn Fn(), false), (&fail, true), (&flush, false)] {
+        if w.search.entry(b"i").is_none() {
+            w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+        }
+        w.hset("k:1", &[("t", &text)]);
+        assert_eq!(w.found("i", "dog"), "k:1");
+        let entry = w.search.entry(b"i").expect("an index");
+        let (bytes, reading) = (entry.index.segment_bytes() as u64, entry.index.searcher());
+        let dropped = bytes..bytes + nothing.end;
+        assert!(bytes > 2 * nothing.end && nothing.contains(&w.search.passing_bytes()));
+        end();
+        assert!(dropped.contains(&w.search.passing_bytes()), "also while a command has the index");
+        assert!(w.search.indexes_bytes() >= bytes);
+        drop(entry);
+        assert!(dropped.contains(&w.search.passing_bytes()));
+        drop(reading);
+        assert!(nothing.contains(&w.search.passing_bytes()));
+        assert_eq!(w.search.entry(b"i").is_some(), is_left);
+    }
 }
 
 #[test]
