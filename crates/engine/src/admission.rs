@@ -41,7 +41,7 @@ const CLIENTS_BYTES_MIN: u64 = 128 << 10;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
 /// Time until a writer checks again that waits for the next sample of the system.
-const SAMPLE_WAIT_US: u64 = 20_000;
+pub(crate) const SAMPLE_WAIT_US: u64 = 20_000;
 /// Eviction continues until memory is below the limit by the limit divided by this number. So the next writes do not
 /// reach the limit at once.
 const SLACK_PART: u64 = 512;
@@ -181,6 +181,7 @@ impl Engine {
     pub fn watch_memory(&self, now: Now) -> u64 {
         // The clients come first, so that the sample counts no memory of those that are closed.
         let closed_clients = self.evict_clients();
+        self.sample_late_headroom(now);
         self.sample_memory_and_echo(now);
         self.slow_clients(now);
         let pause_us = match closed_clients.is_some() || self.headroom.is_low() {

@@ -12,6 +12,7 @@ use crate::clients::Client;
 use crate::{Engine, MemoryFacts, Now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use strand_diag::history::Figure;
 
 /// Work that needs less memory than this is always admitted, because it makes no difference.
 pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
@@ -46,6 +47,8 @@ const HORIZON_S: u64 = 20;
 const RATE_BYTES_MIN: u64 = 64 << 10;
 /// Maximum delay of a slowed client, however much it wrote at once.
 const SLOWED_US_MAX: u64 = 1_000_000;
+/// The sample of everything is taken each second. After this time it is late.
+const LATE_SAMPLE_US: u64 = 2_000_000;
 
 /// The free memory, and the part of it that is reserved.
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ pub(crate) struct Headroom {
     free_bytes: AtomicU64,
     /// The bytes that were in use at the last sample.
     used_bytes: AtomicU64,
+    /// When the last sample was taken, on the clock of [`Now::mono_us`].
+    sampled_us: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
     /// True while clients are slowed or checked.
@@ -180,9 +185,14 @@ pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
 }
 
 impl Engine {
-    /// Records the distance to the limits of the system, when `used_bytes` are in use. Called with every sample.
-    pub(crate) fn sample_headroom(&self, used_bytes: u64) {
-        let newest = |name| self.diag.newest(name).map(|bytes| bytes as u64);
+    /// Records the distance to the limits of the system. `used_bytes` were in use when the system gave `figures`. Called
+    /// with every sample.
+    pub(crate) fn sample_headroom(&self, used_bytes: u64, figures: &[Figure], now: Now) {
+        self.headroom.sampled_us.store(now.mono_us, Relaxed);
+        let newest = |name| {
+            let figure = figures.iter().find(|figure| figure.name == name);
+            figure.map(|figure| figure.value as u64)
+        };
         let group = newest("cgroup.memory.limit").zip(newest("cgroup.memory.used"));
         let group =
             group.filter(|(limit, _)| *limit > 0).map(|(limit, used)| (limit, limit.saturating_sub(used)));
@@ -206,6 +216,15 @@ impl Engine {
         if self.memory.set_group_limit(if is_of_group { limit } else { 0 }, has_more) {
             self.sample_memory();
             self.forget_spare();
+        }
+    }
+    /// Samples the memory alone when the sample of everything is late: its thread asks the disk, which may hang, and
+    /// writers may wait for the next figures of their control group.
+    pub(crate) fn sample_late_headroom(&self, now: Now) {
+        let sampled_us = self.headroom.sampled_us.load(Relaxed);
+        if sampled_us > 0 && now.mono_us.saturating_sub(sampled_us) > LATE_SAMPLE_US {
+            let used_bytes = self.host.used_bytes();
+            self.sample_headroom(used_bytes, &self.host.memory_figures(), now);
         }
     }
     /// Decides on work that needs `bytes`.

@@ -354,6 +354,11 @@ pub trait HostFigures {
     fn system_figures(&self) -> Vec<Figure> {
         Vec::new()
     }
+    /// Those of [`HostFigures::system_figures`] that are about the memory of the machine and of the control groups. Asks no
+    /// disk.
+    fn memory_figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
     /// The system's report about the process and the machine as names and texts. May block.
     fn system_report(&self) -> Vec<(String, String)> {
         Vec::new()

@@ -141,9 +141,8 @@ impl Diag {
 }
 
 impl Engine {
-    /// Takes the server's own actions. Called with every sample. `used_bytes` were in use just before the sample.
-    pub(super) fn take_actions(&self, used_bytes: u64, now: Now) {
-        self.sample_headroom(used_bytes);
+    /// Takes the server's own actions. Called with every sample.
+    pub(super) fn take_actions(&self, now: Now) {
         self.limit_memory_to_group(now);
         self.check_disk_space(now);
         let diag = &self.diag;

@@ -80,6 +80,8 @@ impl Engine {
         // the other order it would not count.
         let used_bytes = self.host.used_bytes();
         figures.extend(self.host.system_figures());
+        // Comes before the history, which is written to a disk.
+        self.sample_headroom(used_bytes, &figures, now);
         let at = Stamp { unix_ms: now.unix_ms(), mono_ms: now.mono_us / 1000 };
         let diag = &self.diag;
         diag.hot.tick(now.mono_us / 1_000_000);
@@ -94,7 +96,7 @@ impl Engine {
                 store.append_rows(recorder.history(), grown, &*self.host);
             }
         }
-        self.take_actions(used_bytes, now);
+        self.take_actions(now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
     }
     /// Switches the sampling of allocations as `heap-profiling` says.

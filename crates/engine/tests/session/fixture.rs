@@ -225,6 +225,9 @@ impl HostFigures for TestHost {
     fn system_figures(&self) -> Vec<Figure> {
         self.figures.lock().clone()
     }
+    fn memory_figures(&self) -> Vec<Figure> {
+        self.figures.lock().clone()
+    }
     fn purge_memory(&self) {
         self.purges.fetch_add(1, Relaxed);
     }

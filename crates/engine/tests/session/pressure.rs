@@ -50,6 +50,26 @@ fn a_stuck_worker_is_reported_without_a_stack_while_memory_is_short() {
     }
 }
 
+/// The thread that samples everything also asks the disk. A file system that does not answer stops no writer.
+#[test]
+fn writers_go_on_when_the_sample_of_everything_is_late() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    free(&mut server, 60.0, 100.0);
+    server.used_bytes.fetch_add(21 << 20, Relaxed);
+    server.engine.watch_memory(server.now);
+    peer.feed(b"SET k v\r\n", usize::MAX);
+    assert!(matches!(peer.drive(&server), Stop::Sleep(_)), "it waits for a sample");
+    let doctor = server.connect().run(&server, "MEMORY DOCTOR");
+    assert!(!doctor.contains("exceeds maxmemory"), "{doctor}");
+    for (late_ms, may_write) in [(1_500, false), (1_000, true)] {
+        server.advance_ms(late_ms);
+        server.engine.watch_memory(server.now);
+        assert_eq!(matches!(peer.drive(&server), Stop::Sleep(_)), !may_write);
+    }
+    assert_eq!(peer.replies(), "+OK|");
+}
+
 fn has_rule(peer: &mut Peer, server: &Server, list: &str, rule: &str) -> bool {
     let reply = json(peer, server, "DIAG DOCTOR");
     reply[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)

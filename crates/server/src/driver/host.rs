@@ -383,10 +383,15 @@ impl HostFigures for ServerHost {
     fn system_figures(&self) -> Vec<Figure> {
         self.profiles.tick();
         super::priority::raise_starved();
+        // Without the lock, so that [`ServerHost::memory_figures`] need not wait for the disk.
+        let mut figures = super::system::disk_figures();
         let mut system = self.system.lock();
-        let figures = system.figures();
+        figures.extend(system.figures());
         self.system_bytes.store(system.size_bytes(), Relaxed);
         figures
+    }
+    fn memory_figures(&self) -> Vec<Figure> {
+        self.system.lock().memory_figures()
     }
     fn system_report(&self) -> Vec<(String, String)> {
         let threads = super::system::threads();

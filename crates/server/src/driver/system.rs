@@ -62,7 +62,7 @@ impl SystemWatch {
         let known = [self.machine_bytes, self.group_limit_bytes];
         known.into_iter().filter(|bytes| *bytes > 0).min().unwrap_or(0)
     }
-    /// All current figures.
+    /// All current figures, except those of the disk.
     pub fn figures(&mut self) -> Vec<Figure> {
         let mut out = Vec::new();
         if let Ok(me) = Process::myself() {
@@ -75,10 +75,16 @@ impl SystemWatch {
         pressure(&mut out);
         machine(&mut out);
         self.control_groups(&mut out);
-        disk(&mut out);
         for (name, ns) in &self.cpu_ns {
             out.push(Figure::rate(format!("cpu.thread.{name}"), "cores", *ns as f64 / NS));
         }
+        out
+    }
+    /// The figures about the memory of the machine and of the control groups.
+    pub fn memory_figures(&mut self) -> Vec<Figure> {
+        let mut out = Vec::new();
+        memory(&mut out);
+        self.control_groups(&mut out);
         out
     }
     fn control_groups(&mut self, out: &mut Vec<Figure>) {
@@ -173,6 +179,15 @@ fn machine(out: &mut Vec<Figure>) {
         out.push(Figure::rate("host.cpu.busy", "cores", busy as f64 / per_s));
         out.push(Figure::rate("host.cpu.steal", "cores", cpu.steal.unwrap_or(0) as f64 / per_s));
     }
+    memory(out);
+    if let Ok(devices) = procfs::net::dev_status() {
+        let all = || devices.iter().filter(|(name, _)| *name != "lo").map(|(_, device)| device);
+        out.push(Figure::rate("host.net.in", "bytes/s", all().map(|d| d.recv_bytes).sum::<u64>() as f64));
+        out.push(Figure::rate("host.net.out", "bytes/s", all().map(|d| d.sent_bytes).sum::<u64>() as f64));
+    }
+}
+
+fn memory(out: &mut Vec<Figure>) {
     if let Ok(memory) = Meminfo::current() {
         if let Some(bytes) = memory.mem_available {
             out.push(Figure::gauge("host.memory.available", "bytes", bytes as f64));
@@ -183,20 +198,17 @@ fn machine(out: &mut Vec<Figure>) {
             memory.swap_total.saturating_sub(memory.swap_free) as f64,
         ));
     }
-    if let Ok(devices) = procfs::net::dev_status() {
-        let all = || devices.iter().filter(|(name, _)| *name != "lo").map(|(_, device)| device);
-        out.push(Figure::rate("host.net.in", "bytes/s", all().map(|d| d.recv_bytes).sum::<u64>() as f64));
-        out.push(Figure::rate("host.net.out", "bytes/s", all().map(|d| d.sent_bytes).sum::<u64>() as f64));
-    }
 }
 
-/// The file system of the working folder.
-fn disk(out: &mut Vec<Figure>) {
+/// The figures of the file system of the working folder. A network's file system may not answer.
+pub fn disk_figures() -> Vec<Figure> {
+    let mut out = Vec::new();
     if let Ok(stat) = rustix::fs::statvfs(".") {
         let unit = stat.f_frsize as f64;
         out.push(Figure::gauge("disk.free", "bytes", stat.f_bavail as f64 * unit));
         out.push(Figure::gauge("disk.size", "bytes", stat.f_blocks as f64 * unit));
     }
+    out
 }
 
 /// The files of `/proc` that a report has. No file with the environment or the command line is among them, because
@@ -325,7 +337,7 @@ mod tests {
 
     #[test]
     fn every_figure_exists_exactly_once() {
-        let figures = SystemWatch::default().figures();
+        let figures = [SystemWatch::default().figures(), disk_figures()].concat();
         for name in [
             "cpu.user",
             "io.read",

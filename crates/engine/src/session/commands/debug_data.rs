@@ -1,6 +1,7 @@
 //! The DEBUG subcommands that read or make data, on a helper thread: LISTPACK, QUICKLIST, HTSTATS, HTSTATS-KEY,
 //! POPULATE.
 
+use crate::admission::SAMPLE_WAIT_US;
 use crate::memory::OUT_OF_MEMORY;
 use crate::{Engine, Now};
 use std::fmt::Write;
@@ -133,13 +134,18 @@ fn populate(
     for i in 0..count {
         if i % POPULATE_SLICE == 0 {
             engine.host.yield_now();
-            if engine.memory.is_limited() {
+            let is_stopping = || engine.scripts.stopping.load(Relaxed);
+            let is_over = || {
                 engine.sample_memory();
-                if engine.memory.over_bytes(engine.keyspace.data_bytes() as u64) > 0 {
+                engine.memory.over_bytes(engine.keyspace.data_bytes() as u64) > 0
+            };
+            while engine.memory.is_limited() && is_over() && !is_stopping() {
+                if !engine.memory.is_limit_passing() {
                     return Err(OUT_OF_MEMORY.into());
                 }
+                engine.host.nap_us(SAMPLE_WAIT_US);
             }
-            if engine.scripts.stopping.load(Relaxed) {
+            if is_stopping() {
                 return Err("ERR the server is shutting down".into());
             }
         }

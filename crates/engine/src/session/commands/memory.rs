@@ -164,7 +164,7 @@ fn remarks(engine: &Engine) -> String {
     );
     let over = engine.memory.over_bytes(ledger.share(Purpose::Data));
     note(
-        over > 0,
+        over > 0 && !engine.memory.is_limit_passing(),
         format!(
             "Limit: memory use exceeds maxmemory by {over} bytes. Raise maxmemory, or choose a maxmemory-policy that can \
              evict keys."
