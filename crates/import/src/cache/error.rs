@@ -47,11 +47,7 @@ impl From<redb::DatabaseError> for OpenError {
     fn from(error: redb::DatabaseError) -> OpenError {
         match error {
             redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse,
-            redb::DatabaseError::Storage(redb::StorageError::Io(error))
-                if error.kind() != io::ErrorKind::InvalidData =>
-            {
-                OpenError::Io(error)
-            }
+            redb::DatabaseError::Storage(redb::StorageError::Io(error)) => OpenError::Io(error),
             error => OpenError::Damaged(error.to_string()),
         }
     }

@@ -188,14 +188,14 @@ fn open_path(file: &File) -> PathBuf {
 }
 
 /// The builder of temporary files beside the sink's file.
-fn temporary_name() -> tempfile::Builder<'static, 'static> {
+pub(crate) fn temporary_name() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".strand-");
     builder
 }
 
 /// The folder of a file. `.` for a plain name.
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -19,6 +19,7 @@ mod transaction;
 mod update;
 
 pub use destination::{Destination, FieldNames, Format, SolrTarget};
+pub(crate) use lines::{folder_of, temporary_name};
 pub use solr::{BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_UNDER_WAY_MAX};
 
 use crate::container::ContainerDigest;
