@@ -34,6 +34,7 @@ pub mod requests;
 pub mod sink;
 pub mod source;
 mod summary;
+pub mod temporary;
 pub mod versions;
 
 pub use cache::{CacheCounts, CacheOptions};

@@ -9,11 +9,10 @@
 
 use super::{LOCATION_NOTE, ListError, Listing, Skipped};
 use crate::container::{Container, ContainerBuilder, ContainerError, Entry, EntryKind, digest};
+use crate::temporary::TemporaryFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Default maximum number of documents of a container in memory. A container with more documents is listed in parts.
@@ -97,7 +96,7 @@ pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u
 
 /// The documents of one container in a temporary file, by their parts.
 pub struct Spill {
-    file: File,
+    file: TemporaryFile,
     len: u64,
     buffered: BTreeMap<u8, ContainerBuilder>,
     buffered_bytes: usize,
@@ -114,7 +113,7 @@ impl Spill {
     /// When a temporary file cannot be created.
     pub fn new() -> io::Result<Spill> {
         Ok(Spill {
-            file: tempfile::tempfile()?,
+            file: TemporaryFile::new()?,
             len: 0,
             buffered: BTreeMap::new(),
             buffered_bytes: 0,

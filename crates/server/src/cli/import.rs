@@ -18,6 +18,8 @@ use std::sync::Arc;
 use strand_cli::TlsOptions;
 use strand_import::filter::{ByteSize, SizeError};
 use strand_import::memory::Memory;
+use strand_import::source::ListError;
+use strand_import::temporary;
 use strand_import::{
     ArchiveLimits, Destination, ImportError, ImportMode, ImportOptions, MaxDelete, Notices, OptionError,
     Summary,
@@ -292,6 +294,11 @@ pub fn exit_code(error: &ImportError) -> u8 {
     match error {
         ImportError::Options(_) => 2,
         ImportError::TooManyDeletions { .. } | ImportError::LostMeanwhile { .. } => 4,
+        ImportError::Source { error, .. } | ImportError::List(ListError::Io { error, .. })
+            if temporary::is_fault_of(error) =>
+        {
+            1
+        }
         ImportError::Source { .. } | ImportError::List(_) => 5,
         ImportError::Busy { .. } => 6,
         _ => 1,

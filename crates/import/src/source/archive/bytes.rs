@@ -8,10 +8,9 @@ use super::budget::ArchiveBudget;
 use super::limits::RATIO_FREE_BYTES;
 use crate::memory::Loan;
 use crate::source::{Object, Stat};
+use crate::temporary::TemporaryFile;
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 
 /// Maximum number of unpacked bytes in memory. A longer stream is unpacked into a temporary file.
@@ -137,7 +136,7 @@ impl Read for Decoder {
 
 enum Spool {
     Memory(Vec<u8>),
-    File(File, u64),
+    File(TemporaryFile, u64),
 }
 
 impl Unpacking {
@@ -223,15 +222,14 @@ impl Spool {
         match self {
             Spool::Memory(held) if held.len() + bytes.len() <= MEMORY_BYTES => held.extend_from_slice(bytes),
             Spool::Memory(held) => {
-                let mut file = tempfile::tempfile()?;
-                file.write_all(held)?;
+                let file = TemporaryFile::new()?;
+                file.write_all_at(held, 0)?;
                 let len = held.len() as u64;
                 *self = Spool::File(file, len);
                 return self.append(bytes);
             }
             Spool::File(file, len) => {
-                file.seek(SeekFrom::Start(*len))?;
-                file.write_all(bytes)?;
+                file.write_all_at(bytes, *len)?;
                 *len += bytes.len() as u64;
             }
         }

@@ -15,12 +15,11 @@ pub mod versions;
 
 use super::{Object, Stat, text_with_causes};
 use crate::cache::CacheOptions;
+use crate::temporary::TemporaryFile;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -194,24 +193,25 @@ pub(super) fn block_range(number: u64) -> Range<u64> {
 
 /// A whole object in a temporary file, from a server that does not support ranges.
 struct Whole {
-    file: File,
+    file: TemporaryFile,
     size: u64,
     token: Vec<u8>,
 }
 
 impl Whole {
     fn new() -> io::Result<Whole> {
-        Ok(Whole { file: tempfile::tempfile()?, size: 0, token: Vec::new() })
+        Ok(Whole { file: TemporaryFile::new()?, size: 0, token: Vec::new() })
     }
     /// Adds bytes at the end.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.size += bytes.len() as u64;
-        if self.size > WHOLE_BYTES_MAX {
+        if self.size + bytes.len() as u64 > WHOLE_BYTES_MAX {
             let text =
                 format!("the server does not support ranges and sends more than {WHOLE_BYTES_MAX} bytes");
             return Err(io::Error::other(text));
         }
-        self.file.write_all(bytes)
+        self.file.write_all_at(bytes, self.size)?;
+        self.size += bytes.len() as u64;
+        Ok(())
     }
     fn piece(&self, range: Range<u64>) -> io::Result<Piece> {
         let range = range.start.min(self.size)..range.end.min(self.size);
