@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Maximum number of naps, of a millisecond each, in which the end waits for the workers' turns. A turn is far shorter.
 const TURN_NAPS_MAX: usize = 1_000;
+/// After this time, the log says what the end of the server waits for.
+const LONG_WAIT_US: u64 = 1_000_000;
 
 /// Called with the outcome of an end.
 type Done = Box<dyn FnOnce(&Engine, &Result<(), SaveError>) + Send>;
@@ -280,7 +282,17 @@ impl Engine {
             self.persist.set(ENDING, true);
             let is_busy = || self.long_locks.is_busy(None).is_some();
             let is_late = || !saves && self.host.mono_us() >= until_us;
-            if self.await_begun_writes(|| !given_up.load(Relaxed) && !is_busy() && !is_late()) || !saves {
+            let mut says_at_us = self.host.mono_us() + LONG_WAIT_US;
+            let goes_on = || {
+                if self.host.mono_us() >= says_at_us {
+                    says_at_us = u64::MAX;
+                    self.host.log(
+                        "The shutdown waits for writes that have begun: a script, or MIGRATE to a server that does not answer",
+                    );
+                }
+                !given_up.load(Relaxed) && !is_busy() && !is_late()
+            };
+            if self.await_begun_writes(goes_on) || !saves {
                 return Ok(());
             }
             // A script has begun meanwhile, and is busy now.
