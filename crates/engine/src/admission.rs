@@ -301,14 +301,13 @@ impl Engine {
     fn freed_soon_bytes(&self) -> u64 {
         self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
-    /// Bytes in use that do not count against the limit, besides those of [`Engine::garbage_bytes`] and the echo: what a
-    /// service frees by itself, a profile, changes on their way to the append-only file and to replicas, clients that are
-    /// being closed, drafts of scripts, and the interpreters of scripts, because their garbage is not freed at once. The
-    /// allocator's figures of a profile are those of its last reading, so read the memory in use first.
-    pub(crate) fn not_evicted_for(&self) -> u64 {
-        self.moving_bytes() + self.resting_bytes()
+    /// Bytes in use that do not count against the limit, for INFO.
+    pub(crate) fn uncounted_bytes(&self) -> u64 {
+        self.garbage_bytes() + self.resting_bytes() + self.moving_bytes() + self.echo.bytes()
     }
-    /// [`Engine::not_evicted_for`] without [`Engine::moving_bytes`].
+    /// What a service frees by itself, a profile, clients that are being closed, drafts of scripts, and the interpreters of
+    /// scripts, because their garbage is not freed at once. The allocator's figures of a profile are those of its last
+    /// reading, so read the memory in use first.
     fn resting_bytes(&self) -> u64 {
         let leaving_bytes = self.memory.leaving_bytes.load(Relaxed);
         let drafts_bytes = self.memory.drafts_bytes.load(Relaxed);
@@ -385,7 +384,7 @@ impl Engine {
             (Purpose::Replication, self.replication.backlog_bytes() + self.replication.waiting_bytes()),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs) + services.requests_bytes),
             (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.size().1 as u64),
-            (Purpose::Garbage, self.garbage_bytes()),
+            (Purpose::Garbage, self.freed_soon_bytes()),
             (Purpose::Journal, self.journal_bytes()),
             (Purpose::Snapshots, self.persist.kept_bytes()),
             (Purpose::History, self.diag.bytes()),

@@ -482,7 +482,8 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# Configuration\n\n\
-             Made from the table of options by `make pages`. An option stands in the configuration file (`strand serve FILE`), on the \
+             Made from the table of options by `make pages`. [config-file.md](config-file.md) explains the file. An option \
+             stands in the configuration file (`strand serve FILE`), on the \
              command line (`--maxmemory 2gb`), or in `CONFIG SET` where it may change at any time. Debian's redis.conf is \
              understood as it is. At the start, the log names each option that has no effect here \
              and is not at its default, with the reason.\n\n\

@@ -94,6 +94,8 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         Arg::double("score").token("SCORE").optional(),
         Arg::block("stopwords", &[Arg::integer("count").token("STOPWORDS"), Arg::string("word").multiple()])
             .optional(),
+        Arg::word("maxtextfields", "MAXTEXTFIELDS").optional(),
+        Arg::word("nohl", "NOHL").optional(),
         Arg::word("skipinitialscan", "SKIPINITIALSCAN").optional(),
         Arg::word("schema", "SCHEMA"),
         Arg::block(

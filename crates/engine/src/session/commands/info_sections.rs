@@ -157,7 +157,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "rss_overhead_bytes": m.rss_bytes as i64 - m.resident_bytes as i64,
         "mem_fragmentation_ratio": ratio(m.rss_bytes, m.used_bytes),
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
-        "mem_not_counted_for_evict": share(Purpose::Garbage) + engine.not_evicted_for(),
+        "mem_not_counted_for_evict": engine.uncounted_bytes(),
         "mem_total_replication_buffers": share(Purpose::Replication),
         "mem_replication_backlog": backlog_bytes,
         "mem_clients_slaves": share(Purpose::Replication).saturating_sub(backlog_bytes),
