@@ -77,9 +77,12 @@ fn bad_questions_are_refused_and_only_an_administrator_may_ask() {
     seconds(&mut server, 2);
     for (line, reply) in [
         ("DIAG HISTORY FROM", "-ERR syntax error|"),
-        ("DIAG HISTORY STEP 0", "-ERR value is not an integer or out of range|"),
-        ("DIAG HISTORY POINTS 10001", "-ERR value is not an integer or out of range|"),
-        ("DIAG HISTORY FROM 99999999999999999", "-ERR value is not an integer or out of range|"),
+        ("DIAG HISTORY STEP 0", "-ERR STEP must be a whole number from 1 to 1099511627776|"),
+        ("DIAG HISTORY points 10001", "-ERR POINTS must be a whole number from 1 to 10000|"),
+        (
+            "DIAG HISTORY FROM 99999999999999999",
+            "-ERR FROM must be a whole number from -1099511627776 to 1099511627776|",
+        ),
         ("DIAG HISTORY WHAT 1", "-ERR syntax error|"),
         ("DIAG LIVE x", "-ERR syntax error|"),
         ("DIAG NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try DIAG HELP.|"),

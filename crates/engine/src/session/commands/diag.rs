@@ -6,7 +6,7 @@ use super::{DONE, Outcome, SYNTAX, Session, diag_commands as commands};
 use crate::memory::Purpose;
 use crate::{Engine, Now};
 use serde_json::{Value, json};
-use strand_commands::{errors, introspect};
+use strand_commands::introspect;
 use strand_diag::history::{History, ROWS_MAX, STEPS_S, Span, Table};
 use strand_keyspace::TYPE_NAMES;
 use strand_keyspace::types::string::parse_int;
@@ -75,7 +75,10 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, ErrorTex
         let value = args.get(at + 1).ok_or(SYNTAX)?;
         let number = |least: i64, most: i64| {
             let number = parse_int(value).filter(|n| (least..=most).contains(n));
-            number.ok_or_else(|| errors::NOT_AN_INTEGER.as_bytes().to_vec())
+            number.ok_or_else(|| {
+                let name = String::from_utf8_lossy(args.at(at)).to_uppercase();
+                format!("ERR {name} must be a whole number from {least} to {most}").into_bytes()
+            })
         };
         // A positive number means seconds since 1970, a negative number means seconds before now.
         let moment = || match number(-SECONDS_MAX, SECONDS_MAX)? {
