@@ -18,6 +18,7 @@ use crate::pause::Pause;
 use crate::persist::Persist;
 use crate::pubsub::PubSub;
 use crate::replication::Replication;
+use crate::retries::Retries;
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
@@ -63,6 +64,7 @@ pub struct Engine {
     pub(crate) cut_offs: LimitedLines,
     pub(crate) failed_logins: LimitedLines,
     pub(crate) long_locks: LongLocks,
+    pub(crate) retries: Retries,
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
     pub(crate) replication: Replication,
@@ -133,6 +135,7 @@ impl Engine {
             pause: Pause::default(),
             lane_writes: AtomicUsize::new(0),
             long_locks,
+            retries: Retries::default(),
             importers: Importers::default(),
             monitors: Monitors::default(),
             cut_offs: LimitedLines::of_cut_offs(),

@@ -29,6 +29,7 @@ mod pause;
 mod persist;
 mod pubsub;
 mod replication;
+mod retries;
 mod scripts;
 mod session;
 mod slowlog;

@@ -175,6 +175,11 @@ impl Session {
         NextStep::Stop(Turn::Sleep { until_mono_us })
     }
 
+    /// Parks the command, which is retried at this time, or later if many other commands are parked.
+    fn retry_at(&mut self, reason: ParkReason, at_mono_us: u64, now: Now) -> NextStep {
+        let until_mono_us = self.engine.retries.next(self.slot(), at_mono_us);
+        self.sleep_until(reason, until_mono_us, now)
+    }
     /// The gate for shards that are locked for long.
     fn long_lock_gate(&mut self, spec: &'static CommandSpec, now: Now) -> Option<NextStep> {
         let long_locks = &self.engine.long_locks;
@@ -217,15 +222,13 @@ impl Session {
                     && self.engine.persist.awaits_indexes()
                     && self.changes_indexed_keys(found.spec) =>
             {
-                Some(self.sleep_until(ParkReason::Indexes, now.mono_us + RETRY_US, now))
+                Some(self.retry_at(ParkReason::Indexes, now.mono_us + RETRY_US, now))
             }
             Verdict::Run => None,
             Verdict::Refuse(text) => Some(self.reject(found.spec, text.as_bytes())),
             // A queued command does not wait now, but later as a part of EXEC.
             Verdict::RetryAt(_) if is_queued => None,
-            Verdict::RetryAt(until_mono_us) => {
-                Some(self.sleep_until(ParkReason::Snapshot, until_mono_us, now))
-            }
+            Verdict::RetryAt(until_mono_us) => Some(self.retry_at(ParkReason::Snapshot, until_mono_us, now)),
             Verdict::EndSession => Some(NextStep::Stop(self.close())),
         }
     }
