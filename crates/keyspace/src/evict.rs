@@ -10,17 +10,18 @@
 //! keeps the best candidates ([`Pool`]): one per `maxmemory-samples` records seen. Then candidates are evicted
 //! until enough memory is free. A candidate that was used after the round saw it is dropped instead of evicted.
 //!
-//! When only few records may be evicted (a few with an expiry among many without), a call stops after
-//! [`EFFORT_PER_CALL`]. It evicts what it has found, and the next call continues from there. Each shard knows how
-//! many records may be evicted, so a call that finds none left needs no search.
+//! When only few records may be evicted (a few with an expiry among many without), a segment knows their places
+//! ([`crate::extendible`], `expiring`). A call stops after [`EFFORT_PER_CALL`]. It evicts what it has found, and the
+//! next call continues from there. Each shard knows how many records may be evicted, so a call that finds none left
+//! needs no search.
 //!
 //! Eviction holds one shard at a time, for one segment or for one evicted record. It skips a shard that somebody
 //! else holds.
 
 use crate::event::{ExpiredCounts, NO_CLIENT};
-use crate::extendible::position_of;
+use crate::extendible::{Item, LISTED_MAX, position_of};
 use crate::journal::{PlacedEffects, Removal};
-use crate::record::key_expiry_ms;
+use crate::record::{Value, key_expiry_ms};
 use crate::shard::Shard;
 use crate::{Changed, KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
@@ -378,32 +379,42 @@ fn scan_segment(
         return SegmentScan { visited: 0, eligible: 0, next };
     }
     pool.seen.clear();
-    let mut visit_index = 0;
-    let (_, next) = table.records.scan_step(from, usize::MAX, &mut |item| {
+    let mut is_listed = false;
+    let mut visit = |visit: &mut dyn FnMut(Item<'_, Value>)| {
+        let few = policy.expiring_only.then(|| table.records.visit_few_expiring(from, visit)).flatten();
+        is_listed = few.is_some();
+        few.unwrap_or_else(|| table.records.scan_step(from, usize::MAX, visit))
+    };
+    let (mut visit_index, mut expiring) = (0, 0);
+    let (visited, next) = visit(&mut |item| {
         let record = RecordRef(item);
+        expiring += usize::from(record.0.expiry_ms() != i64::MAX);
         if policy.allows(&record) {
             let (score, basis) = (score(&record), basis(&record, policy.order));
             pool.seen.push(SeenRecord { score, basis, visit_index, key_bytes: item.key().len() });
         }
         visit_index += 1;
     });
-    let (visited, eligible) = (visit_index, pool.seen.len());
-    if eligible == 0 {
-        // No record of the segment has an expiry any more. `raise_expiry` lets later rounds skip the segment.
-        shard.raise_expiry(slot, from);
-        return SegmentScan { visited, eligible, next };
-    }
+    let eligible = pool.seen.len();
     // All candidates of the round may come from this segment.
     let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.records_per_candidate());
     pool.select(best.min(CANDIDATES_MAX));
     let seen = std::mem::take(&mut pool.seen);
     let (mut selected, mut visit_index) = (seen.iter().peekable(), 0);
-    table.records.scan_step(from, usize::MAX, &mut |item| {
+    visit(&mut |item| {
         if let Some(best) = selected.next_if(|best| best.visit_index == visit_index) {
             pool.add(best, slot / 2, item.key());
         }
         visit_index += 1;
     });
     pool.seen = seen;
+    // Lets later rounds skip the segment, or look at few records of it.
+    let list = match is_listed {
+        true => expiring < visited,
+        false => policy.expiring_only && expiring <= LISTED_MAX,
+    };
+    if list {
+        shard.list_expiring(slot, from);
+    }
     SegmentScan { visited, eligible, next }
 }

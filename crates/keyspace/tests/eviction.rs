@@ -105,6 +105,44 @@ fn record_that_lost_its_expiry_is_not_evicted() {
     }
 }
 
+/// A hundred times as many keys without an expiry do not make an eviction dearer, also after all segments were split, and after
+/// keys have got and lost their expiries.
+#[test]
+fn a_few_keys_with_an_expiry_are_found_among_many_without() {
+    let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+    let expiring_key = |i: usize| format!("expiring{i}");
+    (0..4000).for_each(|i| put(&keyspace, 0, &expiring_key(i), Some(NOW_MS + 1_000_000), NOW_MS));
+    (0..200_000).for_each(|i| put(&keyspace, 0, &format!("key{i}"), None, NOW_MS));
+    (2000..4000).for_each(|i| put(&keyspace, 0, &expiring_key(i), None, NOW_MS));
+    for i in 0..100_000 {
+        let text = format!("key{i}");
+        let key = keyspace.key(text.as_bytes());
+        let mut locked = keyspace.lock(&[key.hash], NOW_MS);
+        locked.db(0).set_expiry(&key, Some(NOW_MS + 1_000_000));
+        locked.db(0).set_expiry(&key, None);
+    }
+    let (mut evicted, mut effort) = ([0, 0], [0, 0]);
+    for _ in 0..10_000 {
+        let call = keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 1, u64::MAX, NOW_MS);
+        // The first walk makes the lists, which have no room for all keys that had an expiry.
+        let part = usize::from(evicted[0] >= 1000);
+        evicted[part] += call.records;
+        effort[part] += call.effort;
+        if call.none_left || evicted[1] == 500 {
+            break;
+        }
+    }
+    assert_eq!((evicted, keyspace.len(0)), ([1000, 500], 202_500));
+    // 20 for each, and 1,187 with a look at all keys.
+    assert!(effort[1] < 100 * evicted[1], "{effort:?}");
+    while !keyspace.evict(&mut evictor, expiring(Order::Random), 100, u64::MAX, NOW_MS).none_left {}
+    assert_eq!(keyspace.len(0), 202_000, "each is found");
+    put(&keyspace, 0, "later", Some(NOW_MS + 1), NOW_MS);
+    let mut evict =
+        || keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 1, u64::MAX, NOW_MS).records;
+    assert!((0..100).any(|_| evict() == 1) && !has(&keyspace, 0, "later"));
+}
+
 #[test]
 fn evicted_keys_are_reported_to_followers() {
     let (keyspace, mut evictor) = (keyspace(4), Evictor::new(1));

@@ -12,9 +12,10 @@
 //! as of its moment.
 //!
 //! This module: find, insert, replace, remove. `entry`: the layout of an item in memory. `item`: an item.
-//! `segment`: one segment. `reshape`: split and merge. `walk`: scans, expiry, random items.
+//! `segment`: one segment. `expiring`: its few items with an expiry. `reshape`: split and merge. `walk`: scans, expiry, random items.
 
 mod entry;
+mod expiring;
 mod item;
 mod reshape;
 mod segment;
@@ -23,6 +24,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
+pub(crate) use expiring::LISTED_MAX;
 pub(crate) use item::{Content, Entries, Item, ItemMetadata, NewItem, OutsideValue, Payload};
 pub(crate) use segment::{Segment, class_bytes};
 
@@ -304,12 +306,12 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn set_expiry(&mut self, at: Location, key: &[u8], expiry_ms: i64) {
         let i = at.segment as usize;
         self.counted(i, |segment| segment.set_expiry(at.bucket as usize, key, expiry_ms));
-        self.lower_expiry(i, expiry_ms);
+        self.lower_expiry(i, expiry_ms, |positions| positions.position(key));
     }
     /// Adds an item at `position`. The item's key must not be in the table.
     pub(crate) fn insert_new(&mut self, position: u64, new: NewItem<'_, V>) {
         let i = self.room_for(position);
-        self.lower_expiry(i, new.expiry_ms);
+        self.lower_expiry(i, new.expiry_ms, |_| position);
         let items = self.segments[i].table.len();
         if items == self.segments[i].table.capacity() {
             self.moved_max = self.moved_max.max(items as u32);
@@ -328,7 +330,7 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     /// moves.
     pub(crate) fn replace(&mut self, at: Location, new: NewItem<'_, V>) -> Option<V> {
         let i = at.segment as usize;
-        self.lower_expiry(i, new.expiry_ms);
+        self.lower_expiry(i, new.expiry_ms, |positions| positions.position(new.key));
         self.counted(i, |segment| segment.replace(at.bucket as usize, new))
     }
     /// Removes the item at this place. Returns its value if that lay outside.
@@ -386,8 +388,13 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
         self.segments_bytes = self.segments_bytes + after - before;
         result
     }
+    /// Notes the expiry of an item of the segment.
     #[inline]
-    fn lower_expiry(&mut self, i: usize, expiry_ms: i64) {
+    fn lower_expiry(&mut self, i: usize, expiry_ms: i64, position: impl FnOnce(&P) -> u64) {
+        if expiry_ms != i64::MAX && self.segments[i].lists_expiring() {
+            let position = position(&self.positions);
+            self.counted(i, |segment| segment.note_expiring(position));
+        }
         if expiry_ms < self.segments[i].expiry_ms {
             self.segment_mut(i).expiry_ms = expiry_ms;
             self.expiry_ms = self.expiry_ms.min(expiry_ms);

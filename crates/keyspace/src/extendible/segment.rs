@@ -6,6 +6,7 @@
 //! a segment's memory stays close to the size of its contents, and no copy is larger than a segment.
 
 use super::entry::{self, EntryLayout, EntryMetadata, EntryParts, INLINE_BYTES_MAX, InlineValue};
+use super::expiring::Few;
 use super::item::{Entries, Item, ItemMetadata, Keyed, NewItem, OutsideSlot, OutsideValue, Payload};
 use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
@@ -64,6 +65,9 @@ pub(crate) struct Segment<V> {
     /// No item of the segment expires before this time. A write lowers it at once. A walk over the segment raises
     /// it.
     pub(super) expiry_ms: i64,
+    /// The positions of all items with an expiry, and of some others. `None`: no item has an expiry (then `expiry_ms` is
+    /// `i64::MAX`), or many may have one.
+    pub(super) few: Option<Box<Few>>,
     /// Number of bits, after the base bits, that are equal in all positions of the segment.
     pub(super) depth: u8,
 }
@@ -86,6 +90,7 @@ impl<V: OutsideValue> Segment<V> {
             bytes: 0,
             start,
             expiry_ms: i64::MAX,
+            few: None,
             depth,
         };
         segment.recount();
@@ -108,7 +113,7 @@ impl<V: OutsideValue> Segment<V> {
     pub(super) fn copied(&self) -> Segment<V> {
         let entries = Entries { heap: roomy(&self.entries.heap), outside: roomy(&self.entries.outside) };
         let (table, free) = (self.table.clone(), roomy(&self.free));
-        let mut copy = Segment { table, entries, free, ..*self };
+        let mut copy = Segment { table, entries, free, few: self.few.clone(), ..*self };
         copy.recount();
         copy
     }
@@ -296,7 +301,11 @@ impl<V: OutsideValue> Segment<V> {
         self.reserve(entry.len());
         let handle = Handle::new(self.entries.heap.len());
         self.entries.heap.extend_from_slice(entry);
-        self.expiry_ms = self.expiry_ms.min(layout.metadata.expiry_ms(&other.entries.heap));
+        let expiry_ms = layout.metadata.expiry_ms(&other.entries.heap);
+        if expiry_ms != i64::MAX {
+            self.note_expiring(position);
+            self.expiry_ms = self.expiry_ms.min(expiry_ms);
+        }
         if let InlineValue::Outside(index, _) = layout.value(&other.entries.heap) {
             let value = std::mem::replace(&mut other.entries.outside[index as usize], OutsideSlot::Free);
             let index = self.add_outside(value);
@@ -493,7 +502,7 @@ impl<V: OutsideValue> Segment<V> {
         (self.entries.outside, self.free) = (kept, Vec::new());
         self.recount();
     }
-    fn recount(&mut self) {
+    pub(super) fn recount(&mut self) {
         // The last term is one word for the segment's reference count.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
@@ -501,10 +510,19 @@ impl<V: OutsideValue> Segment<V> {
             + self.entries.heap.capacity()
             + self.entries.outside.capacity() * size_of::<OutsideSlot<V>>()
             + self.free.capacity() * size_of::<u32>()
+            + self.few.as_ref().map_or(0, |_| size_of::<Few>())
             + self.outside_bytes;
     }
     #[cfg(test)]
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, position_of: impl Fn(&[u8]) -> u64) {
+        let expiring = || self.items().filter(|item| item.expiry_ms() != i64::MAX);
+        match self.few_expiring(&position_of) {
+            Some(few) => assert_eq!(
+                few.map(|item| item.start()).collect::<std::collections::BTreeSet<_>>(),
+                expiring().map(|item| item.start()).collect()
+            ),
+            None => assert!(self.expiry_ms != i64::MAX || expiring().next().is_none()),
+        }
         let live: usize = self.starts().map(|start| self.item(start).inline_bytes()).sum();
         assert_eq!(live, self.live_bytes());
         let mut starts: Vec<usize> = self.starts().collect();

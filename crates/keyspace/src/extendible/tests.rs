@@ -93,7 +93,7 @@ impl Tested {
         }
         let mut entries = 0;
         for (i, segment) in self.segments.iter().enumerate() {
-            segment.check();
+            segment.check(|key| PositionFromKey.position(key));
             let mine: Vec<_> =
                 self.directory.iter().enumerate().filter(|e| *e.1 == i as u32).map(|e| e.0).collect();
             if self.depth > 0 {

@@ -58,13 +58,25 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
         let segment = &self.segments[i];
         (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// Recomputes the time at which the first item of the segment at `from` expires. Call this when a walk
-    /// found no expiry in the segment.
-    pub(crate) fn raise_expiry_at(&mut self, from: u64) {
+    /// Visits the items with an expiry of the segment at `from`, always in one order while the table does not change. Returns
+    /// the number of places looked at, and the start of the next segment. `None`: they may be many, and none was visited.
+    pub(crate) fn visit_few_expiring(
+        &self,
+        from: u64,
+        visit: &mut dyn FnMut(Item<'_, V>),
+    ) -> Option<(usize, Option<u64>)> {
+        let segment = &self.segments[self.segment_of(from)?];
+        segment.few_expiring(|key| self.positions.position(key))?.for_each(visit);
+        Some((segment.few_places(), self.inside(segment.start + self.range_of(segment))))
+    }
+    /// Lists the items with an expiry of the segment at `from`, if they are few, and recomputes the time at which the first of
+    /// them expires. Call this when a walk found few of them, or less than it looked for.
+    pub(crate) fn list_expiring_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
-        let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);
-        if expiry_ms > self.segments[i].expiry_ms {
-            self.segment_mut(i).expiry_ms = expiry_ms;
+        // A copy of the segment would cost more than the list saves.
+        if self.segments[i].is_unique() {
+            let positions = self.positions.clone();
+            self.counted(i, |segment| segment.list_expiring(|key| positions.position(key)));
         }
     }
     /// Finds the first segment at or after `from` in which something may have expired at `now_ms`, and removes its
@@ -117,6 +129,7 @@ impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
                     gone(key, position, value);
                 });
                 segment.expiry_ms = rest_ms;
+                segment.forget_expired();
             });
             self.len -= removed;
             self.shrink(i);

@@ -236,9 +236,9 @@ impl Shard {
     pub(crate) fn trim(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.trim(position));
     }
-    /// Recomputes the time at which the first record of the segment at `position` expires.
-    pub(crate) fn raise_expiry(&mut self, slot: usize, position: u64) {
-        self.change_table(slot, |table| table.records.raise_expiry_at(position));
+    /// Does what [`crate::extendible::ExtendibleTable::list_expiring_at`] does.
+    pub(crate) fn list_expiring(&mut self, slot: usize, position: u64) {
+        self.change_table(slot, |table| table.records.list_expiring_at(position));
     }
     /// Adds a record for a missing key, and notes the key.
     pub(crate) fn insert(
